@@ -1,0 +1,46 @@
+# Two commands matter: `make run` and `make test`. Each sets up what is missing first.
+
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+SETUP := python3 tools/environment.py
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test bench lint demo docs lock clean fresh-root test-environment
+
+run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
+	@exec $(PYTHON) manage.py serve $(ARGS)
+
+build:  ## set up everything that `run` needs, without starting it
+	@$(SETUP) run
+
+test: test-environment  ## run all tests (options: ARGS="-k confirms -x")
+	@$(PYTHON) -m pytest $(ARGS)
+
+test-environment:
+	@$(SETUP) test
+
+bench: test-environment  ## measure messages per second and CPU per message, beside RabbitMQ
+	@$(PYTHON) -m tests.bench $(ARGS)
+
+lint: test-environment  ## ruff, mypy, cython-lint, generated files
+	@$(PYTHON) tools/lint.py
+
+demo: build  ## a small shop against the running appliance (options: ARGS="--seconds 60")
+	@exec $(PYTHON) manage.py demo $(ARGS)
+
+docs: build  ## write the generated documents again
+	@$(PYTHON) tools/configuration_page.py
+
+lock: test-environment  ## note the installed versions in the lock files
+	@$(PYTHON) tools/lock.py
+
+fresh-root:  ## prove the two commands on a new minimal Debian (root, debootstrap)
+	@sh tools/fresh_root.sh $(ARGS)
+
+clean:  ## remove what was built; data and the virtual environment stay
+	@rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find broker tests -name '*.so' -delete
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

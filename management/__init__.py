@@ -1,0 +1,1 @@
+"""The web application around the broker: settings, sign-in, live numbers, reports, commands."""

@@ -1,0 +1,82 @@
+"""The compiled modules: every `.pyx` file under `broker` (and those of the tests)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+os.chdir(ROOT)
+sys.path.insert(0, str(ROOT / "tools"))
+
+QUIET = "-q" in sys.argv
+if QUIET:  # a global option: set-up tools wants it before the command's name
+    sys.argv.remove("-q")
+    sys.argv.insert(1, "-q")
+    warnings.simplefilter("ignore")
+
+import compiled  # noqa: E402 (tools/ is no package)
+from Cython.Build import cythonize  # noqa: E402
+from setuptools import Extension, setup  # noqa: E402
+from setuptools.command.build_ext import build_ext  # noqa: E402
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": compiled.checked(),
+    "wraparound": False,
+    "initializedcheck": compiled.checked(),
+    "cdivision": True,
+    "embedsignature": True,
+}
+
+
+class BuildChanged(build_ext):
+    """Compile several modules at a time and note what each was built from."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+        self.force = True  # `extensions()` has already left out what is up to date
+
+    def copy_extensions_to_source(self) -> None:
+        """Replace, never overwrite: a running broker has the old file mapped."""
+        for extension in self.extensions:
+            compiled.binary(SOURCES[extension.name]).unlink(missing_ok=True)
+        super().copy_extensions_to_source()
+        built = {extension.name: ENTRIES[extension.name] for extension in self.extensions}
+        compiled.note({**compiled.manifest(), **built})
+
+
+def extensions() -> list[Extension]:
+    """The modules to compile now: the changed ones in place, all of them for a wheel."""
+    in_place = "--inplace" in sys.argv or "-i" in sys.argv
+    chosen = compiled.to_build() if in_place else compiled.modules()
+    extensions: list[Extension] = cythonize(
+        [
+            Extension(
+                compiled.dotted(path),
+                [str(path.relative_to(ROOT))],
+                extra_compile_args=list(compiled.flags()),
+                include_dirs=["."],
+            )
+            for path in chosen
+        ],
+        compiler_directives=DIRECTIVES,
+        include_path=["."],
+        build_dir="build",
+        force=True,
+        quiet=QUIET,
+    )
+    return extensions
+
+
+(ROOT / "build").mkdir(exist_ok=True)
+with (ROOT / "build" / "lock").open("w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at a time would write the same files
+    SOURCES = {compiled.dotted(path): path for path in compiled.modules()}
+    # Read before compiling: an edit made meanwhile must count as not yet built.
+    ENTRIES = {name: compiled.entry(path) for name, path in SOURCES.items()}
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildChanged})

@@ -1,0 +1,182 @@
+"""The compiled modules: which there are, what each depends on, and whether it is up to date.
+
+Standard library only, because the set-up asks before anything is installed. A module is up to
+date when the digest of its sources and flags equals the one noted when it was built
+(`build/compiled.json`); file times, which a checkout or a copy changes, play no part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MANIFEST = ROOT / "build" / "compiled.json"
+SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+_CIMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?cimport\s+(.+)$", re.MULTILINE)
+_EXTERN = re.compile(r"^\s*cdef\s+extern\s+from\s+[\"']([^\"']+)[\"']", re.MULTILINE)
+_INCLUDE = re.compile(r"^\s*include\s+[\"']([^\"']+)[\"']", re.MULTILINE)
+_C_INCLUDE = re.compile(r"^\s*#\s*include\s+\"([^\"]+)\"", re.MULTILINE)
+
+
+def modules() -> list[Path]:
+    """The `.pyx` files of the project, in a stable order."""
+    return sorted(
+        path
+        for folder in ("broker", "tests")
+        for path in (ROOT / folder).rglob("*.pyx")
+        if "build" not in path.relative_to(ROOT).parts
+    )
+
+
+def dotted(source: Path) -> str:
+    """The import name of a `.pyx` file."""
+    return ".".join(source.relative_to(ROOT).with_suffix("").parts)
+
+
+def binary(source: Path) -> Path:
+    """Where the compiled module of a `.pyx` file lies when it is built in place."""
+    return source.with_name(source.stem + SUFFIX)
+
+
+def sources(source: Path) -> list[Path]:
+    """A `.pyx` file and everything of ours that it is compiled from, sorted."""
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        waiting.extend(_references(path))
+    return sorted(found)
+
+
+def digest(source: Path, flags: tuple[str, ...]) -> str:
+    """The digest that a built module is known by: its sources, its flags and its Python."""
+    state = hashlib.sha256()
+    for part in (*flags, SUFFIX):
+        state.update(part.encode() + b"\0")
+    for path in sources(source):
+        state.update(str(path.relative_to(ROOT)).encode() + b"\0")
+        state.update(path.read_bytes() + b"\0")
+    return state.hexdigest()
+
+
+def flags() -> tuple[str, ...]:
+    """Compiler flags and the directives that change the generated code.
+
+    x86-64-v2 is every 64-bit x86 processor since 2009. LEVERET_BOUNDSCHECK=1 makes the build
+    that finds a wrong index; C code sees it as a macro of the same name.
+    """
+    chosen = ["-O2", "-fno-strict-aliasing"]
+    if os.uname().machine == "x86_64":
+        chosen.append("-march=x86-64-v2")
+    if checked():
+        chosen.append("-DLEVERET_BOUNDSCHECK=1")
+    return tuple(chosen)
+
+
+def checked() -> bool:
+    """Whether bounds checks were asked for."""
+    return os.environ.get("LEVERET_BOUNDSCHECK", "0") not in ("", "0")
+
+
+def stale() -> list[Path]:
+    """The `.pyx` files whose compiled module is missing or was built from something else.
+
+    A module that was built with other flags (bounds checks, say) counts as built: flags are a
+    choice of whoever builds, and only sources can be stale.
+    """
+    built = manifest()
+    return [
+        source
+        for source in modules()
+        if not binary(source).exists()
+        or built.get(dotted(source), {}).get("sources") != digest(source, ())
+    ]
+
+
+def to_build() -> list[Path]:
+    """The `.pyx` files that a build with the present flags has to compile."""
+    built = manifest()
+    return [
+        source
+        for source in modules()
+        if not binary(source).exists()
+        or built.get(dotted(source)) != entry(source)
+    ]
+
+
+def entry(source: Path) -> dict[str, str]:
+    """What the manifest notes about one module."""
+    return {"sources": digest(source, ()), "build": digest(source, flags())}
+
+
+def manifest() -> dict[str, dict[str, str]]:
+    """What was built, by import name; empty when nothing was."""
+    try:
+        noted = json.loads(MANIFEST.read_text())
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def note(built: dict[str, dict[str, str]]) -> None:
+    """Write the manifest; modules that are gone from the tree are left out."""
+    known = {dotted(source) for source in modules()}
+    MANIFEST.parent.mkdir(parents=True, exist_ok=True)
+    temporary = MANIFEST.with_suffix(f".{os.getpid()}")
+    kept = {name: value for name, value in sorted(built.items()) if name in known}
+    temporary.write_text(json.dumps(kept, indent=1) + "\n")
+    temporary.replace(MANIFEST)
+
+
+def _references(path: Path) -> Iterator[Path]:
+    text = path.read_text(errors="replace")
+    if path.suffix in (".h", ".c"):
+        names = [match[1] for match in _C_INCLUDE.finditer(text)]
+    else:
+        for match in _CIMPORT.finditer(text):
+            yield from _cimported(path, match[1], match[2])
+        names = [match[1] for match in _EXTERN.finditer(text)]
+        names += [match[1] for match in _INCLUDE.finditer(text)]
+        if path.suffix == ".pyx" and path.with_suffix(".pxd").exists():
+            yield path.with_suffix(".pxd")
+    for name in names:
+        for candidate in (path.parent / name, ROOT / name):
+            if candidate.is_file():
+                yield candidate.resolve()
+                break
+
+
+def _cimported(path: Path, module: str | None, names: str) -> Iterator[Path]:
+    wanted = [name.split(" as ")[0].strip(" ()\\") for name in names.split(",")]
+    bases = [module] if module else wanted
+    for base in bases:
+        folder = ROOT
+        if base.startswith("."):
+            dots = len(base) - len(base.lstrip("."))
+            folder = path.parents[dots - 1]
+        place = folder.joinpath(*[part for part in base.split(".") if part])
+        for candidate in (
+            place.with_suffix(".pxd"),
+            place / "__init__.pxd",
+            *(place / f"{name}.pxd" for name in wanted if name.isidentifier()),
+        ):
+            if candidate.is_file():
+                yield candidate
+
+
+if __name__ == "__main__":
+    late = stale()
+    for item in late:
+        print(f"{item.relative_to(ROOT)}: not built since it was last changed; run `make build`")
+    sys.exit(1 if late else 0)
