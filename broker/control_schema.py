@@ -1,0 +1,690 @@
+"""The verbs of the control socket: one table for the broker, the web process, the documentation
+and the tests.
+
+A request names a verb, carries its arguments, and says on whose behalf it is made. Each class under
+`Verbs` is the structure of one verb's arguments; its decorator says who may call it and what it
+answers. `NOUNS` holds what `list` and `item` show, `EVENTS` what is pushed, `ERRORS` how a request
+can fail.
+
+Answers are the JSON shapes of RabbitMQ's HTTP API as plain maps (bodies are bytes), and so are the
+permission rules. Imports nothing but msgspec: both sides of the process border read this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+FRAME_MAX = 192 * 1024 * 1024
+"""Longest control frame in bytes, either way: a message of the largest size still fits."""
+
+Tag = Literal["appliance", "anyone", "management", "policymaker", "monitoring", "administrator"]
+"""Who may call. `appliance`: only the appliance's own processes (no user). `anyone`: also users
+without a tag. `management`: any of the four tags. `policymaker`, `monitoring`: that tag or
+administrator."""
+
+Scope = Literal["node", "own", "vhost", "objects"]
+"""What is checked besides the tag. `node`: nothing. `own`: what belongs to others is hidden or
+refused, unless the user is monitoring (reading) or administrator (changing). `vhost`: the vhost
+exists, and the user has a permission row for it or is administrator. `objects`: as `vhost`, and
+then the configure, write and read patterns as over AMQP."""
+
+Ages = dict[str, tuple[int, int]]
+"""Samples wanted: `msg_rates`, `lengths`, `data_rates` or `node_stats` to (age, increment), both in
+seconds."""
+
+
+class Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Arguments of one request; an unknown or missing one is refused by name."""
+
+
+class Verb(NamedTuple):
+    """One verb. `changes`: it alters something, so its answer waits until that is on disk."""
+
+    name: str
+    arguments: type[Arguments]
+    tag: Tag
+    scope: Scope
+    changes: bool
+    answers: str
+
+    @property
+    def doc(self) -> str:
+        return " ".join((self.arguments.__doc__ or "").split())
+
+
+class Noun(NamedTuple):
+    """One kind of listed object. `key`: the fields of a row that name it, in a row key's order, and
+    what `item` needs. `list_tag`, `item_tag`: who may list, who may see one."""
+
+    name: str
+    key: tuple[str, ...]
+    list_tag: Tag
+    item_tag: Tag
+    scope: Scope
+    doc: str
+
+
+class Failure(NamedTuple):
+    """One way to fail: HTTP status, the `error` word, and when."""
+
+    status: int
+    error: str
+    doc: str
+
+
+VERBS: dict[str, Verb] = {}
+
+
+def verb(
+    name: str, tag: Tag, scope: Scope, answers: str, *, changes: bool = False
+) -> Callable[[type[Arguments]], type[Arguments]]:
+    """Enters a class of arguments into the table of verbs."""
+
+    def enter(arguments: type[Arguments]) -> type[Arguments]:
+        VERBS[name] = Verb(name, arguments, tag, scope, changes, answers)
+        return arguments
+
+    return enter
+
+
+# Sign-in. The web process asks these for itself.
+
+
+@verb("authenticate", "appliance", "node", "{name, tags, epoch}")
+class Authenticate(Arguments):
+    """Checks a password. `peer`: the address the person's socket comes from, without port."""
+
+    user: str
+    password: str
+    peer: str
+    door: Literal["http", "websocket", "amqp"] = "http"
+
+
+@verb("session.valid", "appliance", "node", "{valid, tags}")
+class SessionValid(Arguments):
+    """Says whether a session stands: the user exists, has the same epoch, and did not sign out."""
+
+    user: str
+    epoch: int
+    session_id: str
+
+
+@verb("session.end", "appliance", "node", "{}", changes=True)
+class SessionEnd(Arguments):
+    """Ends a session. Its id is kept until `expires_at` (ms since 1970), when its cookie would have
+    expired anyway; event session.ended tells every process."""
+
+    session_id: str
+    expires_at: int
+
+
+@verb("ticket.issue", "anyone", "node", "{ticket, expires_at}")
+class TicketIssue(Arguments):
+    """Makes a password that is good for one AMQP login of this user within 30 seconds."""
+
+
+# What there is.
+
+
+@verb("whoami", "management", "node", "{name, tags}")
+class Whoami(Arguments):
+    """Names the calling user."""
+
+
+@verb(
+    "overview",
+    "management",
+    "node",
+    "RabbitMQ's overview, and {health, problems, top_queues, top_publishers, durability, at}",
+)
+class Overview(Arguments):
+    """Shows the whole node, or one vhost, as the user may see it."""
+
+    vhost: str | None = None
+    ages: Ages = {}
+
+
+@verb("nodes", "monitoring", "node", "[node]")
+class Nodes(Arguments):
+    """Shows the one node, as RabbitMQ lists nodes."""
+
+    ages: Ages = {}
+
+
+@verb(
+    "list",
+    "anyone",
+    "own",
+    "{items, item_count, filtered_count, total_count, page, page_count, page_size}",
+)
+class List(Arguments):
+    """Lists one noun: filtered, sorted and paged in the broker. The table of nouns says who may.
+
+    `user`, `connection`, `channel`, `queue` (with `vhost`), `source`, `destination`, `component`
+    keep only rows of that. `state` keeps rows whose `trouble` is that word; `trouble` keeps all but
+    fine and idle. `name` is a part of the name, with `use_regex` an RE2 expression. Without `page`
+    all rows come at once. `sort` is a key, dotted for inner ones; an unknown one is ignored;
+    `trouble` puts first what needs a person. `columns` are keys too.
+    """
+
+    noun: str
+    vhost: str | None = None
+    user: str | None = None
+    connection: str | None = None
+    channel: str | None = None
+    queue: str | None = None
+    source: str | None = None
+    destination: str | None = None
+    destination_type: Literal["queue", "exchange"] | None = None
+    component: str | None = None
+    without_permissions: bool = False
+    state: str | None = None
+    name: str | None = None
+    use_regex: bool = False
+    page: int | None = None
+    page_size: int = 100
+    sort: str | None = None
+    sort_reverse: bool = False
+    columns: list[str] | None = None
+    ages: Ages = {}
+    disable_stats: bool = False
+    enable_queue_totals: bool = False
+
+
+@verb("item", "anyone", "own", "one row, with details")
+class Item(Arguments):
+    """Shows one object, named by the fields of its noun's key; 404 if it does not exist."""
+
+    noun: str
+    vhost: str | None = None
+    name: str | None = None
+    user: str | None = None
+    exchange: str | None = None
+    source: str | None = None
+    destination: str | None = None
+    destination_type: Literal["queue", "exchange"] | None = None
+    properties_key: str | None = None
+    component: str | None = None
+    ages: Ages = {}
+
+
+@verb("history", "management", "own", "{step_ms, times: [ms], series: {name: [number|nil]}}")
+class History(Arguments):
+    """Gives chart data, oldest first. Rates are averages per second over each step, levels the last
+    value in it; nil is a gap. `key` is a row key (`[vhost, name]` for a queue)."""
+
+    what: Literal["overview", "vhost", "queue", "exchange", "connection"]
+    key: list[str] = []
+    from_ms: int | None = None
+    to_ms: int | None = None
+    series: list[str] | None = None
+
+
+@verb("subscribe", "management", "own", "{sub}")
+class Subscribe(Arguments):
+    """Starts pushes: one `start` with the whole state, then at most one `delta` a second with what
+    changed, under dotted keys (`queue_totals.messages_ready`).
+
+    `overview` (of one `vhost` or all) and `item` (a `noun` and its row `key`) start with
+    `{state, history}`, where history is as in the verb of that name over `history_s` seconds, and go
+    on with `{state: {dotted: value}, point: {series: number}}`. `rows` follows the `keys` of a noun:
+    `{rows: [[key, {dotted: value}]]}`, and `[key, nil]` when a row is gone. `events` pushes what
+    `EVENTS` names, as it happens.
+    """
+
+    topic: Literal["overview", "rows", "item", "events"]
+    noun: str | None = None
+    keys: list[list[str]] | None = None
+    key: list[str] | None = None
+    vhost: str | None = None
+    history_s: int = 900
+
+
+@verb("unsubscribe", "anyone", "node", "{}")
+class Unsubscribe(Arguments):
+    """Stops the pushes of one subscription."""
+
+    sub: int
+
+
+@verb("health", "management", "node", "{status: ok} or {status: failed, reason, ...}")
+class Health(Arguments):
+    """Runs one of RabbitMQ's health checks. `argument`: port, protocol or vhost where needed."""
+
+    check: Literal[
+        "alarms",
+        "local-alarms",
+        "virtual-hosts",
+        "port-listener",
+        "protocol-listener",
+        "is-in-service",
+        "ready-to-serve-clients",
+        "node-is-quorum-critical",
+        "certificate-expiration",
+        "aliveness",
+    ]
+    argument: str | None = None
+
+
+@verb(
+    "auth.attempts",
+    "monitoring",
+    "node",
+    "[{protocol, auth_attempts, auth_attempts_failed, auth_attempts_succeeded}]",
+)
+class AuthAttempts(Arguments):
+    """Counts logins by door; with `by_source` by door, user and address."""
+
+    by_source: bool = False
+
+
+@verb("auth.attempts.reset", "administrator", "node", "{}")
+class AuthAttemptsReset(Arguments):
+    """Starts those counts anew."""
+
+
+# Messaging.
+
+
+@verb("queue.declare", "management", "objects", "{created}", changes=True)
+class QueueDeclare(Arguments):
+    """Declares a queue."""
+
+    vhost: str
+    name: str
+    durable: bool = False
+    auto_delete: bool = False
+    exclusive: bool = False
+    arguments: dict[str, Any] = {}
+
+
+@verb("queue.delete", "management", "objects", "{messages}", changes=True)
+class QueueDelete(Arguments):
+    """Deletes a queue."""
+
+    vhost: str
+    name: str
+    if_unused: bool = False
+    if_empty: bool = False
+
+
+@verb("queue.purge", "management", "objects", "{messages}", changes=True)
+class QueuePurge(Arguments):
+    """Drops the ready messages of a queue."""
+
+    vhost: str
+    name: str
+
+
+@verb(
+    "queue.get",
+    "management",
+    "objects",
+    "[{payload, payload_bytes, properties, exchange, routing_key, redelivered, message_count}]",
+)
+class QueueGet(Arguments):
+    """Takes messages from the head; the two `requeue_true` modes put them back. `truncate` cuts
+    each body to so many bytes; `payload_bytes` is its whole length all the same."""
+
+    vhost: str
+    name: str
+    count: int = 1
+    ackmode: Literal[
+        "ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"
+    ] = "ack_requeue_true"
+    truncate: int | None = None
+
+
+@verb("exchange.declare", "management", "objects", "{created}", changes=True)
+class ExchangeDeclare(Arguments):
+    """Declares an exchange."""
+
+    vhost: str
+    name: str
+    type: str = "direct"
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+
+
+@verb("exchange.delete", "management", "objects", "{}", changes=True)
+class ExchangeDelete(Arguments):
+    """Deletes an exchange."""
+
+    vhost: str
+    name: str
+    if_unused: bool = False
+
+
+@verb("exchange.publish", "management", "objects", "{routed}")
+class ExchangePublish(Arguments):
+    """Publishes one message. The default exchange is `amq.default`."""
+
+    vhost: str
+    name: str
+    routing_key: str
+    payload: bytes
+    properties: dict[str, Any] = {}
+
+
+@verb("binding.create", "management", "objects", "{created, properties_key}", changes=True)
+class BindingCreate(Arguments):
+    """Binds a queue or an exchange to an exchange."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: Literal["queue", "exchange"]
+    routing_key: str = ""
+    arguments: dict[str, Any] = {}
+
+
+@verb("binding.delete", "management", "objects", "{}", changes=True)
+class BindingDelete(Arguments):
+    """Removes one binding. `properties_key` is the routing key, `key~hash` where there are
+    arguments, `~` for an empty key."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: Literal["queue", "exchange"]
+    properties_key: str
+
+
+@verb("connection.close", "management", "own", "{}", changes=True)
+class ConnectionClose(Arguments):
+    """Closes a connection with 320 and the reason: one's own, or any as administrator."""
+
+    name: str
+    reason: str = "Closed via management plugin"
+
+
+@verb("connection.close_user", "management", "own", "{closed}", changes=True)
+class ConnectionCloseUser(Arguments):
+    """Closes every connection of a user: one's own, or any as administrator."""
+
+    user: str
+    reason: str = "Closed via management plugin"
+
+
+# Administration.
+
+
+@verb("vhost.put", "administrator", "node", "{created}", changes=True)
+class VHostPut(Arguments):
+    """Creates or changes a virtual host. Its creator gets full permissions in it."""
+
+    name: str
+    description: str | None = None
+    tags: list[str] | str | None = None
+    default_queue_type: str | None = None
+
+
+@verb("vhost.delete", "administrator", "node", "{}", changes=True)
+class VHostDelete(Arguments):
+    """Deletes a virtual host and all that is in it."""
+
+    name: str
+
+
+@verb("user.put", "administrator", "node", "{created}", changes=True)
+class UserPut(Arguments):
+    """Creates or changes a user. One with neither password nor hash cannot log in by password."""
+
+    name: str
+    tags: list[str] | str
+    password: str | None = None
+    password_hash: str | None = None
+    hashing_algorithm: str | None = None
+    limits: dict[str, int] | None = None
+
+
+@verb("user.delete", "administrator", "node", "{}", changes=True)
+class UserDelete(Arguments):
+    """Deletes a user with its permissions and closes its connections."""
+
+    name: str
+
+
+@verb("permission.put", "administrator", "node", "{created}", changes=True)
+class PermissionPut(Arguments):
+    """Sets the three patterns (RE2, found anywhere in a name) of a user in a virtual host."""
+
+    vhost: str
+    user: str
+    configure: str
+    write: str
+    read: str
+
+
+@verb("permission.delete", "administrator", "node", "{}", changes=True)
+class PermissionDelete(Arguments):
+    """Takes a virtual host away from a user."""
+
+    vhost: str
+    user: str
+
+
+@verb("topic-permission.put", "administrator", "node", "{created}", changes=True)
+class TopicPermissionPut(Arguments):
+    """Sets the routing key patterns of a user on one topic exchange."""
+
+    vhost: str
+    user: str
+    exchange: str
+    write: str
+    read: str
+
+
+@verb("topic-permission.delete", "administrator", "node", "{}", changes=True)
+class TopicPermissionDelete(Arguments):
+    """Removes those patterns, for one exchange or for all."""
+
+    vhost: str
+    user: str
+    exchange: str | None = None
+
+
+VHostLimit = Literal["max-connections", "max-queues"]
+UserLimit = Literal["max-connections", "max-channels"]
+
+
+@verb("vhost-limit.put", "administrator", "node", "{}", changes=True)
+class VHostLimitPut(Arguments):
+    """Sets a limit of a virtual host; a negative value is none."""
+
+    vhost: str
+    name: VHostLimit
+    value: int
+
+
+@verb("vhost-limit.delete", "administrator", "node", "{}", changes=True)
+class VHostLimitDelete(Arguments):
+    """Removes a limit of a virtual host."""
+
+    vhost: str
+    name: VHostLimit
+
+
+@verb("user-limit.put", "administrator", "node", "{}", changes=True)
+class UserLimitPut(Arguments):
+    """Sets a limit of a user; a negative value is none."""
+
+    user: str
+    name: UserLimit
+    value: int
+
+
+@verb("user-limit.delete", "administrator", "node", "{}", changes=True)
+class UserLimitDelete(Arguments):
+    """Removes a limit of a user."""
+
+    user: str
+    name: UserLimit
+
+
+@verb("global-parameter.put", "policymaker", "node", "{created}", changes=True)
+class GlobalParameterPut(Arguments):
+    """Sets a global parameter; cluster_name needs an administrator."""
+
+    name: str
+    value: Any
+
+
+@verb("global-parameter.delete", "policymaker", "node", "{}", changes=True)
+class GlobalParameterDelete(Arguments):
+    """Removes a global parameter."""
+
+    name: str
+
+
+@verb("definitions.export", "administrator", "node", "RabbitMQ's definitions map")
+class DefinitionsExport(Arguments):
+    """Exports everything that is defined, or what one virtual host holds."""
+
+    vhost: str | None = None
+
+
+@verb("definitions.import", "administrator", "node", "{}", changes=True)
+class DefinitionsImport(Arguments):
+    """Merges definitions in. What exists and cannot change is kept."""
+
+    definitions: dict[str, Any]
+    vhost: str | None = None
+
+
+@verb("password.hash", "administrator", "node", "{result}")
+class PasswordHash(Arguments):
+    """Gives RabbitMQ's salted SHA-256 form of a password, for definitions files."""
+
+    password: str
+
+
+def _nouns(*nouns: Noun) -> dict[str, Noun]:
+    return {noun.name: noun for noun in nouns}
+
+
+_OBJECT = ("vhost", "name")
+_BINDING = ("vhost", "source", "destination_type", "destination", "properties_key")
+_ALL: Tag = "management"
+_POLICY: Tag = "policymaker"
+_ADMIN: Tag = "administrator"
+
+NOUNS = _nouns(
+    Noun("queues", _OBJECT, _ALL, _ALL, "vhost", "Queues, each with a word of `trouble`."),
+    Noun("exchanges", _OBJECT, _ALL, _ALL, "vhost", "Exchanges; amq.default is the nameless one."),
+    Noun("bindings", _BINDING, _ALL, _ALL, "vhost", "Bindings, the default exchange's included."),
+    Noun("connections", ("name",), _ALL, _ALL, "own", "Connections."),
+    Noun("channels", ("name",), _ALL, _ALL, "own", "Channels: connection's name and ` (number)`."),
+    Noun(
+        "consumers",
+        ("channel_details.name", "consumer_tag"),
+        _ALL,
+        _ALL,
+        "vhost",
+        "Consumers, each with a word of `trouble`. No `item`.",
+    ),
+    Noun("vhosts", ("name",), _ALL, _ADMIN, "own", "Virtual hosts."),
+    Noun("users", ("name",), _ADMIN, _ADMIN, "node", "Users."),
+    Noun("permissions", ("vhost", "user"), _ADMIN, _ADMIN, "node", "Permission rows."),
+    Noun(
+        "topic-permissions",
+        ("vhost", "user", "exchange"),
+        _ADMIN,
+        _ADMIN,
+        "node",
+        "Topic permission rows.",
+    ),
+    Noun("vhost-limits", ("vhost",), _ALL, _ALL, "own", "Limits of virtual hosts."),
+    Noun("user-limits", ("user",), _ALL, _ALL, "own", "Limits of users."),
+    Noun("global-parameters", ("name",), _POLICY, _POLICY, "node", "Global parameters."),
+    Noun(
+        "parameters",
+        ("component", "vhost", "name"),
+        _POLICY,
+        _POLICY,
+        "node",
+        "Parameters of components; there are none yet.",
+    ),
+    Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies; there are none yet."),
+    Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "The same; there are none yet."),
+)
+
+TROUBLE = ("not served", "stuck", "at a limit", "growing", "redelivering", "fine", "idle")
+"""Words of `trouble`, worst first. Not served: messages and no consumer. Stuck: consumers hold
+messages and acknowledge none. At a limit: 90 % of a length or byte limit. A consumer is stuck,
+full (its prefetch is used up), fine or idle."""
+
+EVENTS: dict[str, str] = {
+    "session.ended": "{session_id}",
+    "user.created": "{name}",
+    "user.changed": "{name, epoch}: sessions with another epoch are over",
+    "user.deleted": "{name}",
+    "permission.changed": "{vhost, user}",
+    "vhost.created": "{name}",
+    "vhost.deleted": "{name}",
+    "queue.created": "{vhost, name}",
+    "queue.deleted": "{vhost, name}",
+    "exchange.created": "{vhost, name}",
+    "exchange.deleted": "{vhost, name}",
+    "connection.created": "{name, user, vhost}",
+    "connection.closed": "{name, user, vhost}",
+}
+"""Names and data of the pushes of topic `events`."""
+
+
+def _errors(*failures: Failure) -> dict[str, Failure]:
+    return {failure.error: failure for failure in failures}
+
+
+ERRORS = _errors(
+    Failure(400, "bad_request", "An argument is missing, unknown or wrong, or AMQP's rules refuse"),
+    Failure(400, "invalid_pagination_parameters", "page, page_size, name or use_regex is wrong"),
+    Failure(400, "page_out_of_range", "There are fewer pages"),
+    Failure(401, "not_authorised", "The user lacks the tag, vhost or permission that is named"),
+    Failure(401, "not_authorized", "Unknown user, wrong password, or no login from there"),
+    Failure(404, "not_found", "The named object does not exist"),
+    Failure(429, "too_many_attempts", "Too many wrong passwords; the reason says when to go on"),
+    Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
+    Failure(501, "not_implemented", "No such verb"),
+    Failure(503, "broker_away", "Made by the client: the broker is away, or went before answering"),
+)
+
+
+class Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One request frame. `as_user`: on whose behalf, nil for the appliance itself."""
+
+    id: int
+    verb: str
+    as_user: str | None = msgspec.field(default=None, name="as")
+    args: dict[str, Any] = {}
+
+
+class Error(msgspec.Struct):
+    """Why a request was refused; see `ERRORS`."""
+
+    status: int
+    error: str
+    reason: str
+
+
+class Incoming(msgspec.Struct):
+    """A frame from the broker: a reply (`id` with `ok` or `error`) or a push (`event`, `sub`).
+
+    `event` is `start` (the whole state, replaces what was known), `delta` (only what changed),
+    `resync` (pushes were left out; a `start` follows) or a name of `EVENTS`. `seq` rises by one
+    with each push of a subscription; `at` is the broker's clock in milliseconds since 1970.
+    """
+
+    id: int | None = None
+    ok: Any = None
+    error: Error | None = None
+    event: str | None = None
+    sub: int | None = None
+    seq: int = 0
+    at: int = 0
+    data: Any = None

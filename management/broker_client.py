@@ -1,0 +1,256 @@
+"""The web process's way to the broker: requests and pushes over the control socket.
+
+One connection per process and event loop carries everything; it comes back by itself. While the
+broker is away, calls fail with a clear error after a short patience, and subscriptions say so and
+start anew later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from broker.control_schema import ERRORS, FRAME_MAX, Incoming, Request
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">I")
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_LAST_S = 5.0
+_PATIENCE_S = 1.5
+_PUSHES_KEPT = 256
+_LOST = "the broker went away before it answered; a change may or may not have been made"
+_AWAY = "the broker is not running or is just starting; try again in a few seconds"
+
+
+class BrokerError(Exception):
+    """The broker refused or could not be asked; `control_schema.ERRORS` lists the ways."""
+
+    def __init__(self, status: int, error: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.error = error
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One push of a subscription.
+
+    `event`: `start` (data replaces what was known), `delta` (changed values only), `resync` (pushes
+    were left out, a start follows), `away` (made here: the broker is gone, a start follows when it
+    is back), or the name of an event. `at`: milliseconds since 1970 by the broker's clock.
+    """
+
+    event: str
+    seq: int
+    at: int
+    data: Any
+
+
+class BrokerClient:
+    """One control connection that is kept up. Safe to share between the tasks of one event loop."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Incoming)
+        self._next_id = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._subscribing: set[int] = set()
+        self._subscriptions: dict[int, asyncio.Queue[Push | None]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._connected = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    async def call(
+        self, verb: str, *, as_user: str | None = None, timeout_s: float = 60.0, **args: Any
+    ) -> Any:
+        """Asks the broker and returns its answer; BrokerError says why not.
+
+        `as_user` is whose rights count; None is the appliance itself, which may do everything.
+        """
+        return await self._ask(verb, as_user, args, timeout_s)
+
+    async def subscribe(self, *, as_user: str | None = None, **args: Any) -> AsyncIterator[Push]:
+        """Pushes of one subscription, across restarts of the broker and pauses of the reader.
+
+        Ends when the iterator is closed (`async with contextlib.aclosing(...)`). Raises BrokerError
+        if the broker refuses the subscription, at the start or when it is taken up again.
+        """
+        while True:
+            try:
+                sub: int = (await self._ask("subscribe", as_user, args, 60.0))["sub"]
+            except BrokerError as error:
+                if error.error != "broker_away":
+                    raise
+                yield Push("away", 0, 0, None)
+                await self._connected.wait()
+                continue
+            pushes = self._subscriptions[sub]
+            try:
+                while True:
+                    push = await pushes.get()
+                    if push is None:
+                        break
+                    yield push
+            finally:
+                if self._subscriptions.pop(sub, None) is not None:
+                    self._send_quietly("unsubscribe", {"sub": sub})
+
+    async def close(self) -> None:
+        """Ends the connection; calls under way fail, subscriptions end at their next step."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+            self._keeper = None
+
+    # How it works.
+
+    async def _ask(
+        self, verb: str, as_user: str | None, args: dict[str, Any], timeout_s: float
+    ) -> Any:
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep_up(), name="control socket")
+        if not self._connected.is_set():
+            try:
+                await asyncio.wait_for(self._connected.wait(), _PATIENCE_S)
+            except TimeoutError:
+                raise _broker_away(_AWAY) from None
+        self._next_id += 1
+        request = Request(id=self._next_id, verb=verb, as_user=as_user, args=args)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[request.id] = future
+        try:
+            if verb == "subscribe":
+                self._subscribing.add(request.id)
+            self._send(request)
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            reason = f"the broker did not answer {verb} within {timeout_s:g} seconds"
+            raise _broker_away(reason) from None
+        finally:
+            self._waiting.pop(request.id, None)
+            self._subscribing.discard(request.id)
+
+    def _send(self, request: Request) -> None:
+        if self._writer is None:
+            raise _broker_away(_AWAY)
+        frame = self._encoder.encode(request)
+        if len(frame) > FRAME_MAX:
+            raise BrokerError(
+                400, "bad_request", f"request of {len(frame)} bytes is over {FRAME_MAX} bytes"
+            )
+        self._writer.write(_LENGTH.pack(len(frame)) + frame)
+
+    def _send_quietly(self, verb: str, args: dict[str, Any]) -> None:
+        self._next_id += 1
+        with contextlib.suppress(BrokerError):
+            self._send(Request(id=self._next_id, verb=verb, args=args))
+
+    async def _keep_up(self) -> None:
+        delay = _BACKOFF_FIRST_S
+        while True:
+            try:
+                reader, self._writer = await asyncio.open_unix_connection(str(self.path))
+            except OSError as error:
+                log.debug("control socket %s: %s", self.path, error)
+            else:
+                delay = _BACKOFF_FIRST_S
+                self._connected.set()
+                try:
+                    await self._read(reader)
+                finally:
+                    self._disconnected()
+            await asyncio.sleep(delay * random.uniform(0.75, 1.25))
+            delay = min(delay * 2, _BACKOFF_LAST_S)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                (length,) = _LENGTH.unpack(await reader.readexactly(4))
+                if length > FRAME_MAX:
+                    log.error(
+                        "control socket: frame of %d bytes announced; connection dropped", length
+                    )
+                    return
+                self._take(self._decoder.decode(await reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, OSError):
+            return
+        except msgspec.DecodeError as error:
+            log.error("control socket: cannot read a frame of the broker: %s", error)
+
+    def _take(self, frame: Incoming) -> None:
+        if frame.event is not None:
+            self._take_push(frame)
+            return
+        future = self._waiting.get(frame.id) if frame.id is not None else None
+        if future is None or future.done():
+            return
+        if frame.error is not None:
+            error = frame.error
+            future.set_exception(BrokerError(error.status, error.error, error.reason))
+            return
+        if frame.id in self._subscribing:
+            # Pushes may follow in the same read, before the caller runs again.
+            self._subscriptions[frame.ok["sub"]] = asyncio.Queue()
+        future.set_result(frame.ok)
+
+    def _take_push(self, frame: Incoming) -> None:
+        pushes = self._subscriptions.get(frame.sub) if frame.sub is not None else None
+        if pushes is None or frame.event is None or frame.sub is None:
+            return
+        if pushes.qsize() < _PUSHES_KEPT:
+            pushes.put_nowait(Push(frame.event, frame.seq, frame.at, frame.data))
+            return
+        # The reader is too slow: it gets a new start instead of an ever longer queue.
+        del self._subscriptions[frame.sub]
+        self._send_quietly("unsubscribe", {"sub": frame.sub})
+        while not pushes.empty():
+            pushes.get_nowait()
+        pushes.put_nowait(Push("resync", frame.seq, frame.at, None))
+        pushes.put_nowait(None)
+
+    def _disconnected(self) -> None:
+        self._connected.clear()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(_broker_away(_LOST))
+        self._waiting.clear()
+        subscriptions, self._subscriptions = self._subscriptions, {}
+        for pushes in subscriptions.values():
+            pushes.put_nowait(Push("away", 0, 0, None))
+            pushes.put_nowait(None)
+
+
+def _broker_away(reason: str) -> BrokerError:
+    return BrokerError(ERRORS["broker_away"].status, "broker_away", reason)
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, BrokerClient]] = (
+    WeakKeyDictionary()
+)
+
+
+def shared(path: str | Path) -> BrokerClient:
+    """The client for a control socket, the same for every caller on this event loop."""
+    clients = _shared.setdefault(asyncio.get_running_loop(), {})
+    return clients.setdefault(Path(path), BrokerClient(path))
