@@ -110,8 +110,7 @@ def to_build() -> list[Path]:
     return [
         source
         for source in modules()
-        if not binary(source).exists()
-        or built.get(dotted(source)) != entry(source)
+        if not binary(source).exists() or built.get(dotted(source)) != entry(source)
     ]
 
 

@@ -1,0 +1,508 @@
+"""Every setting of the appliance, in one table: the fields of `Config`.
+
+The table gives the default, the INI key and its section, the environment variable
+(`LEVERET_` and the name in capitals), the command line option (`--` and the name with dashes),
+the text of `--help` and the page `docs/configuration.md`. The command line wins over the
+environment, the environment over the INI file, the file over the default.
+
+An unknown key or variable is a warning; an unknown section, an unknown option or a value that
+cannot be read is a `ConfigError`, which the commands print as one line and exit with status 78
+(EX_CONFIG of sysexits.h).
+"""
+
+from __future__ import annotations
+
+import configparser
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker import quantities
+from broker.quantities import BadValue
+
+EXIT_CONFIG = 78
+DEFAULT_FILE = Path("/etc/leveret/leveret.ini")
+ENVIRONMENT_PREFIX = "LEVERET_"
+# A Unix socket's path has to fit into sockaddr_un.sun_path, with its closing zero.
+SOCKET_PATH_MAX = 107
+
+SECTIONS = {
+    "main": "Where things are",
+    "amqp": "AMQP connections",
+    "websocket": "AMQP over WebSocket",
+    "http": "The web app and the HTTP API",
+    "metrics": "Prometheus metrics",
+    "tls": "TLS",
+    "login": "Signing in",
+    "store": "The store",
+    "reports": "Usage reports",
+    "log": "The log",
+}
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; the text says what is wrong, where, and what fits."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table, as the documents and the parsers see it."""
+
+    name: str
+    section: str
+    default: Any
+    kind: str
+    text: str
+    read: Callable[[str], Any]
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    @property
+    def is_flag(self) -> bool:
+        return self.kind == "yes or no"
+
+    def shown_default(self) -> str:
+        """The default as a person would write it into the INI file; empty for none."""
+        return quantities.shown(self.default, self.kind)
+
+
+def setting(
+    section: str, default: Any, kind: str, text: str, *, secret: bool = False, **bounds: Any
+) -> Any:
+    """A field of `Config` that is a setting. `kind` is a key of `quantities.READERS`."""
+    read = quantities.reader(kind, **bounds)
+    metadata = {"section": section, "kind": kind, "text": text, "read": read}
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The settings of one appliance. Sizes are bytes, times are seconds."""
+
+    data_dir: Path = setting(
+        "main", Path("data"), "path", "directory that holds everything the appliance keeps"
+    )
+    bind: str = setting(
+        "main", "127.0.0.1", "address", "address that every listener binds; 0.0.0.0 for all"
+    )
+    open_files_max: int = setting(
+        "main",
+        20_000,
+        "count",
+        "open files the store may hold at a time; half of the process's limit if that is less",
+        least=64,
+    )
+    stop_timeout: float = setting(
+        "main",
+        20.0,
+        "time",
+        "longest wait for one part of the appliance to stop before it is killed",
+        least=1,
+    )
+
+    amqp_port: int = setting("amqp", 5672, "port", "AMQP 0-9-1 over TCP; 0 for any free port")
+    unix_path: Path | None = setting(
+        "amqp", None, "path", "Unix socket for AMQP 0-9-1; none if empty"
+    )
+    frame_max: int = setting(
+        "amqp",
+        131_072,
+        "size",
+        "largest AMQP frame, offered to clients in connection.tune",
+        least=4096,
+        most=16 * 1024 * 1024,
+    )
+    channel_max: int = setting(
+        "amqp", 2047, "count", "channels a connection may open", least=1, most=65535
+    )
+    heartbeat: int = setting(
+        "amqp",
+        60,
+        "count",
+        "seconds between heartbeats, offered to clients; 0 for none",
+        most=65535,
+    )
+    max_message_size: int = setting(
+        "amqp",
+        134_217_728,
+        "size",
+        "largest message body; a larger one closes the channel with 311",
+        most=2**40,
+    )
+    max_unacked: int = setting(
+        "amqp",
+        1_000_000,
+        "count",
+        "unacknowledged deliveries a channel may hold; past it nothing more is delivered",
+        least=1,
+    )
+    message_spill_size: int = setting(
+        "amqp",
+        1024 * 1024,
+        "size",
+        "an unfinished message larger than this waits in an unlinked file",
+        least=4096,
+    )
+    handshake_timeout: float = setting(
+        "amqp", 10.0, "time", "time from accepting a connection to connection.open", least=0.1
+    )
+    pre_login_bytes: int = setting(
+        "amqp",
+        65_536,
+        "size",
+        "bytes a peer may send, and have held for it, before it has signed in",
+        least=8192,
+    )
+    table_depth_max: int = setting(
+        "amqp", 32, "count", "nesting of tables and arrays in field tables", least=1, most=1000
+    )
+
+    ws_port: int = setting(
+        "websocket", 15670, "port", "AMQP 0-9-1 over WebSocket; 0 for any free port"
+    )
+
+    http_port: int = setting("http", 15672, "port", "web app and HTTP API; 0 for any free port")
+    session_lifetime: int = setting(
+        "http", 8 * 3600, "time", "a browser session ends this long after signing in", least=60
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        "http",
+        (),
+        "list",
+        "host names browsers may use; the address of `bind` and local names always work",
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        "http",
+        (),
+        "list",
+        "addresses or networks of proxies whose X-Forwarded-* headers are believed; none if empty",
+    )
+
+    metrics_port: int = setting(
+        "metrics",
+        15692,
+        "optional port",
+        "Prometheus metrics; 0 for none, -1 for any free port",
+    )
+
+    amqps_port: int = setting(
+        "tls", 5671, "port", "AMQP 0-9-1 over TLS, if there is a certificate; 0 for any free port"
+    )
+    https_port: int = setting(
+        "tls", 15671, "port", "web app over TLS, if there is a certificate; 0 for any free port"
+    )
+    tls_cert_file: Path | None = setting(
+        "tls", None, "path", "certificate chain (PEM); without one there is no TLS"
+    )
+    tls_key_file: Path | None = setting(
+        "tls", None, "path", "private key (PEM); if empty it is in the certificate's file"
+    )
+    tls_handshake_timeout: float = setting("tls", 5.0, "time", "longest TLS handshake", least=0.1)
+
+    default_user: str = setting(
+        "login",
+        "guest",
+        "name",
+        "first administrator, made when the data directory is new; guest only from loopback",
+    )
+    default_password: str = setting(
+        "login",
+        "guest",
+        "secret",
+        "the first administrator's password; a file or a variable hides it better than an option",
+        secret=True,
+    )
+    default_password_file: Path | None = setting(
+        "login", None, "path", "file that holds the first administrator's password"
+    )
+    login_failures_max: int = setting(
+        "login", 10, "count", "failed logins per minute and pair of user and peer", least=1
+    )
+    login_backoff_max: float = setting(
+        "login", 60.0, "time", "longest wait imposed after too many failed logins", least=1
+    )
+    login_threads: int = setting(
+        "login", 2, "count", "threads that check passwords", least=1, most=64
+    )
+    login_queue_max: int = setting(
+        "login", 1000, "count", "logins that may wait for such a thread; more are refused", least=1
+    )
+    login_memory_lifetime: int = setting(
+        "login", 600, "time", "a checked pair of name and password is remembered this long"
+    )
+    ticket_lifetime: int = setting(
+        "login", 30, "time", "a ticket for the browser's AMQP console is valid this long", least=1
+    )
+
+    no_sync: bool = setting(
+        "store",
+        False,
+        "yes or no",
+        "never wait for the disk: a power cut may lose confirmed messages",
+    )
+    segment_size: int = setting(
+        "store",
+        8 * 1024 * 1024,
+        "size",
+        "size at which a queue begins its next file",
+        least=64 * 1024,
+        most=1024 * 1024 * 1024,
+    )
+    tail_memory: int = setting(
+        "store",
+        64 * 1024 * 1024,
+        "size",
+        "memory for messages not yet written, over all queues",
+        least=1024 * 1024,
+    )
+    tail_write_size: int = setting(
+        "store",
+        1024 * 1024,
+        "size",
+        "a queue's unwritten messages are written at this size",
+        least=4096,
+    )
+    tail_write_delay: float = setting(
+        "store", 0.2, "time", "unwritten messages are written after this time", least=0.001
+    )
+    reader_threads: int = setting(
+        "store",
+        2,
+        "count",
+        "threads that read messages the page cache does not hold",
+        least=1,
+        most=64,
+    )
+
+    reports_schedule: str = setting(
+        "reports", "5 * * * *", "schedule", "when reports are computed (cron's five fields, UTC)"
+    )
+    spark_master: str = setting(
+        "reports",
+        "local[*]",
+        "name",
+        "where Spark runs: local[*], spark://host:port, k8s://…, yarn, or sc://host:port",
+    )
+    spark_driver_memory: int = setting(
+        "reports", 512 * 1024 * 1024, "size", "heap of the Spark driver", least=256 * 1024 * 1024
+    )
+    java_home: Path | None = setting(
+        "reports", None, "path", "Java 17 or newer; if empty the system's, else the one from PyPI"
+    )
+    usage_interval: int = setting(
+        "reports", 10, "time", "usage is written to the feed this often", least=1, most=3600
+    )
+    usage_keep: int = setting(
+        "reports", 400 * 86400, "time", "usage older than this is deleted", least=86400
+    )
+
+    log_level: str = setting("log", "info", "level", "debug, info, warning or error")
+    log_format: str = setting("log", "text", "log format", "text, or json for one object per line")
+
+    #: What was odd but harmless while loading; the commands print it. Not a setting.
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def control_socket(self) -> Path:
+        return self.data_dir / "control.sock"
+
+    @property
+    def run_dir(self) -> Path:
+        """Files that are true only while the appliance runs."""
+        return self.data_dir / "run"
+
+    @property
+    def relay_socket(self) -> Path:
+        """Where the web process hands over browsers' AMQP connections."""
+        return self.run_dir / "relay.sock"
+
+    @property
+    def addresses_file(self) -> Path:
+        """JSON: listener name to [address, port], and the process ids."""
+        return self.run_dir / "addresses.json"
+
+    @property
+    def has_guest(self) -> bool:
+        """Whether a new data directory gets guest/guest (loopback only)."""
+        return self.default_user == "guest"
+
+
+def settings() -> Iterator[Setting]:
+    """The table, in the order of `Config`."""
+    for item in dataclasses.fields(Config):
+        if "kind" in item.metadata:
+            yield Setting(name=item.name, default=item.default, **item.metadata)
+
+
+def load(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Read the command line, the environment and the INI file into a `Config`.
+
+    Raises `ConfigError`. Relative paths are taken from the working directory, those in the INI
+    file from the file's directory.
+    """
+    table = {item.name: item for item in settings()}
+    warnings: list[str] = []
+    options, file_option = _from_command_line(argv, table)
+    variables = _from_environment(environ, table, warnings)
+    file = file_option if file_option is not None else environ.get("LEVERET_CONFIG")
+    values: dict[str, Any] = {}
+    values.update(_from_file(file, table, warnings))
+    values.update(variables)
+    values.update(options)
+    return _checked(values, tuple(warnings))
+
+
+def help_text(command: str, summary: str) -> str:
+    """What `manage.py <command> --help` prints."""
+    lines = [f"usage: manage.py {command} [options]", "", summary, "", "options:"]
+    lines += _help_row("--config FILE", f"INI file; else LEVERET_CONFIG, else {DEFAULT_FILE}")
+    for section, title in SECTIONS.items():
+        lines += ["", f"{title}:"]
+        for item in settings():
+            if item.section == section:
+                value = "" if item.is_flag else " " + item.kind.replace(" ", "-").upper()
+                default = item.shown_default()
+                shown = f" ({default})" if default and item.kind != "secret" else ""
+                lines += _help_row(item.option + value, item.text + shown)
+    lines += ["", "The same names work as INI keys and as LEVERET_* variables."]
+    return "\n".join(lines)
+
+
+def _help_row(option: str, text: str) -> list[str]:
+    return [f"  {option:<30} {text}"] if len(option) < 30 else [f"  {option}", f"{'':<33}{text}"]
+
+
+def _read(item: Setting, text: str, where: str) -> Any:
+    try:
+        return item.read(text)
+    except BadValue as error:
+        shown = "the value" if item.kind == "secret" else repr(text)
+        raise ConfigError(f"{where}: {shown} is not {error}") from None
+
+
+def _from_command_line(
+    argv: Sequence[str], table: Mapping[str, Setting]
+) -> tuple[dict[str, Any], str | None]:
+    by_option = {item.option: item for item in table.values()}
+    values: dict[str, Any] = {}
+    file: str | None = None
+    words = iter(argv)
+    for word in words:
+        option, equals, text = word.partition("=")
+        item = by_option.get(option)
+        if item is None and option != "--config":
+            raise ConfigError(
+                f"unknown option {option}{_nearest(option, [*by_option, '--config'])}"
+            )
+        if not equals:
+            if item is not None and item.is_flag:
+                text = "yes"
+            else:
+                try:
+                    text = next(words)
+                except StopIteration:
+                    raise ConfigError(f"{option}: a value is missing after it") from None
+        if item is None:
+            file = text
+        else:
+            values[item.name] = _read(item, text, option)
+    return values, file
+
+
+def _from_environment(
+    environ: Mapping[str, str], table: Mapping[str, Setting], warnings: list[str]
+) -> dict[str, Any]:
+    by_variable = {item.variable: item for item in table.values()}
+    # Read by the build and the tests, not by the appliance.
+    others = {"LEVERET_CONFIG", "LEVERET_BOUNDSCHECK"}
+    values: dict[str, Any] = {}
+    for name in sorted(environ):
+        item = by_variable.get(name)
+        if item is not None:
+            values[item.name] = _read(item, environ[name], name)
+        elif name.startswith(ENVIRONMENT_PREFIX) and not (
+            name in others or name.startswith(ENVIRONMENT_PREFIX + "TEST_")
+        ):
+            warnings.append(f"unknown variable {name}{_nearest(name, by_variable)}; it is ignored")
+    return values
+
+
+def _from_file(
+    file: str | None, table: Mapping[str, Setting], warnings: list[str]
+) -> dict[str, Any]:
+    if file == "" or (file is None and not DEFAULT_FILE.exists()):
+        return {}
+    path = DEFAULT_FILE if file is None else Path(file)
+    parser = configparser.ConfigParser(interpolation=None, default_section="")
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"), source=str(path))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from None
+    except configparser.Error as error:
+        raise ConfigError(f"cannot read {path}: {' '.join(str(error).split())}") from None
+    values: dict[str, Any] = {}
+    for section in parser.sections():
+        if section not in SECTIONS:
+            known = ", ".join(SECTIONS)
+            raise ConfigError(f"{path}: unknown section [{section}]; there are {known}")
+        for key, text in parser.items(section):
+            item = table.get(key)
+            if item is None:
+                warnings.append(
+                    f"{path}: unknown key {key} in [{section}]{_nearest(key, table)}; it is ignored"
+                )
+            elif item.section != section:
+                warnings.append(
+                    f"{path}: {key} belongs into [{item.section}], not into [{section}];"
+                    " it is ignored"
+                )
+            else:
+                value = _read(item, text, f"{path}: {key}")
+                if isinstance(value, Path):
+                    value = path.parent / value
+                values[key] = value
+    return values
+
+
+def _checked(values: dict[str, Any], warnings: tuple[str, ...]) -> Config:
+    """Resolve paths, read the password's file, and refuse what does not fit together."""
+    file = values.get("default_password_file")
+    if file is not None:
+        if "default_password" in values:
+            raise ConfigError("give default_password or default_password_file, not both")
+        try:
+            password = file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read default_password_file {file}: {error}") from None
+        if not password:
+            raise ConfigError(f"default_password_file {file} is empty")
+        values["default_password"] = password
+    if values.get("default_user", "guest") != "guest" and "default_password" not in values:
+        raise ConfigError("default_user needs default_password or default_password_file")
+    if values.get("tls_key_file") is not None and values.get("tls_cert_file") is None:
+        raise ConfigError("tls_key_file needs tls_cert_file")
+    for name, value in values.items():
+        if isinstance(value, Path):
+            values[name] = value.absolute()
+    values.setdefault("data_dir", Path("data").absolute())
+    config = Config(**values, warnings=warnings)
+    for path in (config.control_socket, config.relay_socket, config.unix_path):
+        if path is not None and len(str(path).encode()) > SOCKET_PATH_MAX:
+            raise ConfigError(f"{path}: too long for a Unix socket; use a shorter data_dir")
+    return config
+
+
+def _nearest(name: str, names: Any) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
