@@ -175,6 +175,9 @@ def _cimported(path: Path, module: str | None, names: str) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(dotted(item) for item in to_build()))
+        sys.exit(0)
     late = stale()
     for item in late:
         print(f"{item.relative_to(ROOT)}: not built since it was last changed; run `make build`")
