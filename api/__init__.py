@@ -1,0 +1,1 @@
+"""The HTTP API in RabbitMQ's shape: one module per noun."""

@@ -1,0 +1,65 @@
+"""Everything the web server hands over, from the outside in: see `build`."""
+
+from typing import TYPE_CHECKING, Any
+
+from channels.routing import ProtocolTypeRouter
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from servestatic import ServeStaticASGI
+
+from management.body_limit import BodyLimit
+from management.hosts import AcceptableHost, origin_allowed, refuse
+from management.paths import Application, RawPath, Receive, Scope, Send
+from management.relay import Relay
+from management.security import HEADERS
+from management.sessions import SessionSocket
+
+if TYPE_CHECKING:
+    from broker.config import Config
+
+LIVE_PATH = "/live/"
+
+
+class Sockets:
+    """WebSockets: `/live/` is the pages' own, every other path is AMQP and goes to the broker."""
+
+    def __init__(self, live: Application, relay: Application, origins: list[str]) -> None:
+        self.live = live
+        self.relay = relay
+        self.origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not origin_allowed(scope, self.origins):
+            reason = "This page may not open a WebSocket here: its origin is not allowed.\n"
+            await refuse(scope, receive, send, 403, reason)
+        elif scope["path"] == LIVE_PATH:
+            await self.live(scope, receive, send)
+        else:
+            await self.relay(scope, receive, send)
+
+
+def build(config: "Config") -> Application:
+    """The ASGI application of one web process."""
+    pages = get_asgi_application()
+    from management.live import LiveConsumer  # needs Django's apps to be ready
+
+    static = ServeStaticASGI(
+        RawPath(pages),
+        root=settings.STATIC_ROOT,
+        prefix=settings.STATIC_URL,
+        immutable_file_test=lambda path, url: True,
+        allow_all_origins=False,
+        add_headers_function=_static_headers,
+    )
+    sockets = Sockets(
+        SessionSocket(LiveConsumer.as_asgi()),
+        Relay(config.relay_socket),
+        list(getattr(config, "allowed_origins", ())),
+    )
+    routes = ProtocolTypeRouter({"http": BodyLimit(static), "websocket": sockets})
+    return AcceptableHost(routes, getattr(config, "allowed_hosts", ()))
+
+
+def _static_headers(headers: Any, path: str, url: str) -> None:
+    for name, value in HEADERS.items():
+        headers[name] = value

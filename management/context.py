@@ -1,0 +1,13 @@
+"""What every template knows besides its page's own facts."""
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from management.people import NOBODY
+
+
+def page(request: HttpRequest) -> dict[str, Any]:
+    """`user`: who is signed in. `build`: the name of this build of the static files."""
+    return {"user": getattr(request, "user", NOBODY), "build": settings.STATIC_BUILD}

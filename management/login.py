@@ -1,0 +1,92 @@
+"""Signing in and out. The broker checks passwords, counts failures and refuses too many."""
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, JsonResponse
+from django.middleware.csrf import rotate_token
+from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_http_methods
+
+from management import refusals, sessions
+from management.appliance import broker
+from management.broker_client import BrokerError
+from management.peer import peer_of
+from management.people import User
+
+NO_TAG = (
+    "This user may connect over AMQP but not use these pages: it has none of the tags "
+    "management, policymaker, monitoring, administrator."
+)
+REFUSED = "The name or the password is wrong, or this user may not sign in from your address."
+
+
+@sessions.public
+@require_http_methods(["GET", "HEAD", "POST"])
+async def login(request: HttpRequest) -> HttpResponseBase:
+    """The form `login.html` (fields `username`, `password`, `next`) and its answer.
+
+    The template is given `next`, `username` and `error`. Wrong credentials answer 401, too many
+    attempts 429, a broker that is away 503, each with the form.
+    """
+    target = _safe_target(request)
+    if request.method != "POST":
+        if request.user.is_authenticated:  # type: ignore[attr-defined]
+            return HttpResponseRedirect(target)
+        return _form(request, target)
+    username = request.POST.get("username", "")
+    try:
+        found = await broker().call(
+            "authenticate",
+            user=username,
+            password=request.POST.get("password", ""),
+            peer=peer_of(request.scope),  # type: ignore[attr-defined]
+            door="http",
+        )
+    except BrokerError as error:
+        reason = REFUSED if error.status == 401 else error.reason
+        return _form(request, target, username, reason, error.status)
+    if not User(found["name"], tuple(found["tags"])).is_management:
+        return _form(request, target, username, NO_TAG, 401)
+    response = HttpResponseRedirect(target)
+    begun = sessions.begin(found["name"], found["epoch"])
+    sessions.write_cookie(response, begun, secure=request.is_secure())
+    rotate_token(request)
+    return response
+
+
+@sessions.public
+@require_http_methods(["POST"])
+async def logout(request: HttpRequest) -> HttpResponseBase:
+    """End the session everywhere, live sockets included, and show the form."""
+    current = request.login  # type: ignore[attr-defined]
+    if current is not None:
+        await sessions.SESSIONS.end(current)
+    response = HttpResponseRedirect(settings.LOGIN_URL)
+    response.delete_cookie(settings.SESSION_COOKIE_NAME, samesite="Lax")
+    return response
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
+    """What Django's CSRF check answers with."""
+    text = f"CSRF check failed: {reason} Reload the page and try again."
+    if request.path.startswith("/api/"):
+        return JsonResponse({"error": "not_authorised", "reason": text}, status=403)
+    return refusals.answer(request, BrokerError(401, "not_authorised", text))
+
+
+def _form(
+    request: HttpRequest, target: str, username: str = "", error: str = "", status: int = 200
+) -> HttpResponseBase:
+    facts: dict[str, Any] = {"next": target, "username": username, "error": error}
+    return render(request, "login.html", facts, status=status)
+
+
+def _safe_target(request: HttpRequest) -> str:
+    """Where to go after signing in: a path of this site, else the overview."""
+    target = request.POST.get("next") or request.GET.get("next") or "/"
+    host = request.get_host()
+    if target.startswith("/") and url_has_allowed_host_and_scheme(target, {host}):
+        return target
+    return "/"

@@ -1,0 +1,65 @@
+"""What a person sees when the broker refused or is away and the view did not say more itself."""
+
+from collections.abc import Awaitable, Callable
+
+from asgiref.sync import markcoroutinefunction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.template import TemplateDoesNotExist
+from django.template.loader import render_to_string
+
+from management.broker_client import BrokerError
+
+RETRY_AFTER_S = 2
+TITLES = {
+    400: "That did not work",
+    401: "Not allowed",
+    404: "Not found",
+    429: "Too many attempts",
+    503: "The broker is away",
+}
+
+
+def answer(request: HttpRequest, error: BrokerError) -> HttpResponseBase:
+    """JSON below `/api/`, else the page `error.html` with `status`, `title` and `reason`.
+
+    401 becomes 403 on a page: the person is signed in, but not allowed. 503 comes with a refresh,
+    so that the page is itself again when the broker is back.
+    """
+    if request.path.startswith("/api/"):
+        response: HttpResponseBase = JsonResponse(
+            {"error": error.error, "reason": error.reason}, status=error.status
+        )
+    else:
+        status = 403 if error.status == 401 else error.status
+        title = TITLES.get(error.status, "Something went wrong")
+        facts = {"status": status, "title": title, "reason": error.reason}
+        try:
+            page = render_to_string("error.html", facts, request)
+            response = HttpResponse(page, status=status)
+        except TemplateDoesNotExist:
+            text = f"{title}: {error.reason}\n"
+            response = HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
+        if error.status == 503 and request.method == "GET":
+            response["Refresh"] = str(RETRY_AFTER_S)
+    if error.status == 503:
+        response["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
+class RefusalMiddleware:
+    """Turns a `BrokerError` that a view let through into `answer`."""
+
+    async_capable = True
+    sync_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase]]) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return await self.get_response(request)
+
+    def process_exception(
+        self, request: HttpRequest, exception: Exception
+    ) -> HttpResponseBase | None:
+        return answer(request, exception) if isinstance(exception, BrokerError) else None

@@ -1,0 +1,173 @@
+"""The web process: `main` binds the ports, says where it is, and serves until told to stop."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from management import secret_key
+
+if TYPE_CHECKING:
+    from broker.config import Config
+
+log = logging.getLogger(__name__)
+
+STOP_PATIENCE_S = 3
+BACKLOG = 1024
+SOCKET_MESSAGE_MAX = 4 * 1024 * 1024
+"""Longest WebSocket message in bytes; a larger frame_max raises it."""
+
+
+def main(config: "Config") -> int:
+    """Serve pages, API, live updates and the WebSocket relay until SIGTERM or Ctrl-C.
+
+    Returns an exit status: 0, or `os.EX_UNAVAILABLE` when a port cannot be bound, or
+    `os.EX_CONFIG` when a file of the data directory or the certificate cannot be used. The reason
+    is printed as one line.
+    """
+    try:
+        prepare(config)
+        sockets = bind(config)
+        servers = [_server(config, name) for name, _ in sockets]
+    except PortUnavailable as error:
+        print(f"leveret web: {error}", file=sys.stderr)
+        return os.EX_UNAVAILABLE
+    except (OSError, ValueError) as error:
+        print(f"leveret web: {error}", file=sys.stderr)
+        return os.EX_CONFIG
+    asyncio.run(_serve(config, sockets, servers))
+    return 0
+
+
+def prepare(config: "Config") -> None:
+    """Give Django's settings what only a running appliance knows, and load the apps."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "management.settings")
+    import django
+    from django.conf import settings
+
+    config.run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.APPLIANCE = config
+    settings.SECRET_KEY = secret_key.load_or_create(config.data_dir)
+    settings.SESSION_COOKIE_AGE = config.session_lifetime
+    django.setup()
+
+
+class PortUnavailable(Exception):
+    pass
+
+
+def bind(config: "Config") -> list[tuple[str, list[socket.socket]]]:
+    """Bound sockets by listener name: `http`, and `https` if there is a certificate."""
+    wanted = [("http", config.http_port)]
+    if config.tls_cert_file is not None:
+        wanted.append(("https", config.https_port))
+    return [(name, _bind(name, config.bind, port)) for name, port in wanted]
+
+
+def _bind(name: str, host: str, port: int) -> list[socket.socket]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        bound: list[socket.socket] = []
+        for family, _, _, _, address in found:
+            if port == 0 and bound:
+                address = (address[0], bound[0].getsockname()[1], *address[2:])
+            bound.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
+    except OSError as error:
+        raise PortUnavailable(
+            f"cannot listen on {host} port {port}: {error.strerror}. Choose another with "
+            f"--{name}-port or --bind."
+        ) from None
+    return bound
+
+
+class _Server(uvicorn.Server):
+    """uvicorn in a loop of ours: it leaves the signals alone and says when it accepts."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def _server(config: "Config", name: str) -> _Server:
+    from management.asgi import build
+
+    options: dict[str, Any] = {}
+    if name == "https":
+        options["ssl_certfile"] = config.tls_cert_file
+        options["ssl_keyfile"] = config.tls_key_file
+    trusted = list(config.trusted_proxies)
+    uvicorn_config = uvicorn.Config(
+        build(config),
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=max(SOCKET_MESSAGE_MAX, config.frame_max + 8),
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(trusted),
+        forwarded_allow_ips=trusted,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=STOP_PATIENCE_S,
+        **options,
+    )
+    uvicorn_config.load()
+    return _Server(uvicorn_config)
+
+
+async def _serve(
+    config: "Config", sockets: list[tuple[str, list[socket.socket]]], servers: list[_Server]
+) -> None:
+    from management.sessions import SESSIONS
+
+    # Each connection opening and closing is a line at level info, with names a client chose.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("django.request").setLevel(logging.ERROR)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    listening = asyncio.create_task(SESSIONS.listen(), name="session events")
+    serving = [
+        asyncio.create_task(server.serve(bound), name=name)
+        for server, (name, bound) in zip(servers, sockets, strict=True)
+    ]
+    await asyncio.gather(*(server.accepting.wait() for server in servers))
+    note = config.run_dir / "web.json"
+    _write_note(note, sockets)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
+    note.unlink(missing_ok=True)
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*serving)
+    listening.cancel()
+    stopping.cancel()
+    await asyncio.gather(listening, stopping, return_exceptions=True)
+
+
+def _write_note(path: Path, sockets: list[tuple[str, list[socket.socket]]]) -> None:
+    """`run/web.json`: listener name to [address, port], and the process id."""
+    facts: dict[str, Any] = {
+        name: list(bound[0].getsockname()[:2]) for name, bound in sockets if bound
+    }
+    facts["pid"] = {"web": os.getpid()}
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    temporary.replace(path)
