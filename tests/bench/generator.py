@@ -1,0 +1,54 @@
+"""Builds the load generator (loadgen.c) when its source is newer than the program, and runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).with_name("loadgen.c")
+
+
+class GeneratorFailed(Exception):
+    """The generator could not run, or counted lost, doubled, disordered or altered messages."""
+
+
+def cache_directory() -> Path:
+    """Where what the benchmark compiles and downloads is kept: outside the repository."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    directory = Path(base) / "leveret-bench"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def build() -> Path:
+    """Path of the compiled generator; compiles it with gcc if the source is newer."""
+    program = cache_directory() / "loadgen"
+    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
+        fresh = program.with_suffix(".new")
+        command = ["gcc", "-O2", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise GeneratorFailed(f"gcc could not build {SOURCE.name}:\n{done.stderr}")
+        fresh.replace(program)
+    return program
+
+
+def run(port: int, options: list[str], cpu_of: list[int] | None = None) -> dict[str, Any]:
+    """Loads the broker at 127.0.0.1:port; returns the generator's result.
+
+    Its keys are listed at the end of main() in loadgen.c.
+
+    cpu_of: process ids whose CPU time over the measured part is reported per message.
+    Raises GeneratorFailed when it could not run or when its counts are wrong.
+    """
+    command = [str(build()), "--port", str(port), *options]
+    if cpu_of:
+        command += ["--cpu-of", ",".join(map(str, cpu_of))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise GeneratorFailed(f"{' '.join(command)}\n{done.stdout}{done.stderr}".strip())
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

@@ -1,0 +1,85 @@
+"""Leveret under measurement: the broker process alone, on a data directory of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.bench import processes
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Leveret:
+    """`manage.py broker` on ephemeral ports of loopback. `extra` goes to its command line."""
+
+    name = "Leveret"
+
+    def __init__(
+        self, directory: Path, extra: list[str] | None = None, command: list[str] | None = None
+    ) -> None:
+        self.directory = directory
+        self.extra = extra or []
+        self.command = command or [sys.executable, str(REPOSITORY / "manage.py"), "broker"]
+        self.port = 0
+        self.server: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+
+    @property
+    def version(self) -> str:
+        """The commit measured."""
+        command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+
+    def start(self) -> None:
+        """Starts the broker and waits for its addresses.
+
+        Raises RuntimeError with the end of its output if it ends instead.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        addresses = self.directory / "data/run/broker.json"
+        addresses.unlink(missing_ok=True)
+        arguments = ["--data-dir", str(self.directory / "data")]
+        arguments += ["--amqp-port", "0", "--ws-port", "0", "--metrics-port", "0"]
+        with (self.directory / "output").open("ab") as output:
+            self.server = subprocess.Popen(
+                [*self.command, *arguments, *self.extra],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=REPOSITORY,
+                start_new_session=True,
+                env={**os.environ, **self.environment},
+            )
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.port = json.loads(addresses.read_text())["amqp"][1]
+                return
+            except (OSError, ValueError, KeyError, IndexError, TypeError):
+                if self.server.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
+                    text = (self.directory / "output").read_text(errors="replace")
+                    raise RuntimeError(f"the broker did not start:\n{text[-2000:]}") from None
+                time.sleep(0.02)
+
+    def pids(self) -> list[int]:
+        """The broker process (and children, should it ever have any)."""
+        return processes.family(self.server.pid) if self.server else []
+
+    def kill(self) -> None:
+        """kill -9, and waits until the process is gone."""
+        if self.server is not None:
+            self.server.kill()
+            self.server.wait()
+            self.server = None
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM)."""
+        if self.server is not None:
+            processes.end(self.server)
+            self.server = None

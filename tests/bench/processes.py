@@ -1,0 +1,86 @@
+"""What /proc tells about a process and its children: who they are, CPU seconds, resident bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Fields of /proc/<pid>/stat from the state (field 3 of proc(5)) on; empty when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return []
+    return text[text.rindex(")") + 2 :].split()
+
+
+def family(pid: int) -> list[int]:
+    """The process and all its living descendants."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := stat_fields(int(entry.name))):
+            parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, waiting = [], [pid]
+    while waiting:
+        current = waiting.pop()
+        if stat_fields(current):
+            found.append(current)
+        waiting += parents.get(current, [])
+    return found
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """User and system time of these processes, all their threads included."""
+    total = 0
+    for pid in pids:
+        if fields := stat_fields(pid):
+            total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def resident_bytes(pids: list[int], kind: str = "VmRSS") -> int:
+    """Sum of VmRSS (or another kB line of /proc/<pid>/status, such as RssAnon) in bytes."""
+    total = 0
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        for line in status.splitlines():
+            if line.startswith(kind + ":"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def free_port() -> int:
+    """A port on loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def end(process: subprocess.Popen[bytes], patience: float = 20.0) -> None:
+    """Ends a process started here and its descendants: SIGTERM, then SIGKILL after `patience` s."""
+    members = family(process.pid)
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    for pid in members:
+        deadline = time.monotonic() + 5
+        while pid != process.pid and stat_fields(pid) and stat_fields(pid)[0] != "Z":
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                break
+            time.sleep(0.05)
