@@ -1,0 +1,149 @@
+"""Memory per connection, per queue and per queued message; bindings per second."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from typing import Any, Protocol
+
+from tests.bench import generator, processes
+from tests.bench.client import Client, ConnectionLost, method, short
+
+
+class Broker(Protocol):
+    """What the benchmark needs of a broker under measurement."""
+
+    name: str
+    port: int
+
+    @property
+    def version(self) -> str:
+        """Shown in the table."""
+
+    def start(self) -> None:
+        """Returns when clients can connect."""
+
+    def pids(self) -> list[int]:
+        """Processes whose CPU and memory count."""
+
+    def stop(self) -> None:
+        """Ends what start began."""
+
+
+def settled_rss(broker: Broker) -> int:
+    """Resident bytes once three readings are equal to 64 KiB, at most 5 s."""
+    readings: list[int] = []
+    for _ in range(25):
+        readings.append(processes.resident_bytes(broker.pids()))
+        if len(readings) >= 3 and max(readings[-3:]) - min(readings[-3:]) < 65536:
+            break
+        time.sleep(0.2)
+    return readings[-1]
+
+
+def per_connection(broker: Broker, count: int) -> float:
+    """Bytes per idle connection with one channel."""
+    warm = [Client(broker.port) for _ in range(50)]
+    before = settled_rss(broker)
+    clients = [Client(broker.port) for _ in range(count)]
+    after = settled_rss(broker)
+    for client in warm + clients:
+        client.abort()
+    return (after - before) / count
+
+
+def _pipelined(client: Client, frames: list[bytes], reply_bytes: int) -> float:
+    """Sends all frames while counting reply bytes (all replies have one size); returns seconds."""
+    wanted = len(frames) * reply_bytes
+    start = time.perf_counter()
+    sender = threading.Thread(target=client.socket.sendall, args=(b"".join(frames),))
+    sender.start()
+    got, last = len(client.buffer), b""
+    while got < wanted:
+        data = client.socket.recv(1 << 18)
+        if not data:
+            raise ConnectionLost("the broker closed the connection")
+        got += len(data)
+        last = (last + data)[-4096:]
+        if b"\x00\x14\x00\x28" in data or b"\x00\x0a\x00\x32" in data:
+            raise ConnectionLost(f"the broker closed the channel or connection: {last!r}")
+    seconds = time.perf_counter() - start
+    sender.join()
+    return seconds
+
+
+def _queue_declare(name: str, durable: bool) -> bytes:
+    flags = b"\2" if durable else b"\0"
+    return method(1, 50, 10, b"\0\0" + short(name) + flags + b"\0\0\0\0")
+
+
+def _queue_delete(name: str) -> bytes:
+    return method(1, 50, 40, b"\0\0" + short(name) + b"\0")
+
+
+def per_queue(broker: Broker, count: int, durable: bool = True) -> tuple[float, float]:
+    """(bytes per declared empty queue, declarations per second)."""
+    client = Client(broker.port)
+    names = [f"memory.{i:08d}" for i in range(count)]
+    reply = 8 + 4 + 1 + len(names[0]) + 8
+    warm = names[: count // 20]
+    _pipelined(client, [_queue_declare(name, durable) for name in warm], reply)
+    before = settled_rss(broker)
+    rest = names[len(warm) :]
+    seconds = _pipelined(client, [_queue_declare(name, durable) for name in rest], reply)
+    after = settled_rss(broker)
+    _pipelined(client, [_queue_delete(name) for name in names], 8 + 4 + 4)
+    client.close()
+    return (after - before) / len(rest), len(rest) / seconds
+
+
+def per_message(broker: Broker, base: int, count: int) -> float:
+    """Bytes per queued persistent message of 16 B: growth from `base` to `base + count` queued."""
+    options = ["--name", "backlog", "--keep", "--consumers", "0", "--persistent"]
+    options += ["--confirm", "5000", "--patience", "120"]
+    generator.run(broker.port, [*options, "--count", str(base)])
+    before = settled_rss(broker)
+    generator.run(broker.port, [*options, "--count", str(count)])
+    after = settled_rss(broker)
+    client = Client(broker.port)
+    client.delete_queue("backlog.0")
+    client.close()
+    return (after - before) / count
+
+
+def bindings_per_second(broker: Broker, count: int, durable: bool) -> float:
+    """Pipelined queue.bind of one queue to amq.direct, or to a transient exchange."""
+    client = Client(broker.port)
+    exchange = "amq.direct" if durable else "bench.transient"
+    if not durable:
+        arguments = b"\0\0" + short(exchange) + short("direct") + b"\0" + b"\0\0\0\0"
+        client.send(method(1, 40, 10, arguments))
+        client.wait(40, 11)
+    client.declare_queue("bench.bound", durable=durable)
+    head = b"\0\0" + short("bench.bound") + short(exchange)
+    frames = [
+        method(1, 50, 20, head + short(f"key.{i}") + b"\0" + struct.pack(">I", 0))
+        for i in range(count)
+    ]
+    seconds = _pipelined(client, frames, 12)
+    client.delete_queue("bench.bound")
+    if not durable:
+        client.send(method(1, 40, 20, b"\0\0" + short(exchange) + b"\0"))
+        client.wait(40, 21)
+    client.close()
+    return count / seconds
+
+
+def measure(broker: Broker, small: bool) -> dict[str, Any]:
+    """All of the above; `small` takes a tenth of each count."""
+    scale = 10 if small else 1
+    queue_bytes, declared = per_queue(broker, 20000 // scale)
+    return {
+        "connection_bytes": per_connection(broker, 2000 // scale),
+        "queue_bytes": queue_bytes,
+        "queues_per_second": declared,
+        "message_bytes": per_message(broker, 1_000_000 // scale, 4_000_000 // scale),
+        "bindings_per_second": bindings_per_second(broker, 100_000 // scale, durable=False),
+        "durable_bindings_per_second": bindings_per_second(broker, 40_000 // scale, durable=True),
+    }
