@@ -229,10 +229,10 @@ class Subscribe(Arguments):
     changed, under dotted keys (`queue_totals.messages_ready`).
 
     `overview` (of one `vhost` or all) and `item` (a `noun` and its row `key`) start with
-    `{state, history}`, where history is as in the verb of that name over `history_s` seconds, and go
-    on with `{state: {dotted: value}, point: {series: number}}`. `rows` follows the `keys` of a noun:
-    `{rows: [[key, {dotted: value}]]}`, and `[key, nil]` when a row is gone. `events` pushes what
-    `EVENTS` names, as it happens.
+    `{state, history}`, where history is as in the verb of that name over `history_s` seconds, and
+    go on with `{state: {dotted: value}, point: {series: number}}`. `rows` follows the `keys` of a
+    noun: `{rows: [[key, {dotted: value}]]}`, and `[key, nil]` when a row is gone. `events` pushes
+    what `EVENTS` names, as it happens.
     """
 
     topic: Literal["overview", "rows", "item", "events"]

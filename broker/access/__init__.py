@@ -1,0 +1,30 @@
+"""Who may log in, and what a user may do.
+
+`Access` is the one place where users, tags, permissions and limits are kept and asked about, for
+AMQP, WebSocket and HTTP alike.
+"""
+
+from broker.access.accounts import Access
+from broker.access.login import Job, Refused
+from broker.access.records import (
+    MANAGEMENT_TAGS,
+    BadSetting,
+    Kind,
+    Parameter,
+    Permission,
+    TopicPermission,
+    User,
+)
+
+__all__ = [
+    "MANAGEMENT_TAGS",
+    "Access",
+    "BadSetting",
+    "Job",
+    "Kind",
+    "Parameter",
+    "Permission",
+    "Refused",
+    "TopicPermission",
+    "User",
+]

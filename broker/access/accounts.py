@@ -1,0 +1,535 @@
+"""Users, their tags, permissions and limits, and the questions asked about them.
+
+Rules and refusal texts are RabbitMQ's (its guides "Access Control" and "Authentication"). Nothing
+here waits: `verify` is the only slow function and belongs in a thread; changes reach the disk when
+the server flushes the settings files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from broker.access import passwords
+from broker.access.login import EndedSessions, Job, Refused, Throttle, Tickets, VerifiedPairs
+from broker.access.patterns import BadPattern, Pattern, escape
+from broker.access.records import (
+    ENDED_SESSIONS_FILE,
+    PARAMETERS_FILE,
+    USER_LIMITS,
+    USERS_FILE,
+    VHOST_LIMITS,
+    BadSetting,
+    GlobalParameter,
+    Kind,
+    Parameter,
+    ParametersFile,
+    Permission,
+    TopicPermission,
+    User,
+    UsersFile,
+)
+from broker.errors import AccessRefused
+from broker.settings_files import SettingsError, SettingsFiles
+
+
+class Access:
+    """All that is known about who may do what. `version` rises with every change.
+
+    `begin`, `verify` and `finish` check a password; `check` and `check_topic` a permission.
+    `failures_max` wrong passwords a minute are let through per user and address.
+    """
+
+    def __init__(
+        self,
+        files: SettingsFiles,
+        *,
+        failures_max: int = 10,
+        back_off_longest_s: float = 60.0,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.version = 0
+        self.users: dict[str, User] = {}
+        self.permissions: dict[tuple[str, str], Permission] = {}
+        """By user and vhost."""
+        self.topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
+        """By user, vhost and exchange."""
+        self.vhost_limits: dict[str, dict[str, int]] = {}
+        self.global_parameters: dict[str, Any] = {}
+        self.attempts: Counter[tuple[str, str, str, bool]] = Counter()
+        """Logins by door, user, peer and whether they were let in."""
+        self._files = files
+        self._clock_ms = clock_ms
+        self._next_epoch = 1
+        self._throttle = Throttle(monotonic, failures_max, back_off_longest_s)
+        self._verified = VerifiedPairs(monotonic, random(32))
+        self._tickets = Tickets(monotonic)
+        self._ended = EndedSessions(clock_ms, {})
+        self._jobs: dict[tuple[bytes, str], Job] = {}
+        self._grants: dict[tuple[str, str], dict[str, Pattern]] = {}
+        self._topic_grants: dict[tuple[str, str, str], dict[str, Pattern]] = {}
+
+    # Boot.
+
+    def load(self) -> bool:
+        """Reads the settings files; False if there are no users yet, on the first boot.
+
+        Raises SettingsError, one line, if a file cannot be used.
+        """
+        parameters = self._files.load(PARAMETERS_FILE, ParametersFile)
+        if parameters is not None:
+            self._load_parameters(parameters)
+        ended = self._files.load(ENDED_SESSIONS_FILE, dict[str, int])
+        self._ended = EndedSessions(self._clock_ms, ended or {})
+        content = self._files.load(USERS_FILE, UsersFile)
+        if content is None:
+            return False
+        where = self._files.path(USERS_FILE)
+        for user in content.users:
+            if user.name in self.users:
+                raise SettingsError(f"{where}: user '{user.name}' is there twice")
+            try:
+                passwords.check_hash(user.password_hash, user.hashing_algorithm)
+            except ValueError as error:
+                raise SettingsError(f"{where}: user '{user.name}': {error}") from error
+            self.users[user.name] = user
+        try:
+            for row in content.permissions:
+                self._check_patterns(row.configure, row.write, row.read)
+                self.permissions[row.user, row.vhost] = row
+            for topic in content.topic_permissions:
+                self._check_patterns(topic.write, topic.read)
+                self.topic_permissions[topic.user, topic.vhost, topic.exchange] = topic
+        except BadSetting as error:
+            raise SettingsError(f"{where}: {error}") from error
+        epochs = [user.epoch for user in content.users]
+        self._next_epoch = max([content.next_epoch, *(epoch + 1 for epoch in epochs)])
+        for user in content.users:
+            if not user.epoch:
+                user.epoch = self._new_epoch()
+        self.version += 1
+        return True
+
+    def create_first_user(self, name: str, password: str) -> User:
+        """The first administrator, with full permissions in vhost `/`.
+
+        Raises SettingsError for another name than guest with guest's password, or for none.
+        """
+        if not password:
+            raise SettingsError(f"default_password is empty: user '{name}' could never log in")
+        if name != "guest" and password == "guest":
+            raise SettingsError(
+                f"default_user is '{name}' but default_password is still 'guest': set it too"
+            )
+        user = self.put_user(
+            name, ["administrator"], passwords.hash_password(password), passwords.ARGON2ID
+        )
+        self.put_permission(name, "/", ".*", ".*", ".*")
+        return user
+
+    # Logging in.
+
+    def begin(
+        self, user: str, password: str, peer_is_loopback: bool, *, peer: str, door: str
+    ) -> User | Refused | Job:
+        """Starts a login. A `Job` means: run `verify` in a thread, then `finish`.
+
+        `peer` is the address the person's socket comes from; `door` is http, websocket or amqp.
+        """
+        known = self.users.get(user)
+        wait_s = self._throttle.wait_s(user, peer)
+        if known is not None and door != "http" and self._tickets.redeem(known, password):
+            return self._let_in(known, door, peer)
+        if wait_s:
+            return self._refuse_throttled(user, peer, door, wait_s)
+        if known is not None and known.loopback_only and not peer_is_loopback:
+            self._count(door, user, peer, False)
+            return Refused("User can only log in via localhost")
+        mac = self._verified.mac(user, password)
+        if known is not None and self._verified.holds(known, mac):
+            return self._let_in(known, door, peer)
+        shared = self._jobs.get((mac, peer))
+        if shared is not None:
+            return shared
+        if not self._throttle.begin(user, peer):
+            return self._refuse_throttled(user, peer, door, 1.0)
+        job = Job(
+            user=user,
+            password=password,
+            peer=peer,
+            password_hash=known.password_hash if known is not None else None,
+            hashing_algorithm=known.hashing_algorithm if known is not None else "",
+            epoch=known.epoch if known is not None else -1,
+            mac=mac,
+        )
+        self._jobs[mac, peer] = job
+        return job
+
+    @staticmethod
+    def verify(job: Job) -> bool:
+        """Whether the password fits. Slow; changes nothing but the job."""
+        ok = passwords.verify(job.password, job.password_hash, job.hashing_algorithm)
+        if ok and passwords.is_outdated(job.password_hash or "", job.hashing_algorithm):
+            job.upgraded_hash = passwords.hash_password(job.password)
+        return ok
+
+    def finish(self, job: Job, ok: bool, *, door: str) -> User | Refused:
+        """Ends a login that `begin` made a job of. Each login that shares the job calls it."""
+        user = self.users.get(job.user)
+        ok = ok and user is not None and user.epoch == job.epoch
+        if self._jobs.pop((job.mac, job.peer), None) is not None:
+            self._throttle.end(job.user, job.peer, ok)
+            if ok and user is not None:
+                self._verified.remember(user, job.mac)
+                if job.upgraded_hash is not None:
+                    user.password_hash = job.upgraded_hash
+                    user.hashing_algorithm = passwords.ARGON2ID
+                    self._users_changed()
+        if ok and user is not None:
+            return self._let_in(user, door, job.peer)
+        self._count(door, job.user, job.peer, False)
+        return Refused()
+
+    def abandon(self, job: Job) -> None:
+        """Drops a job whose password was not looked at; it does not count as a wrong one."""
+        if self._jobs.pop((job.mac, job.peer), None) is not None:
+            self._throttle.end(job.user, job.peer, True)
+
+    def issue_ticket(self, user: str) -> str:
+        """A password for one AMQP login of the user within 30 seconds."""
+        return self._tickets.issue(self._user(user))
+
+    def session_stands(self, user: str, epoch: int, session_id: str) -> User | None:
+        """The user of a session, or None if the session is over."""
+        known = self.users.get(user)
+        if known is None or known.epoch != epoch or session_id in self._ended:
+            return None
+        return known
+
+    def end_session(self, session_id: str, expires_at: int) -> None:
+        """Ends a session; its id is kept until `expires_at`, in ms since 1970."""
+        self._ended.end(session_id, expires_at)
+        self._files.put(ENDED_SESSIONS_FILE, self._ended.snapshot())
+
+    # Questions.
+
+    def vhost_access(self, user: str, vhost: str) -> bool:
+        """Whether the user has a permission row for the vhost."""
+        return (user, vhost) in self.permissions
+
+    def vhosts_of(self, user: str) -> set[str]:
+        return {vhost for name, vhost in self.permissions if name == user}
+
+    def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
+        """Whether the user may do this to a queue or an exchange of that name."""
+        grants = self._grants.get((user, vhost))
+        if grants is None:
+            row = self.permissions.get((user, vhost))
+            if row is None:
+                return False
+            grants = self._grants[user, vhost] = {
+                "configure": Pattern(row.configure),
+                "write": Pattern(row.write),
+                "read": Pattern(row.read),
+            }
+        return grants[kind].matches(name)
+
+    def check(self, user: str, vhost: str, kind: Kind, resource_kind: str, name: str) -> None:
+        """Raises AccessRefused unless the user may `configure`, `write` or `read` the resource.
+
+        `resource_kind` is queue or exchange; the nameless exchange is asked for as amq.default.
+        """
+        if resource_kind == "exchange" and not name:
+            name = "amq.default"
+        if not self.allowed(user, vhost, kind, name):
+            raise AccessRefused(
+                f"{kind} access to {resource_kind} '{name}' in vhost '{vhost}' "
+                f"refused for user '{user}'"
+            )
+
+    def check_topic(
+        self, user: str, vhost: str, kind: Kind, exchange: str, routing_key: str
+    ) -> None:
+        """Raises AccessRefused if the user's patterns for this topic exchange leave the key out.
+
+        Without such patterns every key is allowed. `{username}` and `{vhost}` in a pattern stand
+        for the user's and the vhost's names.
+        """
+        if not self.topic_permissions:
+            return
+        key = (user, vhost, exchange or "amq.default")
+        grants = self._topic_grants.get(key)
+        if grants is None:
+            row = self.topic_permissions.get(key)
+            if row is None:
+                return
+            grants = self._topic_grants[key] = {
+                "write": Pattern(_filled_in(row.write, user, vhost)),
+                "read": Pattern(_filled_in(row.read, user, vhost)),
+            }
+        if not grants[kind].matches(routing_key):
+            raise AccessRefused(
+                f"{kind} access to topic '{routing_key}' in exchange '{key[2]}' in vhost "
+                f"'{vhost}' refused for user '{user}'"
+            )
+
+    def user_limit(self, user: str, name: str) -> int | None:
+        """max-connections or max-channels of a user; None if unlimited."""
+        known = self.users.get(user)
+        return _limit(known.limits, name) if known is not None else None
+
+    def vhost_limit(self, vhost: str, name: str) -> int | None:
+        """max-connections or max-queues of a vhost; None if unlimited."""
+        return _limit(self.vhost_limits.get(vhost, {}), name)
+
+    # Changes.
+
+    def put_user(
+        self,
+        name: str,
+        tags: list[str],
+        password_hash: str,
+        hashing_algorithm: str,
+        limits: dict[str, int] | None = None,
+    ) -> User:
+        """Creates a user or gives an existing one this password and these tags.
+
+        A new user called guest logs in from this machine only, as in RabbitMQ: its password is the
+        one that everybody knows.
+        Raises BadSetting for an empty name, a tag that is no word, or a hash nobody can check.
+        """
+        if not name:
+            raise BadSetting("user name is empty")
+        try:
+            passwords.check_hash(password_hash, hashing_algorithm)
+        except ValueError as error:
+            raise BadSetting(f"user '{name}': {error}") from None
+        for tag in tags:
+            if not tag or "," in tag:
+                raise BadSetting(f"user '{name}': '{tag}' cannot be a tag")
+        for limit in limits or {}:
+            _check_limit(limit, USER_LIMITS)
+        old = self.users.get(name)
+        user = User(
+            name=name,
+            password_hash=password_hash,
+            hashing_algorithm=hashing_algorithm,
+            tags=list(dict.fromkeys(tags)),
+            limits=dict(limits) if limits is not None else (old.limits if old else {}),
+            loopback_only=old.loopback_only if old is not None else name == "guest",
+        )
+        if (
+            old is not None
+            and old.password_hash == password_hash
+            and sorted(old.tags) == sorted(user.tags)
+        ):
+            user.epoch = old.epoch
+        else:
+            user.epoch = self._new_epoch()
+        self.users[name] = user
+        self._verified.forget(name)
+        self._users_changed()
+        return user
+
+    def delete_user(self, name: str) -> None:
+        """Deletes a user and its permissions. Raises KeyError if there is none."""
+        del self.users[name]
+        self._verified.forget(name)
+        for row in [row for row in self.permissions if row[0] == name]:
+            del self.permissions[row]
+        for topic in [row for row in self.topic_permissions if row[0] == name]:
+            del self.topic_permissions[topic]
+        self._users_changed()
+
+    def put_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
+        """Sets a permission row; True if it is new. Raises BadSetting for a bad pattern."""
+        self._check_patterns(configure, write, read)
+        created = (user, vhost) not in self.permissions
+        self.permissions[user, vhost] = Permission(user, vhost, configure, write, read)
+        self._users_changed()
+        return created
+
+    def delete_permission(self, user: str, vhost: str) -> None:
+        """Removes a permission row. Raises KeyError if there is none."""
+        del self.permissions[user, vhost]
+        self._users_changed()
+
+    def put_topic_permission(
+        self, user: str, vhost: str, exchange: str, write: str, read: str
+    ) -> bool:
+        """Sets a topic permission row; True if it is new. Raises BadSetting for a bad pattern."""
+        self._check_patterns(write, read)
+        key = (user, vhost, exchange or "amq.default")
+        created = key not in self.topic_permissions
+        self.topic_permissions[key] = TopicPermission(user, vhost, key[2], write, read)
+        self._users_changed()
+        return created
+
+    def delete_topic_permission(self, user: str, vhost: str, exchange: str | None) -> None:
+        """Removes a topic permission row, or all of the user in the vhost.
+
+        Raises KeyError if there is none.
+        """
+        rows = [
+            key
+            for key in self.topic_permissions
+            if key[:2] == (user, vhost) and exchange in (None, key[2])
+        ]
+        if not rows:
+            raise KeyError((user, vhost, exchange))
+        for key in rows:
+            del self.topic_permissions[key]
+        self._users_changed()
+
+    def put_user_limit(self, user: str, name: str, value: int | None) -> None:
+        """Sets max-connections or max-channels of a user; None or a negative value is no limit."""
+        _check_limit(name, USER_LIMITS)
+        _set_limit(self._user(user).limits, name, value)
+        self._users_changed()
+
+    def put_vhost_limit(self, vhost: str, name: str, value: int | None) -> None:
+        """Sets max-connections or max-queues of a vhost; None or a negative value is no limit."""
+        _check_limit(name, VHOST_LIMITS)
+        limits = self.vhost_limits.setdefault(vhost, {})
+        _set_limit(limits, name, value)
+        if not limits:
+            del self.vhost_limits[vhost]
+        self._parameters_changed()
+
+    def put_global_parameter(self, name: str, value: Any) -> bool:
+        """Sets a global parameter; True if it is new."""
+        created = name not in self.global_parameters
+        self.global_parameters[name] = value
+        self._parameters_changed()
+        return created
+
+    def delete_global_parameter(self, name: str) -> None:
+        """Removes a global parameter. Raises KeyError if there is none."""
+        del self.global_parameters[name]
+        self._parameters_changed()
+
+    def forget_vhost(self, vhost: str) -> None:
+        """Removes every permission and limit of a vhost that is deleted."""
+        for row in [row for row in self.permissions if row[1] == vhost]:
+            del self.permissions[row]
+        for topic in [row for row in self.topic_permissions if row[1] == vhost]:
+            del self.topic_permissions[topic]
+        self._users_changed()
+        if self.vhost_limits.pop(vhost, None) is not None:
+            self._parameters_changed()
+
+    def parameters(self) -> Iterator[Parameter]:
+        """The limits of vhosts as RabbitMQ keeps them: parameters of component vhost-limits."""
+        for vhost, limits in self.vhost_limits.items():
+            yield Parameter("vhost-limits", vhost, "limits", dict(limits))
+
+    # How it works.
+
+    def _user(self, name: str) -> User:
+        try:
+            return self.users[name]
+        except KeyError:
+            raise BadSetting(f"user '{name}' does not exist") from None
+
+    def _new_epoch(self) -> int:
+        epoch = self._next_epoch
+        self._next_epoch += 1
+        return epoch
+
+    def _let_in(self, user: User, door: str, peer: str) -> User:
+        self._count(door, user.name, peer, True)
+        return user
+
+    def _refuse_throttled(self, user: str, peer: str, door: str, wait_s: float) -> Refused:
+        self._count(door, user, peer, False)
+        reason = (
+            f"Too many wrong passwords for this user from this address; "
+            f"try again in {math.ceil(wait_s)} seconds"
+        )
+        return Refused(reason, 429, "too_many_attempts")
+
+    def _count(self, door: str, user: str, peer: str, ok: bool) -> None:
+        if len(self.attempts) >= 10_000 and (door, user, peer, ok) not in self.attempts:
+            user, peer = "", ""
+        self.attempts[door, user, peer, ok] += 1
+
+    @staticmethod
+    def _check_patterns(*patterns: str) -> None:
+        for pattern in patterns:
+            try:
+                Pattern(pattern)
+            except BadPattern as error:
+                raise BadSetting(str(error)) from None
+
+    def _users_changed(self) -> None:
+        self.version += 1
+        self._grants.clear()
+        self._topic_grants.clear()
+        content = UsersFile(
+            users=[
+                msgspec.structs.replace(user, tags=list(user.tags), limits=dict(user.limits))
+                for user in self.users.values()
+            ],
+            permissions=list(self.permissions.values()),
+            topic_permissions=list(self.topic_permissions.values()),
+            next_epoch=self._next_epoch,
+        )
+        self._files.put(USERS_FILE, content)
+
+    def _parameters_changed(self) -> None:
+        self.version += 1
+        content = ParametersFile(
+            parameters=list(self.parameters()),
+            global_parameters=[
+                GlobalParameter(name, value) for name, value in self.global_parameters.items()
+            ],
+        )
+        self._files.put(PARAMETERS_FILE, content)
+
+    def _load_parameters(self, content: ParametersFile) -> None:
+        where = self._files.path(PARAMETERS_FILE)
+        for row in content.parameters:
+            if row.component != "vhost-limits":
+                raise SettingsError(f"{where}: component '{row.component}' is not known")
+            try:
+                limits = msgspec.convert(row.value, dict[str, int])
+                for name in limits:
+                    _check_limit(name, VHOST_LIMITS)
+            except (msgspec.ValidationError, BadSetting) as error:
+                raise SettingsError(f"{where}: limits of vhost '{row.vhost}': {error}") from error
+            self.vhost_limits[row.vhost] = limits
+        self.global_parameters = {row.name: row.value for row in content.global_parameters}
+
+
+def _filled_in(pattern: str, user: str, vhost: str) -> str:
+    filled = pattern.replace("{username}", escape(user)).replace("{vhost}", escape(vhost))
+    try:
+        Pattern(filled)
+    except BadPattern:
+        return ""
+    return filled
+
+
+def _limit(limits: dict[str, int], name: str) -> int | None:
+    value = limits.get(name)
+    return value if value is not None and value >= 0 else None
+
+
+def _check_limit(name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise BadSetting(f"limit '{name}' is not known; known are {' and '.join(known)}")
+
+
+def _set_limit(limits: dict[str, int], name: str, value: int | None) -> None:
+    if value is None or value < 0:
+        limits.pop(name, None)
+    else:
+        limits[name] = value

@@ -1,0 +1,48 @@
+"""Regular expressions that users write: RE2, so that no pattern can take more than linear time."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import re2
+
+_options = re2.Options()
+_options.log_errors = False
+_options.max_mem = 1 << 20
+
+
+class BadPattern(ValueError):
+    """The text is no regular expression that RE2 accepts."""
+
+
+class Pattern:
+    """A compiled pattern, found anywhere in a name. An empty one finds only the empty name."""
+
+    __slots__ = ("_search", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._search = _compile(text or "^$").search
+
+    def matches(self, name: str) -> bool:
+        return self._search(_octets(name)) is not None
+
+
+@lru_cache(maxsize=1024)
+def _compile(text: str) -> re2._Regexp:
+    try:
+        return re2.compile(_octets(text), options=_options)
+    except re2.error as error:
+        detail = error.args[0] if error.args else error
+        if isinstance(detail, bytes):
+            detail = detail.decode("utf-8", "replace")
+        raise BadPattern(f"invalid regular expression '{text}': {detail}") from None
+
+
+def escape(text: str) -> str:
+    """The text as a pattern that matches only itself."""
+    return str(re2.escape(text))
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,274 @@
+"""Passwords at the door: hashes, memory of verified pairs, throttle, tickets, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.access import Access, Job, Refused, User, passwords
+from broker.access.login import REMEMBERED_S, TICKET_S, WINDOW_S
+from broker.access.passwords import ARGON2ID, SHA256, SHA512, rabbit_hash
+from broker.server.logins import Logins, address_of, is_loopback
+from broker.settings_files import SettingsFiles
+from tests.control.disks import MemoryDisk
+
+BAD_LOGINS = 10
+
+
+class Clock:
+    """Monotonic seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def access(clock: Clock, disk: MemoryDisk) -> Access:
+    access = Access(
+        SettingsFiles("/data", disk), monotonic=clock, clock_ms=lambda: int(clock.now * 1000)
+    )
+    access.put_user("anna", ["administrator"], rabbit_hash("secret"), SHA256)
+    return access
+
+
+def login(
+    access: Access,
+    password: str,
+    *,
+    user: str = "anna",
+    peer: str = "192.0.2.1",
+    door: str = "http",
+) -> User | Refused:
+    begun = access.begin(user, password, is_loopback(peer), peer=peer, door=door)
+    if isinstance(begun, Job):
+        return access.finish(begun, Access.verify(begun), door=door)
+    return begun
+
+
+def needs_hashing(access: Access, password: str, user: str = "anna") -> bool:
+    begun = access.begin(user, password, False, peer="192.0.2.1", door="http")
+    if isinstance(begun, Job):
+        access.abandon(begun)
+    return isinstance(begun, Job)
+
+
+def test_it_accepts_hashes_of_rabbitmq() -> None:
+    # The example of RabbitMQ's guide "Passwords": salt 908D C60A, password test12.
+    example = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+    assert passwords.verify("test12", example, SHA256)
+    assert not passwords.verify("test13", example, SHA256)
+    assert passwords.verify("wide", rabbit_hash("wide", SHA512), SHA512)
+
+
+@pytest.mark.parametrize(
+    ("password_hash", "algorithm"),
+    [("", SHA256), (None, ""), (rabbit_hash(""), SHA256), (passwords.hash_password(""), ARGON2ID)],
+)
+def test_it_never_lets_an_empty_password_in(password_hash: str | None, algorithm: str) -> None:
+    assert not passwords.verify("", password_hash, algorithm)
+
+
+@pytest.mark.parametrize(
+    ("password_hash", "algorithm"),
+    [
+        (None, ""),
+        ("", SHA256),
+        (rabbit_hash("x"), SHA256),
+        (passwords.hash_password("x"), ARGON2ID),
+    ],
+)
+def test_it_works_equally_hard_for_every_wrong_password(
+    monkeypatch: pytest.MonkeyPatch, password_hash: str | None, algorithm: str
+) -> None:
+    worked = []
+    fits = passwords._argon2_fits
+    monkeypatch.setattr(passwords, "_argon2_fits", lambda *pair: worked.append(pair) or fits(*pair))
+    assert not passwords.verify("wrong", password_hash, algorithm)
+    assert len(worked) == 1
+
+
+def test_it_upgrades_the_hash_at_login(access: Access, disk: MemoryDisk) -> None:
+    epoch = access.users["anna"].epoch
+    assert isinstance(login(access, "secret"), User)
+    assert access.users["anna"].hashing_algorithm == ARGON2ID
+    assert access.users["anna"].epoch == epoch, "sessions go on"
+    access._files.flush()
+    assert b"$argon2id$v=19$m=19456,t=2,p=1$" in disk.files["/data/users.json"]
+    access._verified.forget("anna")
+    assert isinstance(login(access, "secret"), User)
+
+
+def test_it_remembers_a_verified_pair_for_ten_minutes(access: Access, clock: Clock) -> None:
+    assert isinstance(login(access, "secret"), User)
+    assert not needs_hashing(access, "secret")
+    assert needs_hashing(access, "secret2")
+    clock.now += REMEMBERED_S
+    assert needs_hashing(access, "secret")
+
+
+def test_it_forgets_a_verified_pair_when_the_user_changes(access: Access) -> None:
+    assert isinstance(login(access, "secret"), User)
+    access.put_user("anna", [], rabbit_hash("secret"), SHA256)
+    assert needs_hashing(access, "secret")
+
+
+def test_it_refuses_a_login_when_the_user_changes_under_it(access: Access) -> None:
+    job = access.begin("anna", "secret", False, peer="192.0.2.1", door="http")
+    assert isinstance(job, Job)
+    access.put_user("anna", [], rabbit_hash("other"), SHA256)
+    assert isinstance(access.finish(job, Access.verify(job), door="http"), Refused)
+
+
+def test_it_keeps_guest_on_this_machine(access: Access) -> None:
+    access.put_user("guest", [], rabbit_hash("guest"), SHA256)
+    assert isinstance(login(access, "guest", user="guest", peer="127.0.0.1"), User)
+    refused = login(access, "guest", user="guest", peer="192.0.2.1")
+    assert isinstance(refused, Refused)
+    assert refused.reason == "User can only log in via localhost"
+
+
+def test_it_stops_guessing_after_ten_wrong_passwords_a_minute(access: Access, clock: Clock) -> None:
+    for number in range(BAD_LOGINS):
+        refused = login(access, f"guess {number}")
+        assert isinstance(refused, Refused)
+        assert refused.status == 401
+    refused = login(access, "secret")
+    assert isinstance(refused, Refused)
+    assert refused.status == 429
+    assert isinstance(login(access, "secret", peer="192.0.2.2"), User), "from elsewhere it is fine"
+    clock.now += WINDOW_S - 1
+    refused = login(access, "secret")
+    assert isinstance(refused, Refused), "also a remembered pair waits: it would tell a good guess"
+    assert refused.reason.endswith("try again in 1 seconds")
+    clock.now += 1
+    assert isinstance(login(access, "secret"), User)
+
+
+def test_it_lets_a_patient_guesser_try_ten_times_in_any_minute(access: Access, clock: Clock) -> None:
+    let_through = []
+    for second in range(600):
+        clock.now = 1000.0 + second
+        refused = login(access, "guess", user="nobody")
+        if isinstance(refused, Refused) and refused.status == 401:
+            let_through.append(second)
+    assert let_through[:BAD_LOGINS] == list(range(BAD_LOGINS))
+    for second in let_through:
+        assert sum(second - 60 < other <= second for other in let_through) <= BAD_LOGINS
+    assert len(let_through) <= 100
+
+
+def test_it_shares_the_throttle_between_the_doors(access: Access) -> None:
+    for number in range(BAD_LOGINS):
+        login(access, f"guess {number}", door="amqp" if number % 2 else "http")
+    for door in ("http", "amqp", "websocket"):
+        refused = login(access, "secret", door=door)
+        assert isinstance(refused, Refused)
+        assert refused.status == 429
+
+
+def test_it_lets_no_burst_of_guesses_through(access: Access) -> None:
+    begun = [
+        access.begin("anna", f"guess {number}", False, peer="192.0.2.1", door="http")
+        for number in range(3 * BAD_LOGINS)
+    ]
+    assert sum(isinstance(one, Job) for one in begun) == BAD_LOGINS
+
+
+def test_it_lets_a_ticket_in_once_within_half_a_minute(access: Access, clock: Clock) -> None:
+    ticket = access.issue_ticket("anna")
+    assert isinstance(login(access, ticket, door="websocket"), User)
+    assert isinstance(login(access, ticket, door="websocket"), Refused)
+    late = access.issue_ticket("anna")
+    clock.now += TICKET_S
+    assert isinstance(login(access, late, door="amqp"), Refused)
+
+
+def test_it_takes_a_ticket_only_from_its_user_and_only_for_amqp(access: Access) -> None:
+    access.put_user("bob", [], rabbit_hash("x"), SHA256)
+    assert isinstance(login(access, access.issue_ticket("anna"), user="bob", door="amqp"), Refused)
+    assert isinstance(login(access, access.issue_ticket("anna"), door="http"), Refused)
+    ticket = access.issue_ticket("anna")
+    access.put_user("anna", [], rabbit_hash("new"), SHA256)
+    assert isinstance(login(access, ticket, door="amqp"), Refused)
+
+
+def test_it_ends_sessions_and_keeps_them_ended(
+    access: Access, clock: Clock, disk: MemoryDisk
+) -> None:
+    epoch = access.users["anna"].epoch
+    assert access.session_stands("anna", epoch, "s1")
+    access.end_session("s1", int(clock.now * 1000) + 5000)
+    assert access.session_stands("anna", epoch, "s1") is None
+    assert access.session_stands("anna", epoch, "s2")
+    access._files.flush()
+    again = Access(SettingsFiles("/data", disk), clock_ms=lambda: int(clock.now * 1000))
+    again.load()
+    assert again.session_stands("anna", epoch, "s1") is None
+    clock.now += 6
+    access.end_session("s3", int(clock.now * 1000) + 5000)
+    assert list(access._ended.snapshot()) == ["s3"]
+    access.put_user("anna", [], rabbit_hash("new"), SHA256)
+    assert access.session_stands("anna", epoch, "s2") is None
+
+
+def test_it_counts_logins_by_door(access: Access) -> None:
+    login(access, "secret", door="amqp")
+    login(access, "wrong", door="amqp")
+    assert access.attempts["amqp", "anna", "192.0.2.1", True] == 1
+    assert access.attempts["amqp", "anna", "192.0.2.1", False] == 1
+
+
+def test_it_says_nothing_of_a_password_when_printed(access: Access) -> None:
+    job = access.begin("anna", "hunter2", False, peer="192.0.2.1", door="http")
+    assert "hunter2" not in repr(job)
+    assert "hunter2" not in repr(access.begin("anna", "", False, peer="192.0.2.1", door="http"))
+
+
+async def test_it_hashes_once_for_logins_that_come_together(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified = []
+    verify = Access.verify
+    monkeypatch.setattr(
+        Access, "verify", staticmethod(lambda job: verified.append(job) or verify(job))
+    )
+    logins = Logins(access)
+    answers = await asyncio.gather(
+        *(logins.check("anna", "secret", "192.0.2.1", "amqp") for _ in range(50))
+    )
+    assert all(isinstance(answer, User) for answer in answers)
+    assert len(verified) == 1
+    assert access.attempts["amqp", "anna", "192.0.2.1", True] == 50
+    logins.close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "loopback", "address"),
+    [
+        ("127.0.0.1", True, "127.0.0.1"),
+        ("::1", True, "::/64"),
+        ("::ffff:127.9.9.9", True, "127.9.9.9"),
+        ("::ffff:192.0.2.1", False, "192.0.2.1"),
+        ("2001:db8::5%eth0", False, "2001:db8::/64"),
+        ("unix", True, "unix"),
+        ("", False, ""),
+        ("nonsense", False, "nonsense"),
+    ],
+)
+def test_it_knows_its_own_machine(peer: str, loopback: bool, address: str) -> None:
+    assert is_loopback(peer) is loopback
+    assert address_of(peer) == address
