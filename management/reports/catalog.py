@@ -1,0 +1,63 @@
+"""Which reports there are. A report is an entry here, a transform, and a schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# Longest result that is kept; a longer one keeps its newest hours and says so.
+RESULT_ROWS_MAX = 100_000
+
+Kind = Literal["time", "text", "count", "bytes"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a result: its key in files, what kind of value it holds, its heading, its help.
+
+    `time` is an ISO 8601 UTC text, `count` and `bytes` are integers.
+    """
+
+    name: str
+    kind: Kind
+    title: str
+    help: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report. `transform` names the function in `transforms`, which only Spark's side imports.
+
+    `days` is how far back it looks. Every result has a column `vhost`, by which rows are shown or
+    not to users who may see some vhosts only.
+    """
+
+    name: str
+    title: str
+    summary: str
+    transform: str
+    days: int
+    columns: tuple[Column, ...]
+
+
+QUEUE_USAGE = Report(
+    name="queue-usage",
+    title="Messages and bytes per hour",
+    summary="What each queue took in and gave out, by the hour, over the last 31 days.",
+    transform="queue_usage",
+    days=31,
+    columns=(
+        Column("hour", "time", "Hour", "the hour begins at this time"),
+        Column("vhost", "text", "Virtual host"),
+        Column("queue", "text", "Queue"),
+        Column("messages_in", "count", "In", "messages routed to the queue"),
+        Column("bytes_in", "bytes", "Bytes in", "their bodies"),
+        Column("messages_out", "count", "Out", "messages delivered or got, redeliveries included"),
+        Column("bytes_out", "bytes", "Bytes out", "their bodies"),
+        Column("acknowledged", "count", "Acknowledged"),
+        Column("redelivered", "count", "Redelivered", "deliveries that were not the first"),
+        Column("messages_peak", "count", "Most held", "most messages held, ready and unacked"),
+    ),
+)
+
+REPORTS = {report.name: report for report in (QUEUE_USAGE,)}

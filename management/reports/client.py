@@ -1,0 +1,91 @@
+"""How the web process asks the reports process: one request, one answer, over `reports.sock`.
+
+A frame is a big-endian u32 length and a msgpack map, as on the control socket. The socket is the
+same user's only (mode 0600); whoever may ask for a run was decided before.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+import msgspec
+
+FRAME_MAX = 1 << 20
+LENGTH = struct.Struct(">I")
+TIMEOUT = 5.0
+
+
+class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`run` a report (for the user `asked_by`), `cancel` a run, or tell the `status`."""
+
+    verb: str
+    report: str = ""
+    run_id: str = ""
+    asked_by: str | None = None
+
+
+class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`run_id`: of the run asked for. `next_at`: UTC ms by report. `error`: what was refused."""
+
+    run_id: str = ""
+    schedule: str = ""
+    next_at: dict[str, int] = {}
+    error: str = ""
+
+
+class ReportsUnavailable(Exception):
+    """The reports process does not answer."""
+
+
+class ReportsRefused(Exception):
+    """The reports process refused the request; the text says why."""
+
+
+def socket_path(data_dir: Path) -> Path:
+    return data_dir / "reports.sock"
+
+
+def run(data_dir: Path, report: str, asked_by: str | None) -> str:
+    """Ask for a run; the id of the new run, or of one that waits or runs already."""
+    return _ask(data_dir, Request(verb="run", report=report, asked_by=asked_by)).run_id
+
+
+def cancel(data_dir: Path, report: str, run_id: str) -> None:
+    """Ask for the end of a run that waits or runs. It ends a little later."""
+    _ask(data_dir, Request(verb="cancel", report=report, run_id=run_id))
+
+
+def status(data_dir: Path) -> Reply:
+    """The schedule and when each report is due next."""
+    return _ask(data_dir, Request(verb="status"))
+
+
+def _ask(data_dir: Path, request: Request) -> Reply:
+    """Raises ReportsUnavailable and ReportsRefused. Waits for at most TIMEOUT seconds."""
+    data = msgspec.msgpack.encode(request)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(TIMEOUT)
+            connection.connect(str(socket_path(data_dir)))
+            connection.sendall(LENGTH.pack(len(data)) + data)
+            (length,) = LENGTH.unpack(_read(connection, LENGTH.size))
+            if length > FRAME_MAX:
+                raise ReportsUnavailable("the reports process answered nonsense")
+            reply = msgspec.msgpack.decode(_read(connection, length), type=Reply)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ReportsUnavailable(f"the reports process does not answer: {error}") from None
+    if reply.error:
+        raise ReportsRefused(reply.error)
+    return reply
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < length:
+        part = connection.recv(length - len(parts))
+        if not part:
+            raise ReportsUnavailable("the reports process hung up")
+        parts += part
+    return bytes(parts)

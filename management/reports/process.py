@@ -1,0 +1,269 @@
+"""The reports process: computes reports on schedule and on request, one at a time.
+
+It never opens Spark itself. It keeps no state but the runs on disk, so it may be killed at any
+time; a run it leaves unfinished is marked as failed at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from broker.config import Config
+
+from . import client, schedule
+from .catalog import REPORTS
+from .child import Child
+from .client import FRAME_MAX, LENGTH, Reply, Request
+from .job import Specification
+from .runs import Progress, Run, RunNotFound, Runs
+
+log = logging.getLogger(__name__)
+
+EXIT_CANNOT_START = 1
+MEBIBYTE = 1024 * 1024
+
+# The wall clock is looked at this often while waiting for the schedule, so that a jump of it is
+# noticed; the waits themselves go by the monotonic clock.
+CLOCK_LOOK_SECONDS = 20.0
+
+
+def main(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status."""
+    directory = config.data_dir.absolute() / "reports"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = _lock(directory / "lock")
+    except OSError as error:
+        print(f"reports: {directory} cannot be used: {error}", file=sys.stderr)
+        return EXIT_CANNOT_START
+    with lock:
+        asyncio.run(Reports(config, directory).serve())
+    return 0
+
+
+def _lock(path: Path) -> IO[bytes]:
+    lock = path.open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise BlockingIOError("another reports process works in it") from None
+    return lock
+
+
+class Reports:
+    """The schedule, the requests, and the run under way."""
+
+    def __init__(self, config: Config, directory: Path) -> None:
+        self._config = config
+        self._data_dir = config.data_dir.absolute()
+        self._runs = Runs(directory)
+        self._waiting: deque[Run] = deque()
+        self._running: Run | None = None
+        self._child: Child | None = None
+        self._work = asyncio.Event()
+        self._next_at: dict[str, int] = {}
+
+    async def serve(self) -> None:
+        """Work until told to stop. Raises OSError if the socket cannot be opened."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, stop.set)
+        self._runs.end_abandoned(_now_ms())
+        path = client.socket_path(self._data_dir)
+        path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            server = await asyncio.start_unix_server(self._on_connection, path)
+        finally:
+            os.umask(before)
+        tasks = [
+            asyncio.create_task(self._keep_schedule()),
+            asyncio.create_task(self._work_on_runs()),
+        ]
+        log.info("reports: schedule %s (UTC)", self._config.reports_schedule)
+        waiting_for_stop = asyncio.create_task(stop.wait())
+        # A task of ours that ends has failed; say so rather than sit there without it.
+        await asyncio.wait([*tasks, waiting_for_stop], return_when=asyncio.FIRST_COMPLETED)
+        server.close()
+        if self._child is not None:
+            await self._child.cancel()
+        waiting_for_stop.cancel()
+        for task in tasks:
+            if task.done():
+                task.result()
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for run in self._waiting:
+            self._end(run, "cancelled")
+        if self._running is not None:
+            self._end(self._running, "cancelled")
+        path.unlink(missing_ok=True)
+
+    # Requests.
+
+    async def _on_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+            async with asyncio.timeout(client.TIMEOUT):
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                if length <= FRAME_MAX:
+                    reply = await self._answer(await reader.readexactly(length))
+                    data = msgspec.msgpack.encode(reply)
+                    writer.write(LENGTH.pack(len(data)) + data)
+                    await writer.drain()
+        writer.close()
+
+    async def _answer(self, data: bytes) -> Reply:
+        try:
+            request = msgspec.msgpack.decode(data, type=Request)
+            if request.verb == "run":
+                return Reply(run_id=self.ask(request.report, request.asked_by).run_id)
+            if request.verb == "cancel":
+                self.cancel(request.report, request.run_id)
+                return Reply(run_id=request.run_id)
+            if request.verb == "status":
+                return Reply(schedule=self._config.reports_schedule, next_at=self._next_at)
+            return Reply(error=f"there is no request {request.verb!r}")
+        except (RunNotFound, OSError, msgspec.MsgspecError) as error:
+            return Reply(error=str(error))
+
+    def ask(self, report: str, asked_by: str | None) -> Run:
+        """Have a report run; if it waits or runs already, that run. Raises RunNotFound, OSError."""
+        for run in (self._running, *self._waiting):
+            if run is not None and run.report == report:
+                return run
+        run = self._runs.new(report, asked_by, _now_ms())
+        self._waiting.append(run)
+        self._work.set()
+        return run
+
+    def cancel(self, report: str, run_id: str) -> None:
+        """End a run that waits or runs. Raises RunNotFound if there is none such."""
+        for run in self._waiting:
+            if (run.report, run.run_id) == (report, run_id):
+                self._waiting.remove(run)
+                self._end(run, "cancelled")
+                return
+        run_now = self._running
+        if run_now is None or (run_now.report, run_now.run_id) != (report, run_id):
+            raise RunNotFound(f"run {run_id!r} of report {report!r} neither waits nor runs")
+        if self._child is not None:
+            self._cancelling = asyncio.create_task(self._child.cancel())
+
+    # Schedule.
+
+    async def _keep_schedule(self) -> None:
+        for name in REPORTS:
+            self._next_at[name] = schedule.next_at_ms(self._config.reports_schedule, _now_ms())
+        while True:
+            first = min(self._next_at.values())
+            wait = (first - _now_ms()) / 1000
+            if wait > 0:
+                await asyncio.sleep(min(wait, CLOCK_LOOK_SECONDS))
+            now_ms = _now_ms()
+            for name, next_at in self._next_at.items():
+                if next_at <= now_ms:
+                    self._next_at[name] = schedule.next_at_ms(self._config.reports_schedule, now_ms)
+                    if self._has_news(name):
+                        self.ask(name, None)
+
+    def _has_news(self, report: str) -> bool:
+        """Whether the feed was written to since the report's last result: else it would repeat."""
+        last = self._runs.last_done(report)
+        try:
+            changed = [path.stat().st_mtime for path in (self._data_dir / "usage").glob("*.jsonl*")]
+        except OSError:
+            return True  # a file was renamed under our eyes
+        if last is None:
+            return bool(changed)
+        return any(at * 1000 >= (last.started_at or 0) for at in changed)
+
+    # Runs.
+
+    async def _work_on_runs(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._waiting:
+                self._running = self._waiting.popleft()
+                await self._run(self._running)
+                self._runs.forget_old(self._running.report)
+                self._running = None
+
+    async def _run(self, run: Run) -> None:
+        run.state = "running"
+        run.started_at = _now_ms()
+        self._runs.write(run)
+        directory = self._runs.path(run.report, run.run_id)
+        self._child = child = Child()
+
+        def tell(progress: Progress) -> None:
+            run.progress = progress
+            self._runs.write(run, sync=False)
+
+        try:
+            outcome = await child.run(self._specification(run, directory), directory / "log", tell)
+        except OSError as error:
+            self._end(run, "failed", f"Spark's process cannot be started: {error}")
+            return
+        finally:
+            self._child = None
+            shutil.rmtree(directory / "scratch", ignore_errors=True)
+        run.rows_read = outcome.rows_read
+        run.rows_unreadable = outcome.rows_unreadable
+        run.rows_written = outcome.rows_written
+        run.hours_compacted = outcome.hours_compacted
+        run.spark = outcome.spark
+        if outcome.error is None:
+            run.progress.step, run.progress.stage = "done", outcome.stages
+            run.progress.stages = outcome.stages
+            self._end(run, "done")
+        elif child.was_cancelled:
+            self._end(run, "cancelled")
+        else:
+            self._end(run, "failed", outcome.error)
+
+    def _end(self, run: Run, state: str, error: str | None = None) -> None:
+        run.state = state  # type: ignore[assignment]
+        run.ended_at = _now_ms()
+        run.error = error
+        self._runs.write(run)
+        if error is not None:
+            log.error("reports: run %s of %s failed: %s", run.run_id, run.report, error)
+        else:
+            log.info("reports: run %s of %s is %s", run.run_id, run.report, state)
+
+    def _specification(self, run: Run, directory: Path) -> Specification:
+        config = self._config
+        return Specification(
+            report=run.report,
+            run_id=run.run_id,
+            run_directory=str(directory),
+            usage_directory=str(self._data_dir / "usage"),
+            usage_keep=config.usage_keep,
+            launcher_directory=str(self._data_dir / "run" / "java"),
+            java_home=str(config.java_home) if config.java_home else None,
+            spark_master=config.spark_master,
+            options={"spark.driver.memory": f"{config.spark_driver_memory // MEBIBYTE}m"},
+            answer_descriptor=-1,
+        )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,173 @@
+"""What is kept of each run: a directory with its record, its log and its results.
+
+`<data>/reports/<report>/<run id>/` holds `run.json` (the record, replaced whole at every change, so
+that a reader always sees a complete one), `log` (what Spark printed) and, once the run is done,
+`result.json`, `result.csv` and `result.parquet`. Only the reports process writes records; the web
+process reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from .catalog import REPORTS
+
+# Runs kept of each report; the oldest finished ones go first.
+RUNS_KEPT = 50
+
+RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
+RESULT_FORMATS = {"json": "application/json", "csv": "text/csv", "parquet": "application/x-parquet"}
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+
+class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where a run is: Spark's stages and tasks; `rows_read` is None where Spark does not say."""
+
+    step: str = "waiting"
+    stage: int = 0
+    stages: int = 0
+    tasks_done: int = 0
+    tasks: int = 0
+    rows_read: int | None = None
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """The record of one run. Times are UTC milliseconds; `asked_by` is None for the schedule.
+
+    `rows_read` and `rows_unreadable` are lines of the usage feed, `rows_written` rows of the
+    result, `hours_compacted` files that were turned into Parquet on the way.
+    """
+
+    report: str
+    run_id: str
+    state: State
+    asked_by: str | None
+    asked_at: int
+    started_at: int | None = None
+    ended_at: int | None = None
+    progress: Progress = msgspec.field(default_factory=Progress)
+    rows_read: int | None = None
+    rows_unreadable: int | None = None
+    rows_written: int | None = None
+    hours_compacted: int | None = None
+    spark: str | None = None
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("done", "failed", "cancelled")
+
+
+class RunNotFound(Exception):
+    """No such report or run; the text names it."""
+
+
+class Runs:
+    """The runs under `<data>/reports`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def new(self, report: str, asked_by: str | None, now_ms: int) -> Run:
+        """A new waiting run of a report of the catalog, recorded. Raises RunNotFound, OSError."""
+        if report not in REPORTS:
+            raise RunNotFound(f"there is no report {report!r}")
+        time = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+        run_id = f"{time}-{secrets.token_hex(3)}"
+        run = Run(report=report, run_id=run_id, state="waiting", asked_by=asked_by, asked_at=now_ms)
+        self.path(report, run_id).mkdir(parents=True)
+        self.write(run)
+        return run
+
+    def path(self, report: str, run_id: str) -> Path:
+        """The run's directory, whether it exists or not. Raises RunNotFound for an odd name."""
+        if report not in REPORTS:
+            raise RunNotFound(f"there is no report {report!r}")
+        if RUN_ID.fullmatch(run_id) is None:
+            raise RunNotFound(f"{run_id!r} is not the id of a run")
+        return self.directory / report / run_id
+
+    def read(self, report: str, run_id: str) -> Run:
+        """The record of one run. Raises RunNotFound."""
+        try:
+            data = (self.path(report, run_id) / "run.json").read_bytes()
+            return msgspec.json.decode(data, type=Run)
+        except (OSError, msgspec.MsgspecError):
+            raise RunNotFound(f"report {report} has no run {run_id}") from None
+
+    def write(self, run: Run, *, sync: bool = True) -> None:
+        """Replace a run's record; mere progress need not survive a power cut. Raises OSError."""
+        data = msgspec.json.format(msgspec.json.encode(run), indent=1)
+        replace(self.path(run.report, run.run_id) / "run.json", data, sync=sync)
+
+    def all(self, report: str) -> list[Run]:
+        """The runs of a report, newest first. Raises RunNotFound if there is no such report."""
+        if report not in REPORTS:
+            raise RunNotFound(f"there is no report {report!r}")
+        found = []
+        for run_id in self._ids(report):
+            try:
+                found.append(self.read(report, run_id))
+            except RunNotFound:
+                continue  # just begun, or just forgotten
+        return found
+
+    def last_done(self, report: str) -> Run | None:
+        """The newest run that has a result. Raises RunNotFound if there is no such report."""
+        return next((run for run in self.all(report) if run.state == "done"), None)
+
+    def result(self, run: Run, form: str) -> Path:
+        """The file of a finished run's result. Raises RunNotFound."""
+        path = self.path(run.report, run.run_id) / f"result.{form}"
+        if form not in RESULT_FORMATS or not path.is_file():
+            raise RunNotFound(f"run {run.run_id} of {run.report} has no result as {form}")
+        return path
+
+    def result_table(self, run: Run) -> dict[str, Any]:
+        """The result as `results` wrote it: `columns`, `rows` and more. Raises RunNotFound."""
+        table: dict[str, Any] = msgspec.json.decode(self.result(run, "json").read_bytes())
+        return table
+
+    def end_abandoned(self, now_ms: int) -> None:
+        """Say of runs that an earlier reports process left unfinished that they failed."""
+        for report in REPORTS:
+            for run in self.all(report):
+                if not run.is_over:
+                    run.state = "failed"
+                    run.ended_at = now_ms
+                    run.error = "the reports process ended during this run; run it again"
+                    self.write(run)
+
+    def forget_old(self, report: str) -> None:
+        """Delete all but the newest runs; the newest with a result always stays."""
+        kept = self.last_done(report)
+        for run_id in self._ids(report)[RUNS_KEPT:]:
+            if kept is None or run_id != kept.run_id:
+                shutil.rmtree(self.path(report, run_id), ignore_errors=True)
+
+    def _ids(self, report: str) -> list[str]:
+        try:
+            names = [path.name for path in (self.directory / report).iterdir()]
+        except OSError:
+            return []
+        return sorted((name for name in names if RUN_ID.fullmatch(name)), reverse=True)
+
+
+def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a whole file under another name, sync it, and rename it. Raises OSError."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    part.replace(path)
