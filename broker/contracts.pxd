@@ -1,0 +1,52 @@
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.kernel.message cimport Message, Place
+from broker.kernel.turn cimport Task
+
+
+cdef class Topology:
+    cdef public uint64_t version
+
+
+cdef class Confirmer:
+    cdef bint confirming           # listed with the persister for the round being gathered
+    cdef uint64_t wanted           # highest publish sequence number that waits for a round
+    cdef uint64_t flying           # highest one that the round in flight covers
+
+    cdef int confirm(self) except -1
+
+
+# What Queue.publish tells the channel.
+cdef enum:
+    STORED = 0
+    NEEDS_SYNC = 1
+    REJECTED = 2
+
+
+cdef class Queue(Task):
+    cdef int publish(self, Message* message, bint confirm) except -1
+    cdef int settle(self, Place* place, bint acked) except -1
+    cdef int requeue(self, Place* place) except -1
+    cdef int touch(self) except -1
+
+
+cdef class Channel(Confirmer):
+    cdef bint can_take(self, Consumer consumer) noexcept
+    cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1
+
+
+cdef class Consumer:
+    cdef readonly Queue queue
+    cdef readonly Channel channel
+    cdef readonly str tag
+    cdef bytes wire_tag            # short string: length byte and tag
+    cdef readonly bint no_ack
+    cdef readonly bint exclusive
+    cdef readonly bint active      # False for a get and after cancel
+    cdef readonly uint32_t prefetch_count
+    cdef readonly uint32_t unacked
+    cdef readonly int priority
+    cdef object _arguments
+    cdef public object last_ack_at
+    cdef public uint64_t delivered
+    cdef public uint64_t acked

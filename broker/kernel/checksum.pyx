@@ -1,0 +1,40 @@
+# cython: language_level=3
+"""CRC-32C with a seed that names the place a record was written for.
+
+A record checked with the seed of its place cannot pass for another one: not in another queue, segment or position, and not as a stale
+page of a file that stood there before.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "broker/kernel/crc32c.h" nogil:
+    void crc32c_prepare()
+    uint32_t crc32c_extend(uint32_t crc, const uint8_t* data, size_t length)
+
+
+crc32c_prepare()
+
+
+cdef uint32_t crc32c_of(uint32_t seed, const uint8_t* data, size_t length) noexcept nogil:
+    return crc32c_extend(seed, data, length)
+
+
+cdef uint32_t place_seed(uint64_t incarnation, uint32_t segment, uint32_t position) noexcept nogil:
+    """The seed of one record's place: the CRC of incarnation, segment and position, little-endian."""
+    cdef uint32_t place[4]
+    place[0] = <uint32_t> incarnation
+    place[1] = <uint32_t> (incarnation >> 32)
+    place[2] = segment
+    place[3] = position
+    return crc32c_extend(0, <const uint8_t*> place, 16)
+
+
+def crc32c(const uint8_t[::1] data, uint32_t seed=0) -> int:
+    """CRC-32C of `data`, continuing `seed`."""
+    return crc32c_extend(seed, &data[0], data.shape[0]) if data.shape[0] else seed
+
+
+def seed_of(uint64_t incarnation, uint32_t segment, uint32_t position) -> int:
+    """What `place_seed` gives, for tests and tools."""
+    return place_seed(incarnation, segment, position)

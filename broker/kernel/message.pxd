@@ -1,0 +1,29 @@
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+# A view of one message: pointers into a receive buffer, a tail or a read buffer. It owns nothing and lives for one call.
+cdef struct Message:
+    const uint8_t* exchange
+    const uint8_t* routing_key
+    const uint8_t* properties      # property flags and list, as received (AMQP 0-9-1 section 4.2.6.1)
+    const uint8_t* body
+    uint8_t exchange_length
+    uint8_t routing_key_length
+    uint8_t flags
+    uint32_t properties_length
+    uint32_t body_length
+    int64_t timestamp              # ms of the broker's clock when it was published
+
+
+# Message.flags, as stored in a record. The first is for the storage issue's shared bodies.
+cdef enum:
+    BODY_IS_REFERENCE = 1
+    PERSISTENT = 8
+
+
+# Where a stored message lies and what settling it needs.
+cdef struct Place:
+    uint32_t segment
+    uint32_t position
+    uint32_t length                # bytes of the whole record
+    uint32_t redelivered           # 0 or 1

@@ -1,0 +1,47 @@
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.contracts cimport Consumer, Queue
+from broker.kernel.message cimport Message, Place
+from broker.kernel.turn cimport Turn
+from broker.store.persister cimport Persister
+from broker.store.queue_store cimport QueueStore
+
+
+cdef class ClassicQueue(Queue):
+    cdef readonly str name
+    cdef readonly str vhost_name
+    cdef readonly bint durable
+    cdef readonly bint exclusive
+    cdef readonly bint auto_delete
+    cdef object _arguments
+    cdef readonly uint64_t incarnation
+    cdef public object owner
+    cdef public object unused            # called when the last consumer of an auto-delete queue has left
+    cdef public object policy
+    cdef readonly bint deleted
+    cdef uint32_t features               # zero: the fast path
+    cdef Turn turn
+    cdef Persister persister
+    cdef str parent
+    cdef readonly QueueStore store
+    cdef list _consumers                 # by priority, highest first; equals in the order of their coming
+    cdef uint32_t next_index
+    cdef list getters
+    cdef public double idle_since
+    cdef readonly uint64_t published
+    cdef readonly uint64_t confirmed
+    cdef readonly uint64_t delivered
+    cdef readonly uint64_t delivered_no_ack
+    cdef readonly uint64_t got
+    cdef readonly uint64_t got_no_ack
+    cdef readonly uint64_t got_empty
+    cdef readonly uint64_t acked
+    cdef readonly uint64_t redelivered
+    cdef readonly uint64_t rejected
+    cdef readonly uint64_t bytes_in
+    cdef readonly uint64_t bytes_out
+    cdef public object gauge             # what stats.py keeps for a queue with traffic
+
+    cdef Consumer next_consumer(self)
+    cdef int serve_getters(self) except -1
+    cdef int hand_over(self, getter, Message* message, Place* place) except -1

@@ -1,0 +1,356 @@
+# cython: language_level=3
+"""The classic queue: messages in order, each to one consumer, back to its place when it is not acked.
+
+Publishing appends to the store. At the end of the turn `work` hands out what is ready: first to waiting gets, then to consumers, the
+highest priority first, equals in turn, one message each.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.contracts cimport Channel, Consumer, NEEDS_SYNC, Queue, STORED
+from broker.kernel.message cimport Message, PERSISTENT, Place
+from broker.kernel.turn cimport Turn
+from broker.store.persister cimport Persister
+from broker.store.queue_store cimport FOUND, QueueStore, WAIT
+from broker.store.recovery import recover
+
+cdef enum:
+    TURN_MESSAGES = 4096         # deliveries of one queue in one turn of the loop
+    TURN_BYTES = 4 << 20
+
+
+cdef class ClassicQueue(Queue):
+    """A queue of type classic. `parent` is the directory of the vhost's queues."""
+
+    def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name, uint64_t incarnation, *,
+                 bint durable=False, bint exclusive=False, bint auto_delete=False, arguments=None, owner=None):
+        self.turn = turn
+        self.persister = persister
+        self.parent = parent
+        self.vhost_name = vhost_name
+        self.name = name
+        self.incarnation = incarnation
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self._arguments = arguments or None
+        self.owner = owner
+
+    # -- what others see ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def type(self):
+        return "classic"
+
+    @property
+    def state(self):
+        return "running"
+
+    @property
+    def arguments(self):
+        return self._arguments or {}
+
+    @property
+    def consumers(self):
+        return list(self._consumers) if self._consumers else []
+
+    @property
+    def consumer_count(self):
+        return len(self._consumers) if self._consumers else 0
+
+    @property
+    def messages_ready(self):
+        return self.store.ready if self.store is not None else 0
+
+    @property
+    def messages_unacknowledged(self):
+        return self.store.total - self.store.ready if self.store is not None else 0
+
+    @property
+    def message_bytes_ready(self):
+        return self.store.ready_bytes if self.store is not None else 0
+
+    @property
+    def message_bytes_unacknowledged(self):
+        return self.store.total_bytes - self.store.ready_bytes if self.store is not None else 0
+
+    @property
+    def message_bytes_persistent(self):
+        return self.store.total_bytes if self.store is not None and self.durable else 0
+
+    @property
+    def segments(self):
+        return self.store.segments if self.store is not None else 0
+
+    @property
+    def disk_bytes(self):
+        return self.store.disk_bytes if self.store is not None else 0
+
+    @property
+    def exclusive_consumer_tag(self):
+        for consumer in self.consumers:
+            if consumer.exclusive:
+                return consumer.tag
+        return None
+
+    def counters(self) -> dict:
+        """Cumulative counts since the queue was declared or recovered, under RabbitMQ's names."""
+        return {
+            "publish": self.published, "confirm": self.confirmed, "deliver": self.delivered, "deliver_no_ack": self.delivered_no_ack,
+            "get": self.got, "get_no_ack": self.got_no_ack, "get_empty": self.got_empty, "ack": self.acked,
+            "redeliver": self.redelivered, "reject": self.rejected,
+        }
+
+    # -- publishing --------------------------------------------------------------------------------------------------------------------
+
+    cdef int publish(self, Message* message, bint confirm) except -1:
+        cdef QueueStore store = self.store
+        if store is None:
+            store = self.open_store()
+        store.append(message)
+        self.published += 1
+        self.bytes_in += message.body_length
+        if confirm:
+            self.confirmed += 1
+        if not self.pending and (self._consumers is not None or self.getters is not None):
+            self.turn.touch_queue(self)
+        if self.durable and message.flags & PERSISTENT:
+            return NEEDS_SYNC
+        return STORED
+
+    def open_store(self):
+        self.store = QueueStore(self.persister, self.parent, self.incarnation, self.durable, self.wake)
+        self.store.keep = self._consumers is not None
+        return self.store
+
+    def recover(self) -> list:
+        """Finds the messages of the last run again. Returns what was wrong."""
+        problems = recover(self.open_store())
+        if self.store.total == 0:
+            self.store = None
+        return problems
+
+    # -- delivering --------------------------------------------------------------------------------------------------------------------
+
+    cdef int touch(self) except -1:
+        if not self.pending and self.store is not None and self.store.ready:
+            self.turn.touch_queue(self)
+        return 0
+
+    def wake(self):
+        """Something that delivery waited for is there."""
+        if not self.pending:
+            self.turn.touch_queue(self)
+
+    cdef Consumer next_consumer(self):
+        """Whose turn it is: the highest priority with room, and among equals the one that waited longest."""
+        cdef list consumers = self._consumers
+        cdef Py_ssize_t count = len(consumers)
+        cdef Py_ssize_t start = 0
+        cdef Py_ssize_t end, i, at
+        cdef Consumer consumer
+        if count == 1:
+            consumer = <Consumer> consumers[0]
+            return consumer if consumer.channel.can_take(consumer) else None
+        while start < count:
+            end = start
+            consumer = <Consumer> consumers[start]
+            while end < count and (<Consumer> consumers[end]).priority == consumer.priority:
+                end += 1
+            at = self.next_index
+            if at < start or at >= end:
+                at = start
+            for i in range(end - start):
+                consumer = <Consumer> consumers[at]
+                at += 1
+                if at == end:
+                    at = start
+                if consumer.channel.can_take(consumer):
+                    self.next_index = <uint32_t> at
+                    return consumer
+            start = end
+        return None
+
+    cdef int work(self) except -1:
+        """Delivers what is ready; a long backlog goes on in the next turn."""
+        cdef QueueStore store = self.store
+        cdef Message message
+        cdef Place place
+        cdef Consumer consumer
+        cdef uint32_t count = 0
+        cdef uint64_t size = 0
+        cdef int found
+        if self.deleted or store is None:
+            if self.getters is not None and not self.deleted:
+                self.serve_getters()
+            return 0
+        if self.getters is not None:
+            self.serve_getters()
+        if self._consumers is None:
+            return 0
+        while store.ready:
+            if count >= TURN_MESSAGES or size >= TURN_BYTES:
+                self.turn.touch_queue(self)
+                break
+            consumer = self.next_consumer()
+            if consumer is None:
+                break
+            found = store.peek(&message, &place)
+            if found != FOUND:
+                break
+            consumer.channel.deliver(consumer, &message, &place)
+            store.advance(&place)
+            count += 1
+            size += message.body_length
+            if place.redelivered:
+                self.redelivered += 1
+            if consumer.no_ack:
+                self.delivered_no_ack += 1
+                store.settle(&place)
+            else:
+                self.delivered += 1
+        self.bytes_out += size
+        return 0
+
+    cdef int serve_getters(self) except -1:
+        """Answers waiting gets, oldest first, as far as messages can be read now."""
+        cdef QueueStore store = self.store
+        cdef Message message
+        cdef Place place
+        cdef int found
+        while self.getters:
+            if store is None or store.ready == 0:
+                getter = self.getters.pop(0)
+                self.got_empty += 1
+                getter.empty(self)
+                continue
+            found = store.peek(&message, &place)
+            if found == WAIT:
+                return 0
+            if found != FOUND:
+                getter = self.getters.pop(0)
+                self.got_empty += 1
+                getter.empty(self)
+                continue
+            getter = self.getters.pop(0)
+            if place.redelivered:
+                self.redelivered += 1
+            self.bytes_out += message.body_length
+            self.hand_over(getter, &message, &place)
+            store.advance(&place)
+            if getter.no_ack:
+                self.got_no_ack += 1
+                store.settle(&place)
+            else:
+                self.got += 1
+        if not self.getters:
+            self.getters = None
+        return 0
+
+    cdef int hand_over(self, getter, Message* message, Place* place) except -1:
+        getter.message(
+            self, message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length], message.body[:message.body_length],
+            (place.segment, place.position, place.length, place.redelivered))
+        return 0
+
+    def get(self, getter) -> None:
+        """Takes one message for `getter`: `.no_ack`, `.message(queue, exchange, routing_key, properties, body, place)` or `.empty(queue)`.
+
+        The answer comes before the turn ends, or when a reader thread has fetched the message.
+        """
+        if self.getters is None:
+            self.getters = []
+        self.getters.append(getter)
+        self.serve_getters()
+
+    # -- settling ----------------------------------------------------------------------------------------------------------------------
+
+    cdef int settle(self, Place* place, bint acked) except -1:
+        if self.deleted:
+            return 0
+        if acked:
+            self.acked += 1
+        else:
+            self.rejected += 1
+        return self.store.settle(place)
+
+    cdef int requeue(self, Place* place) except -1:
+        if self.deleted:
+            return 0
+        self.store.requeue(place)
+        if not self.pending and self._consumers is not None:
+            self.turn.touch_queue(self)
+        return 0
+
+    def settle_place(self, tuple place, bint acked=True) -> None:
+        """Settles a message that a getter took, by the place it was told."""
+        cdef Place at
+        at.segment, at.position, at.length, at.redelivered = place
+        self.settle(&at, acked)
+
+    def requeue_place(self, tuple place) -> None:
+        """Requeues a message that a getter took."""
+        cdef Place at
+        at.segment, at.position, at.length, at.redelivered = place
+        self.rejected += 1
+        self.requeue(&at)
+
+    def purge(self) -> int:
+        """Settles all ready messages; the unacked ones stay. Returns their number."""
+        return self.store.purge() if self.store is not None else 0
+
+    # -- consumers ---------------------------------------------------------------------------------------------------------------------
+
+    def add_consumer(self, Consumer consumer) -> None:
+        """Adds a consumer behind those of its priority. Raising conflicts is the channel's business (`exclusive_consumer_tag`)."""
+        if self._consumers is None:
+            self._consumers = []
+        at = len(self._consumers)
+        for index, other in enumerate(self._consumers):
+            if (<Consumer> other).priority < consumer.priority:
+                at = index
+                break
+        self._consumers.insert(at, consumer)
+        if self.store is not None:
+            self.store.keep = True
+        self.wake()
+
+    def remove_consumer(self, Consumer consumer) -> None:
+        """Takes a consumer away; the last one of an auto-delete queue takes the queue with it."""
+        consumer.stop()
+        if self._consumers is None or consumer not in self._consumers:
+            return
+        self._consumers.remove(consumer)
+        self.next_index = 0
+        if not self._consumers:
+            self._consumers = None
+            if self.store is not None:
+                self.store.keep = False
+            if self.auto_delete and not self.deleted and self.unused is not None:
+                self.unused(self)
+
+    # -- end ---------------------------------------------------------------------------------------------------------------------------
+
+    def delete(self) -> int:
+        """Ends the queue and removes its messages from memory and disk. Returns the number of ready ones."""
+        count = self.messages_ready
+        self.deleted = True
+        self._consumers = None
+        if self.store is not None:
+            self.store.delete()
+        if self.getters:
+            getters, self.getters = self.getters, None
+            for getter in getters:
+                getter.empty(self)
+        return count
+
+    def close(self) -> None:
+        """Clean stop."""
+        if self.store is not None and not self.deleted:
+            self.store.close()
+
+    def rest(self) -> None:
+        """Called when the queue had no traffic for a while."""
+        if self.store is not None and not self.deleted:
+            self.store.rest()

@@ -1,0 +1,51 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+
+cdef enum:
+    OP_MKDIR = 0
+    OP_OPEN = 1              # opens for reading and writing, creates if missing
+    OP_WRITE = 2
+    OP_WRITE_RECORDS = 3     # seals each record with its seeded CRC, then writes
+    OP_WRITE_ACKS = 4        # seals each acks entry, then writes
+    OP_SYNC = 5              # fdatasync
+    OP_SYNC_DIRECTORY = 6
+    OP_SYNC_FILE_SYSTEM = 7
+    OP_CLOSE = 8
+    OP_UNLINK = 9
+    OP_READ = 10
+    OP_RMDIR = 11
+
+
+cdef struct File:
+    int fd                   # -1 = not open; written by the thread that opens, read by the loop when not busy
+    bint dirty               # bytes written since the last sync
+    bint created             # its directory entry is not synced
+    bint exists              # there is a file of this name
+    uint32_t busy            # operations in flight
+    char* path
+    bint listed              # in the persister's list of open files, most recently used first
+    File* newer
+    File* older
+
+
+cdef struct Op:
+    int kind
+    int error                # errno, 0 = done
+    File* file
+    char* path               # owned by the operation; freed when the round is
+    uint8_t* data
+    size_t length
+    uint64_t offset
+    uint64_t incarnation     # seed of OP_WRITE_RECORDS and OP_WRITE_ACKS
+    uint32_t segment
+    bint owns_data
+    size_t done              # bytes read or written
+
+
+cdef File* file_new(str path) except NULL
+cdef void file_close(File* file) noexcept
+cdef void file_free(File* file) noexcept
+cdef void run_op(Op* op) noexcept nogil
+cdef ssize_t read_now(int fd, void* data, size_t length, uint64_t offset) noexcept nogil
+cdef int recording
+cdef void record_mark(const char* kind, uint64_t number) noexcept nogil

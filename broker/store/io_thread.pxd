@@ -1,0 +1,66 @@
+from libc.stdint cimport uint64_t
+
+from broker.store.disk cimport File, Op
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+    int pthread_cond_init(pthread_cond_t* condition, void* attributes)
+    int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex)
+    int pthread_cond_signal(pthread_cond_t* condition)
+
+
+# The stages of a round, in the order in which they are carried out (DESIGN section 4: journal, directories, segments, then confirms).
+cdef enum:
+    STAGE_JOURNAL = 0
+    STAGE_MAKE = 1
+    STAGE_DIRECTORIES = 2
+    STAGE_WRITE = 3
+    STAGE_SYNC = 4
+    STAGE_REMOVE = 5
+    STAGES = 6
+
+
+cdef struct OpList:
+    Op* ops
+    int count
+    int capacity
+
+
+cdef struct Round:
+    uint64_t number
+    OpList stages[6]
+    int error                # errno of the first operation that failed; the later ones were not tried
+    int failed_kind
+    char* failed_path        # borrowed from the operation
+    bint sync
+    uint64_t nanoseconds     # from taking it up to its end
+    void* owner              # borrowed: whoever a read is for
+    Round* next
+
+
+cdef Round* round_new() except NULL
+cdef void round_free(Round* round) noexcept
+cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL
+
+
+cdef class IoThread:
+    cdef pthread_mutex_t mutex
+    cdef pthread_cond_t condition
+    cdef Round* waiting_first
+    cdef Round* waiting_last
+    cdef Round* done_first
+    cdef Round* done_last
+    cdef bint stopping
+    cdef readonly int event_fd
+    cdef object thread
+
+    cdef void loop(self) noexcept nogil
+    cdef void submit(self, Round* round) noexcept
+    cdef Round* finished(self) noexcept

@@ -1,0 +1,171 @@
+# cython: language_level=3
+"""A thread that carries out rounds of file operations without Python's lock and reports through an eventfd.
+
+The broker has three of them: the persister's, one that reads what is not in memory, and one that removes files.
+"""
+
+import os
+import threading
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from broker.store.disk cimport File, Op, run_op
+
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int CLOCK_MONOTONIC
+    int clock_gettime(int clock, timespec* now)
+
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t c_write "write"(int fd, const void* data, size_t length)
+
+
+cdef uint64_t nanoseconds() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <uint64_t> now.tv_sec * 1000000000 + <uint64_t> now.tv_nsec
+
+
+cdef Round* round_new() except NULL:
+    cdef Round* round = <Round*> calloc(1, sizeof(Round))
+    if round == NULL:
+        raise MemoryError("no memory for a round of file operations")
+    return round
+
+
+cdef void round_free(Round* round) noexcept:
+    cdef int stage, i
+    cdef OpList* stage_ops
+    for stage in range(STAGES):
+        stage_ops = &round.stages[stage]
+        for i in range(stage_ops.count):
+            free(stage_ops.ops[i].path)
+            if stage_ops.ops[i].owns_data:
+                free(stage_ops.ops[i].data)
+        free(stage_ops.ops)
+    free(round)
+
+
+cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL:
+    """A new operation at the end of a stage; the caller fills in the rest before adding another one."""
+    cdef OpList* stage_ops = &round.stages[stage]
+    cdef Op* grown
+    cdef Op* op
+    cdef int capacity
+    if stage_ops.count == stage_ops.capacity:
+        capacity = stage_ops.capacity * 2 if stage_ops.capacity else 4
+        grown = <Op*> realloc(stage_ops.ops, capacity * sizeof(Op))
+        if grown == NULL:
+            raise MemoryError("no memory for a round of file operations")
+        stage_ops.ops = grown
+        stage_ops.capacity = capacity
+    op = &stage_ops.ops[stage_ops.count]
+    memset(op, 0, sizeof(Op))
+    op.kind = kind
+    op.file = file
+    stage_ops.count += 1
+    if file != NULL:
+        file.busy += 1
+    return op
+
+
+cdef void run_round(Round* round) noexcept nogil:
+    cdef uint64_t began = nanoseconds()
+    cdef int stage, i
+    cdef Op* op
+    for stage in range(STAGES):
+        for i in range(round.stages[stage].count):
+            op = &round.stages[stage].ops[i]
+            run_op(op)
+            if op.error != 0 and stage != STAGE_REMOVE:
+                round.error = op.error
+                round.failed_kind = op.kind
+                round.failed_path = op.file.path if op.file != NULL else op.path
+                round.nanoseconds = nanoseconds() - began
+                return
+    round.nanoseconds = nanoseconds() - began
+
+
+cdef class IoThread:
+    """Rounds go in by `submit`, come out by `finished`, in the same order. `event_fd` becomes readable when one is done."""
+
+    def __cinit__(self, str name):
+        pthread_mutex_init(&self.mutex, NULL)
+        pthread_cond_init(&self.condition, NULL)
+        self.waiting_first = self.waiting_last = NULL
+        self.done_first = self.done_last = NULL
+        self.stopping = False
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    def start(self):
+        self.thread.start()
+
+    def stop(self):
+        """Ends the thread after what it was given; the caller takes the finished rounds afterwards."""
+        pthread_mutex_lock(&self.mutex)
+        self.stopping = True
+        pthread_cond_signal(&self.condition)
+        pthread_mutex_unlock(&self.mutex)
+        self.thread.join()
+
+    def close(self):
+        os.close(self.event_fd)
+
+    def run(self):
+        with nogil:
+            self.loop()
+
+    cdef void loop(self) noexcept nogil:
+        cdef Round* round
+        cdef uint64_t one = 1
+        while True:
+            pthread_mutex_lock(&self.mutex)
+            while self.waiting_first == NULL and not self.stopping:
+                pthread_cond_wait(&self.condition, &self.mutex)
+            round = self.waiting_first
+            if round == NULL:
+                pthread_mutex_unlock(&self.mutex)
+                return
+            self.waiting_first = round.next
+            if self.waiting_first == NULL:
+                self.waiting_last = NULL
+            pthread_mutex_unlock(&self.mutex)
+            run_round(round)
+            pthread_mutex_lock(&self.mutex)
+            round.next = NULL
+            if self.done_last == NULL:
+                self.done_first = round
+            else:
+                self.done_last.next = round
+            self.done_last = round
+            pthread_mutex_unlock(&self.mutex)
+            c_write(self.event_fd, &one, 8)
+
+    cdef void submit(self, Round* round) noexcept:
+        round.next = NULL
+        pthread_mutex_lock(&self.mutex)
+        if self.waiting_last == NULL:
+            self.waiting_first = round
+        else:
+            self.waiting_last.next = round
+        self.waiting_last = round
+        pthread_cond_signal(&self.condition)
+        pthread_mutex_unlock(&self.mutex)
+
+    cdef Round* finished(self) noexcept:
+        """The next finished round, which the caller frees, or NULL."""
+        pthread_mutex_lock(&self.mutex)
+        cdef Round* round = self.done_first
+        if round != NULL:
+            self.done_first = round.next
+            if self.done_first == NULL:
+                self.done_last = NULL
+        pthread_mutex_unlock(&self.mutex)
+        return round

@@ -1,0 +1,116 @@
+# cython: language_level=3
+"""An append-only journal of small entries: the definitions of a vhost.
+
+Entry: u32 length of the payload, u32 CRC-32C of length and payload (little-endian), payload. Reading stops at the first entry that does
+not fit or does not check: what follows was never confirmed. Rewriting (compaction) is a new file put in place by rename.
+"""
+
+import os
+import struct
+
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from broker.kernel.checksum import crc32c
+from broker.store import disk
+from broker.store.disk cimport File, Op, OP_OPEN, OP_SYNC, OP_WRITE, file_close, file_free, file_new
+from broker.store.io_thread cimport Round, STAGE_JOURNAL, round_add
+from broker.store.persister cimport Dirty, Persister
+
+MAGIC = b"LVRJ\x01\x00\x00\x00"
+HEAD = struct.Struct("<II")
+
+
+def encode(payload: bytes) -> bytes:
+    """One entry as it stands in the file."""
+    length = struct.pack("<I", len(payload))
+    return HEAD.pack(len(payload), crc32c(length + payload)) + payload
+
+
+def entries(data: bytes) -> tuple:
+    """(payloads, bytes that are sound) of a journal's content. An empty or wrongly begun file has none."""
+    if data[:len(MAGIC)] != MAGIC:
+        return [], 0
+    payloads = []
+    at = len(MAGIC)
+    while at + HEAD.size <= len(data):
+        length, check = HEAD.unpack_from(data, at)
+        end = at + HEAD.size + length
+        if end > len(data) or crc32c(data[at:at + 4] + data[at + HEAD.size:end]) != check:
+            break
+        payloads.append(data[at + HEAD.size:end])
+        at = end
+    return payloads, at
+
+
+cdef class Journal(Dirty):
+    """Appends go out with the persister's next round, before everything else, and are synced in it."""
+
+    cdef Persister persister
+    cdef readonly str path
+    cdef readonly list recovered
+    cdef list pending
+    cdef File* file
+    cdef readonly uint64_t length
+    cdef bint listed
+
+    def __init__(self, Persister persister, str path):
+        self.persister = persister
+        self.path = path
+        self.pending = []
+        data = disk.read(path) if disk.exists(path) else b""
+        self.recovered, sound = entries(data)
+        if sound != len(data) or not data:
+            if data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
+                raise ValueError(f"{path} is no journal of this version; move it away or restore a backup")
+            # The tail was never confirmed: rewriting leaves nothing behind that a later append could revive.
+            disk.write_atomic(path, (data[:sound] or MAGIC))
+            sound = max(sound, len(MAGIC))
+        self.length = sound
+        self.file = file_new(path)
+
+    def __dealloc__(self):
+        file_free(self.file)
+
+    def append(self, payload: bytes) -> None:
+        """Adds an entry; `persister.after_round` tells when it is on disk."""
+        self.pending.append(encode(payload))
+        if not self.listed:
+            self.listed = True
+            self.persister.add_journal(self)
+
+    cdef int freeze(self, Round* round) except -1:
+        cdef Op* op
+        cdef bytes data = b"".join(self.pending)
+        self.pending = []
+        self.listed = False
+        if self.file.fd < 0:
+            round_add(round, STAGE_JOURNAL, OP_OPEN, self.file)
+        op = round_add(round, STAGE_JOURNAL, OP_WRITE, self.file)
+        op.length = len(data)
+        op.data = <uint8_t*> malloc(op.length + 1)
+        if op.data == NULL:
+            raise MemoryError("no memory for the journal")
+        op.owns_data = True
+        memcpy(op.data, <char*> data, op.length)
+        op.offset = self.length
+        self.length += op.length
+        if not self.persister.no_sync:
+            round_add(round, STAGE_JOURNAL, OP_SYNC, self.file)
+        return 0
+
+    cdef int written(self, Round* round) except -1:
+        return 0
+
+    def rewrite(self, payloads) -> None:
+        """Compaction: the journal holds just `payloads`. Waits for the disk; for start and for the thread that compacts."""
+        data = MAGIC + b"".join(encode(each) for each in payloads)
+        disk.write_atomic(self.path, data)
+        file_close(self.file)
+        self.length = len(data)
+
+    def delete(self) -> None:
+        """Removes the file; nothing may be pending in a round."""
+        file_close(self.file)
+        disk.unlink(self.path)

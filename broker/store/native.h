@@ -1,0 +1,71 @@
+/* The system calls that Python's os module lacks or that must run without Python's lock. */
+#ifndef LEVERET_NATIVE_H
+#define LEVERET_NATIVE_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* What is in the page cache now; -1 with EAGAIN when the disk would have to be asked. */
+static inline ssize_t native_read_now(int fd, void *data, size_t length, uint64_t offset) {
+    struct iovec part = {data, length};
+#ifdef RWF_NOWAIT
+    return preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT);
+#else
+    errno = EAGAIN;
+    return -1;
+#endif
+}
+
+static inline int native_errno(void) { return errno; }
+
+static int native_write_all(int fd, const uint8_t *data, size_t length, uint64_t offset) {
+    while (length) {
+        ssize_t n = pwrite(fd, data, length, (off_t)offset);
+        if (n < 0) {
+            if (errno == EINTR) continue;
+            return errno;
+        }
+        data += n;
+        offset += (uint64_t)n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+static int native_read_all(int fd, uint8_t *data, size_t length, uint64_t offset, size_t *done) {
+    *done = 0;
+    while (*done < length) {
+        ssize_t n = pread(fd, data + *done, length - *done, (off_t)(offset + *done));
+        if (n < 0) {
+            if (errno == EINTR) continue;
+            return errno;
+        }
+        if (n == 0) break;
+        *done += (size_t)n;
+    }
+    return 0;
+}
+
+static int native_sync_directory(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = fsync(fd) ? errno : 0;
+    close(fd);
+    return error;
+}
+
+static int native_sync_file_system(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = syncfs(fd) ? errno : 0;
+    close(fd);
+    return error;
+}
+#endif

@@ -1,0 +1,71 @@
+from libc.stdint cimport uint8_t, uint64_t
+
+from broker.contracts cimport Confirmer
+from broker.store.disk cimport File
+from broker.store.io_thread cimport IoThread, Round
+
+
+cdef class Dirty:
+    cdef bint dirty
+    cdef bint sync_wanted
+    cdef object __weakref__
+
+    cdef int freeze(self, Round* round) except -1
+    cdef int written(self, Round* round) except -1
+    cdef int read_done(self, Round* round) except -1
+    cdef bint has_work(self) noexcept
+
+
+cdef class Persister:
+    cdef readonly str root
+    cdef readonly IoThread writer
+    cdef readonly IoThread reader
+    cdef readonly IoThread remover
+    cdef object wake
+    cdef public object failed           # called once with a sentence when a write or a sync failed
+    cdef public object relieved         # called when unwritten tails are below the limit again
+    cdef readonly bint no_sync
+    cdef list dirty
+    cdef list flying
+    cdef list confirmers
+    cdef list flying_confirmers
+    cdef list journals
+    cdef list flying_journals
+    cdef list unsynced              # addresses of files with unsynced bytes
+    cdef list flying_unsynced
+    cdef bytes encoded_root
+    cdef object waiting                 # deque of (round number, callback)
+    cdef Round* in_flight
+    cdef readonly uint64_t gathering    # number of the round being gathered
+    cdef readonly uint64_t completed
+    cdef bint urgent                    # a round has to start at the end of this turn
+    cdef bint sync_asked
+    cdef bint broken
+    cdef public uint64_t tail_bytes
+    cdef readonly uint64_t tail_limit
+    cdef public bint pressed
+    cdef readonly uint64_t segment_size
+    cdef File* newest
+    cdef File* oldest
+    cdef readonly uint64_t open_files
+    cdef readonly uint64_t open_files_limit
+    cdef list unsynced_directories
+    cdef readonly uint64_t rounds
+    cdef readonly uint64_t syncs
+    cdef readonly uint64_t bytes_written
+    cdef readonly object sync_times     # deque of seconds, newest last
+
+    cdef int add(self, Dirty store) except -1
+    cdef int want_confirm(self, Confirmer confirmer) except -1
+    cdef int press(self) except -1
+    cdef int use(self, Round* round, File* file) except -1
+    cdef void unlist(self, File* file) noexcept
+    cdef void close_some(self) noexcept
+    cdef int note_written(self, File* file) except -1
+    cdef void unsync(self, File* file) noexcept
+    cdef int add_syncs(self, Round* round) except -1
+    cdef void forget(self, File* file) noexcept
+    cdef int start_round(self, bint sync) except -1
+    cdef int read(self, Round* round, Dirty owner) except -1
+    cdef int remove(self, Round* round) except -1
+    cdef int finish(self, Round* round) except -1

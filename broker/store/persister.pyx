@@ -1,0 +1,386 @@
+# cython: language_level=3
+"""Group commit: gathers what has to be written, hands it to the writing thread in rounds, and tells who waited for what.
+
+A round starts when somebody waits (a confirm, a definition change, a transaction) and none is in flight, when unwritten tails grow too
+large, and otherwise every 200 ms. Whoever asks for a sync while a round is in flight gets the next one: there is no timer in the way of
+a confirm. The first write or sync that fails ends all confirming (`failed`); the process then exits with 74 and recovers at its next start.
+"""
+
+import collections
+import os
+
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport strdup
+
+from broker.contracts cimport Confirmer
+from broker.store.disk cimport (
+    File, Op, OP_OPEN, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, file_close, file_free,
+)
+from broker.store.disk import KINDS
+from broker.store.io_thread cimport (
+    IoThread, Round, STAGE_DIRECTORIES, STAGE_JOURNAL, STAGE_MAKE, STAGE_REMOVE, STAGE_SYNC, STAGES,
+    round_add, round_free, round_new,
+)
+
+# More files than this in one round: one syncfs instead of an fdatasync each.
+cdef enum:
+    SYNC_EACH_UP_TO = 8
+
+
+cdef class Dirty:
+    """Somebody with bytes to write: a queue's store."""
+
+    cdef int freeze(self, Round* round) except -1:
+        """Adds the operations that write everything unwritten; what they point to stays unchanged until `written`."""
+        raise NotImplementedError
+
+    cdef int written(self, Round* round) except -1:
+        raise NotImplementedError
+
+    cdef int read_done(self, Round* round) except -1:
+        raise NotImplementedError
+
+    cdef bint has_work(self) noexcept:
+        return True
+
+
+cdef class Persister:
+    """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to the threads' eventfds."""
+
+    def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20, uint64_t segment_size=8 << 20,
+                 uint64_t open_files_limit=4096, bint no_sync=False):
+        self.root = root
+        self.wake = wake
+        self.writer = IoThread("persister")
+        self.reader = IoThread("reader")
+        self.remover = IoThread("remover")
+        self.failed = None
+        self.relieved = None
+        self.no_sync = no_sync
+        self.dirty = []
+        self.flying = []
+        self.confirmers = []
+        self.flying_confirmers = []
+        self.journals = []
+        self.flying_journals = []
+        self.unsynced = []
+        self.flying_unsynced = []
+        self.encoded_root = os.fsencode(root)
+        self.waiting = collections.deque()
+        self.in_flight = NULL
+        self.gathering = 1
+        self.completed = 0
+        self.tail_limit = tail_limit
+        self.segment_size = segment_size
+        self.open_files_limit = open_files_limit
+        self.unsynced_directories = []
+        self.sync_times = collections.deque(maxlen=1024)
+
+    def start(self):
+        self.writer.start()
+        self.reader.start()
+        self.remover.start()
+
+    # -- asking ------------------------------------------------------------------------------------------------------------------------
+
+    cdef int add(self, Dirty store) except -1:
+        """The store has bytes to write, some time in the next 200 ms."""
+        if not store.dirty:
+            store.dirty = True
+            self.dirty.append(store)
+        return 0
+
+    cdef int want_confirm(self, Confirmer confirmer) except -1:
+        """Everything the confirmer stored so far has to be on disk; it is told by `confirm`."""
+        if not confirmer.confirming:
+            confirmer.confirming = True
+            self.confirmers.append(confirmer)
+        self.sync_asked = True
+        self.urgent = True
+        return 0
+
+    cdef int press(self) except -1:
+        """A tail is full, or a reader waits for a watermark: write at the end of this turn, without a sync."""
+        if not self.urgent:
+            self.urgent = True
+            self.wake()
+        return 0
+
+    def after_round(self, callback, bint sync=True):
+        """Calls `callback()` when all that was asked for up to now is written (and synced). Returns the round's number."""
+        self.waiting.append((self.gathering, callback))
+        self.urgent = True
+        if sync:
+            self.sync_asked = True
+        self.wake()
+        return self.gathering
+
+    def add_journal(self, journal):
+        """The journal has entries to write: they go first in the next round, with a sync."""
+        if journal not in self.journals:
+            self.journals.append(journal)
+
+    @property
+    def idle(self):
+        return self.in_flight == NULL and not self.dirty and not self.confirmers and not self.waiting and not self.journals
+
+    @property
+    def under_pressure(self):
+        return self.tail_bytes > self.tail_limit
+
+    # -- open files --------------------------------------------------------------------------------------------------------------------
+
+    cdef int use(self, Round* round, File* file) except -1:
+        """Makes sure that a file is open in the later stages of the round, and notes that it is used."""
+        if file.listed:
+            self.unlist(file)
+        elif file.fd < 0:
+            round_add(round, STAGE_MAKE, OP_OPEN, file)
+            self.open_files += 1
+        file.listed = True
+        file.newer = NULL
+        file.older = self.newest
+        if self.newest != NULL:
+            self.newest.newer = file
+        self.newest = file
+        if self.oldest == NULL:
+            self.oldest = file
+        return 0
+
+    cdef void unlist(self, File* file) noexcept:
+        if file.newer != NULL:
+            file.newer.older = file.older
+        else:
+            self.newest = file.older
+        if file.older != NULL:
+            file.older.newer = file.newer
+        else:
+            self.oldest = file.newer
+        file.listed = False
+
+    cdef void forget(self, File* file) noexcept:
+        """The file is about to be closed or removed."""
+        if file.listed:
+            self.unlist(file)
+            self.open_files -= 1
+
+    cdef void close_some(self) noexcept:
+        """Closes the files that were not used for longest; one with unsynced bytes is never closed."""
+        cdef File* file = self.oldest
+        cdef File* newer
+        while file != NULL and self.open_files > self.open_files_limit:
+            newer = file.newer
+            if file.busy == 0 and not file.dirty and file.fd >= 0:
+                self.forget(file)
+                file_close(file)
+            file = newer
+
+    # -- rounds ------------------------------------------------------------------------------------------------------------------------
+
+    def collect(self):
+        """End of a turn: starts a round if somebody waits for one and none is in flight."""
+        if self.in_flight == NULL and (self.urgent or (self.tail_bytes > self.tail_limit and self.dirty)):
+            self.start_round(self.sync_asked)
+
+    def tick(self):
+        """Every 200 ms: writes what nobody waits for. The files' bytes reach the disk with the next sync that somebody asks for."""
+        if self.in_flight == NULL and (self.dirty or self.journals or self.waiting):
+            self.start_round(self.sync_asked)
+
+    cdef int start_round(self, bint sync) except -1:
+        cdef Round* round
+        cdef Dirty store
+        cdef Confirmer confirmer
+        cdef Op* op
+        cdef File* file
+        cdef int i
+        if self.broken:
+            return 0
+        round = round_new()
+        round.number = self.gathering
+        self.gathering += 1
+        self.urgent = False
+        self.sync_asked = False
+        for journal in self.journals:
+            sync = True
+            (<Dirty> journal).freeze(round)
+        self.flying_journals = self.journals
+        self.journals = []
+        round.sync = sync
+        self.flying = self.dirty
+        self.dirty = []
+        for store in self.flying:
+            store.dirty = False
+            store.sync_wanted = False
+            store.freeze(round)
+        self.flying_confirmers = self.confirmers
+        self.confirmers = []
+        for confirmer in self.flying_confirmers:
+            confirmer.confirming = False
+            confirmer.flying = confirmer.wanted
+        if sync and not self.no_sync:
+            self.add_syncs(round)
+        self.in_flight = round
+        self.rounds += 1
+        self.writer.submit(round)
+        self.close_some()
+        return 0
+
+    cdef int note_written(self, File* file) except -1:
+        """The round writes to this file: the next sync has to cover it."""
+        if not file.dirty:
+            file.dirty = True
+            self.unsynced.append(<size_t> file)
+        return 0
+
+    def note_directory(self, str path):
+        """A file or a directory was made in this directory: its entry has to be synced, parents first."""
+        if path not in self.unsynced_directories:
+            self.unsynced_directories.append(path)
+
+    cdef int add_syncs(self, Round* round) except -1:
+        cdef File* file
+        cdef Op* op
+        cdef size_t address
+        if len(self.unsynced) + len(self.unsynced_directories) > SYNC_EACH_UP_TO:
+            op = round_add(round, STAGE_SYNC, OP_SYNC_FILE_SYSTEM, NULL)
+            op.path = strdup(<char*> self.encoded_root)
+        else:
+            for path in sorted(self.unsynced_directories, key=len):
+                op = round_add(round, STAGE_DIRECTORIES, OP_SYNC_DIRECTORY, NULL)
+                encoded = os.fsencode(path)
+                op.path = strdup(<char*> encoded)
+            for address in self.unsynced:
+                round_add(round, STAGE_SYNC, OP_SYNC, <File*> address)
+        self.flying_unsynced = self.unsynced
+        self.unsynced = []
+        self.unsynced_directories = []
+        self.syncs += 1
+        return 0
+
+    cdef void unsync(self, File* file) noexcept:
+        """The file goes away: nothing is left to sync."""
+        if file.dirty:
+            file.dirty = False
+            self.unsynced.remove(<size_t> file)
+
+    def on_written(self):
+        """The writer's eventfd is readable."""
+        drain(self.writer.event_fd)
+        cdef Round* round = self.writer.finished()
+        while round != NULL:
+            self.finish(round)
+            round = self.writer.finished()
+
+    def on_read(self):
+        """The reader's eventfd is readable."""
+        drain(self.reader.event_fd)
+        cdef Round* round = self.reader.finished()
+        while round != NULL:
+            release_busy(round)
+            (<Dirty> round.owner).read_done(round)
+            round_free(round)
+            round = self.reader.finished()
+
+    def on_removed(self):
+        """The remover's eventfd is readable."""
+        drain(self.remover.event_fd)
+        cdef Round* round = self.remover.finished()
+        while round != NULL:
+            free_files(round)
+            round_free(round)
+            round = self.remover.finished()
+
+    cdef int finish(self, Round* round) except -1:
+        cdef Dirty store
+        cdef Confirmer confirmer
+        cdef size_t address
+        cdef list flying = self.flying
+        cdef list confirmers = self.flying_confirmers
+        self.in_flight = NULL
+        self.flying = []
+        self.flying_confirmers = []
+        release_busy(round)
+        if round.error:
+            self.broken = True
+            text = (f"{os.strerror(round.error)} in {kind_of(round.failed_kind)} of "
+                    f"{os.fsdecode(<bytes> round.failed_path) if round.failed_path != NULL else '?'}")
+            round_free(round)
+            self.failed(text)
+            return 0
+        if round.sync:
+            self.sync_times.append(round.nanoseconds / 1e9)
+        for address in self.flying_unsynced:
+            # Bytes that were frozen while this round was in flight belong to the next one, which notes the file again.
+            (<File*> address).dirty = False
+        self.flying_unsynced = []
+        for journal in self.flying_journals:
+            (<Dirty> journal).written(round)
+        self.flying_journals = []
+        for store in flying:
+            store.written(round)
+        self.completed = round.number
+        round_free(round)
+        for confirmer in confirmers:
+            confirmer.confirm()
+        while self.waiting and self.waiting[0][0] <= self.completed:
+            self.waiting.popleft()[1]()
+        if self.pressed and self.tail_bytes <= self.tail_limit // 2:
+            self.pressed = False
+            self.relieved()
+        # Whatever gathered meanwhile must not wait for the next received byte.
+        if self.urgent or self.tail_bytes > self.tail_limit:
+            self.wake()
+        return 0
+
+    cdef int read(self, Round* round, Dirty owner) except -1:
+        round.owner = <void*> owner
+        self.reader.submit(round)
+        return 0
+
+    cdef int remove(self, Round* round) except -1:
+        self.remover.submit(round)
+        return 0
+
+    def stop(self):
+        """Writes and syncs everything, then ends the threads. For the end of the process; the loop does not run any more."""
+        for _ in range(3):
+            self.drain_writer()
+            if not self.broken:
+                self.start_round(True)
+        self.drain_writer()
+        self.writer.stop()
+        self.reader.stop()
+        self.remover.stop()
+
+    def drain_writer(self):
+        import select
+        while self.in_flight != NULL:
+            select.select([self.writer.event_fd], [], [])
+            self.on_written()
+
+
+def drain(int fd):
+    try:
+        os.eventfd_read(fd)
+    except BlockingIOError:
+        pass
+
+
+def kind_of(int kind):
+    return KINDS[kind]
+
+
+cdef void release_busy(Round* round) noexcept:
+    cdef int stage, i
+    for stage in range(STAGES):
+        for i in range(round.stages[stage].count):
+            if round.stages[stage].ops[i].file != NULL:
+                round.stages[stage].ops[i].file.busy -= 1
+
+
+cdef void free_files(Round* round) noexcept:
+    cdef int i
+    for i in range(round.stages[STAGE_REMOVE].count):
+        file_free(round.stages[STAGE_REMOVE].ops[i].file)

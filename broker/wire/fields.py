@@ -1,0 +1,223 @@
+"""Field values and field tables (AMQP 0-9-1 section 4.2.5.5, with the type letters that RabbitMQ and its clients use).
+
+Integers keep their value, not their width; a value goes out as the narrowest of RabbitMQ's usual types (`I` below 2**31, else `l`). Wrapper
+classes keep what Python has no type for, so that arguments round-trip.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from broker.errors import FrameError
+
+# A hostile table must not cost more than its bytes: nesting and element counts are bounded.
+DEPTH_MAX = 32
+ELEMENTS_MAX = 65536
+
+
+class Malformed(FrameError):
+    """501: the bytes of a table, a string or an argument list do not add up."""
+
+
+class Timestamp(int):
+    """Seconds since 1970 (type T)."""
+
+
+class Byte(int):
+    """A signed or unsigned octet (types b, B)."""
+
+
+class Float(float):
+    """A 32-bit float (type f)."""
+
+
+class Binary(bytes):
+    """Bytes that are not text (type x)."""
+
+
+def text(data: bytes) -> str:
+    """A long or short string as text; bytes that are no UTF-8 survive a round trip."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def octets(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape")
+
+
+class Reader:
+    """Reads values from bytes in order. Every method raises Malformed when they run out."""
+
+    __slots__ = ("at", "data", "elements", "end")
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+        self.end = len(data)
+        self.elements = 0
+
+    def take(self, count: int) -> bytes:
+        at = self.at
+        if count > self.end - at:
+            raise Malformed("cannot decode: the arguments end too early")
+        self.at = at + count
+        return self.data[at : at + count]
+
+    def unsigned(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def signed(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def short_string(self) -> str:
+        return text(self.take(self.unsigned(1)))
+
+    def long_string(self) -> bytes:
+        return self.take(self.unsigned(4))
+
+    def table(self, depth: int = 0) -> dict[str, Any]:
+        size = self.unsigned(4)
+        end = self.at + size
+        if end > self.end:
+            raise Malformed("cannot decode: a table is longer than what holds it")
+        table: dict[str, Any] = {}
+        while self.at < end:
+            key = self.short_string()
+            table[key] = self.value(depth + 1)
+        if self.at != end:
+            raise Malformed("cannot decode: a table's entries do not fill its length")
+        return table
+
+    def array(self, depth: int = 0) -> list[Any]:
+        size = self.unsigned(4)
+        end = self.at + size
+        if end > self.end:
+            raise Malformed("cannot decode: an array is longer than what holds it")
+        array = []
+        while self.at < end:
+            array.append(self.value(depth + 1))
+        if self.at != end:
+            raise Malformed("cannot decode: an array's elements do not fill its length")
+        return array
+
+    def value(self, depth: int) -> Any:
+        if depth > DEPTH_MAX:
+            raise Malformed(f"cannot decode: tables are nested deeper than {DEPTH_MAX}")
+        self.elements += 1
+        if self.elements > ELEMENTS_MAX:
+            raise Malformed(f"cannot decode: more than {ELEMENTS_MAX} values in one table")
+        kind = self.take(1)
+        if kind == b"S":
+            return text(self.long_string())
+        if kind in (b"I", b"l", b"L", b"s", b"i", b"u", b"U"):
+            return _INTEGERS[kind](self)
+        if kind == b"t":
+            return self.unsigned(1) != 0
+        if kind == b"F":
+            return self.table(depth)
+        if kind == b"A":
+            return self.array(depth)
+        if kind == b"V":
+            return None
+        if kind == b"T":
+            return Timestamp(self.unsigned(8))
+        if kind == b"d":
+            return struct.unpack(">d", self.take(8))[0]
+        if kind == b"f":
+            return Float(struct.unpack(">f", self.take(4))[0])
+        if kind == b"b":
+            return Byte(self.signed(1))
+        if kind == b"B":
+            return Byte(self.unsigned(1))
+        if kind == b"x":
+            return Binary(self.long_string())
+        if kind == b"D":
+            scale = self.unsigned(1)
+            return decimal.Decimal(self.signed(4)).scaleb(-scale)
+        raise Malformed(f"cannot decode: unknown field type {kind!r}")
+
+
+_INTEGERS = {
+    b"I": lambda reader: reader.signed(4),
+    b"l": lambda reader: reader.signed(8),
+    b"L": lambda reader: reader.signed(8),
+    b"s": lambda reader: reader.signed(2),
+    b"U": lambda reader: reader.signed(2),
+    b"i": lambda reader: reader.unsigned(4),
+    b"u": lambda reader: reader.unsigned(2),
+}
+
+
+def encode_value(value: Any) -> bytes:
+    """Type letter and value. Raises ValueError for what AMQP has no type for."""
+    if value is None:
+        return b"V"
+    if isinstance(value, bool):
+        return b"t\x01" if value else b"t\x00"
+    if isinstance(value, Timestamp):
+        return b"T" + struct.pack(">Q", value)
+    if isinstance(value, Byte):
+        return b"b" + struct.pack(">b", value) if value < 128 else b"B" + struct.pack(">B", value)
+    if isinstance(value, int):
+        if -(2**31) <= value < 2**31:
+            return b"I" + struct.pack(">i", value)
+        if -(2**63) <= value < 2**63:
+            return b"l" + struct.pack(">q", value)
+        raise ValueError(f"{value} does not fit 64 bits")
+    if isinstance(value, Float):
+        return b"f" + struct.pack(">f", value)
+    if isinstance(value, float):
+        return b"d" + struct.pack(">d", value)
+    if isinstance(value, str):
+        data = octets(value)
+        return b"S" + struct.pack(">I", len(data)) + data
+    if isinstance(value, bytes):
+        return b"x" + struct.pack(">I", len(value)) + value
+    if isinstance(value, Mapping):
+        return b"F" + encode_table(value)
+    if isinstance(value, (list, tuple)):
+        body = b"".join(encode_value(each) for each in value)
+        return b"A" + struct.pack(">I", len(body)) + body
+    if isinstance(value, decimal.Decimal):
+        sign, digits, exponent = value.as_tuple()
+        scale = max(0, -int(exponent))
+        return b"D" + struct.pack(">Bi", scale, int(value.scaleb(scale)))
+    if isinstance(value, datetime.datetime):
+        return b"T" + struct.pack(">Q", int(value.timestamp()))
+    raise ValueError(f"a value of type {type(value).__name__} has no AMQP type")
+
+
+def encode_table(table: Mapping[str, Any]) -> bytes:
+    """A field table with its length in front."""
+    parts = []
+    for key, value in table.items():
+        name = octets(key)
+        if len(name) > 255:
+            raise ValueError(f"the table key {key[:40]!r}… is longer than 255 bytes")
+        parts.append(bytes([len(name)]) + name + encode_value(value))
+    body = b"".join(parts)
+    return struct.pack(">I", len(body)) + body
+
+
+def kind_of(value: Any) -> str:
+    """The name of a value's type as RabbitMQ's error texts print it."""
+    if value is None:
+        return "void"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, Timestamp):
+        return "timestamp"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, str):
+        return "longstr"
+    if isinstance(value, bytes):
+        return "binary"
+    if isinstance(value, Mapping):
+        return "table"
+    return "array"
