@@ -1,5 +1,47 @@
-"""The API's paths, below `/api/`."""
+"""The API's paths, below `/api/`: one router per noun, then 404 in JSON for everything else."""
 
-from typing import Any
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import path, re_path
+from django.views.decorators.csrf import csrf_exempt
 
-urlpatterns: list[Any] = []
+from api import (
+    bindings,
+    connections,
+    definitions,
+    exchanges,
+    health,
+    nodes,
+    overview,
+    permissions,
+    policies,
+    queues,
+    unbuilt,
+    users,
+    vhosts,
+)
+from api.service import api, not_found
+
+for room in (
+    overview,
+    nodes,
+    vhosts,
+    users,
+    permissions,
+    exchanges,
+    queues,
+    bindings,
+    connections,
+    policies,
+    definitions,
+    health,
+    unbuilt,
+):
+    api.add_router("", room.router)
+
+
+@csrf_exempt
+async def nothing_here(request: HttpRequest) -> HttpResponseBase:
+    return not_found(request)
+
+
+urlpatterns = [path("", nothing_here), path("", api.urls), re_path("", nothing_here)]

@@ -23,6 +23,7 @@ ASGI_APPLICATION = "management.asgi.application"
 
 MIDDLEWARE = [
     "management.security.SecurityHeaders",
+    "api.door.ApiDoor",
     "management.sessions.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "management.refusals.RefusalMiddleware",

@@ -1,0 +1,36 @@
+"""Asking the broker on behalf of the caller, and the answers to calls that change something."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from management.appliance import broker
+from management.broker_client import BrokerError
+
+DEFAULT_EXCHANGE = "amq.default"
+
+
+async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
+    """The broker's answer to a verb of the control socket; raises `BrokerError`."""
+    try:
+        return await broker().call(
+            verb,
+            as_user=request.user.name,  # type: ignore[union-attr]
+            **arguments,
+        )
+    except UnicodeEncodeError:
+        raise BrokerError(400, "bad_request", "a name holds half a surrogate pair") from None
+
+
+def put_answer(answer: dict[str, Any]) -> HttpResponse:
+    """201 for something new, 204 for something that was there."""
+    return HttpResponse(status=201 if answer.get("created") else 204)
+
+
+def done() -> HttpResponse:
+    return HttpResponse(status=204)
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that are not None: the broker's defaults hold for the others."""
+    return {key: value for key, value in arguments.items() if value is not None}

@@ -1,0 +1,80 @@
+"""Connections, and the channels and consumers on them."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router
+
+from api.ask import ask, done
+from api.listing import ListQuery, SampleQuery, row, rows
+
+router = Router(tags=["Connections"])
+
+REASON = "Closed via management plugin"
+
+
+@router.get("/connections")
+async def list_connections(request: HttpRequest, query: Query[ListQuery]) -> Any:
+    """Open connections; those of other users only for monitoring and administrators."""
+    return await rows(request, "connections", query)
+
+
+@router.get("/connections/username/{seg:user}")
+async def list_connections_of_user(request: HttpRequest, user: str, query: Query[ListQuery]) -> Any:
+    """Open connections of one user."""
+    return await rows(request, "connections", query, user=user)
+
+
+@router.delete("/connections/username/{seg:user}", response={204: None})
+async def close_connections_of_user(request: HttpRequest, user: str) -> HttpResponse:
+    """Close all connections of a user; the header `X-Reason` is told to the clients."""
+    await ask(request, "connection.close_user", user=user, reason=_reason(request))
+    return done()
+
+
+@router.get("/connections/{seg:name}")
+async def get_connection(request: HttpRequest, name: str, query: Query[SampleQuery]) -> Any:
+    """One connection."""
+    return await row(request, "connections", name=name, ages=query.ages() or None)
+
+
+@router.delete("/connections/{seg:name}", response={204: None})
+async def close_connection(request: HttpRequest, name: str) -> HttpResponse:
+    """Close a connection; the header `X-Reason` is told to the client."""
+    await ask(request, "connection.close", name=name, reason=_reason(request))
+    return done()
+
+
+@router.get("/connections/{seg:name}/channels")
+async def list_channels_of(request: HttpRequest, name: str, query: Query[ListQuery]) -> Any:
+    """Channels of one connection."""
+    await row(request, "connections", name=name)
+    return await rows(request, "channels", query, connection=name)
+
+
+@router.get("/channels")
+async def list_channels(request: HttpRequest, query: Query[ListQuery]) -> Any:
+    """Open channels; those of other users only for monitoring and administrators."""
+    return await rows(request, "channels", query)
+
+
+@router.get("/channels/{seg:name}")
+async def get_channel(request: HttpRequest, name: str, query: Query[SampleQuery]) -> Any:
+    """One channel, named `<connection> (<number>)`."""
+    return await row(request, "channels", name=name, ages=query.ages() or None)
+
+
+@router.get("/consumers")
+async def list_consumers(request: HttpRequest, query: Query[ListQuery]) -> Any:
+    """Consumers in all vhosts the caller may use."""
+    return await rows(request, "consumers", query)
+
+
+@router.get("/consumers/{seg:vhost}")
+async def list_consumers_of(request: HttpRequest, vhost: str, query: Query[ListQuery]) -> Any:
+    """Consumers in one vhost."""
+    return await rows(request, "consumers", query, vhost=vhost)
+
+
+def _reason(request: HttpRequest) -> str:
+    return request.headers.get("X-Reason") or REASON

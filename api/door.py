@@ -1,0 +1,32 @@
+"""What every path below `/api/` has in common, whatever it names."""
+
+from collections.abc import Awaitable, Callable
+
+from asgiref.sync import markcoroutinefunction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+
+class ApiDoor:
+    """HEAD is answered as GET (the server drops the body), OPTIONS without credentials, and a
+    method that a path does not know with 405 and an empty body."""
+
+    async_capable = True
+    sync_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase]]) -> None:
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not request.path.startswith("/api/"):
+            return await self.get_response(request)
+        if request.method == "OPTIONS":
+            return HttpResponse(status=200, headers={"Allow": "HEAD, GET, PUT, POST, DELETE"})
+        if request.method == "HEAD":
+            request.method = "GET"
+        if request.method in ("PUT", "POST") and not request.body:
+            request._body = b"{}"  # type: ignore[attr-defined]
+        response = await self.get_response(request)
+        if response.status_code == 405:
+            return HttpResponse(status=405, headers={"Allow": response.headers.get("Allow", "")})
+        return response

@@ -1,0 +1,83 @@
+"""Who calls: HTTP basic authentication, or the session of the pages.
+
+A session needs the CSRF token with every call that changes something. A browser also attaches
+remembered basic credentials to requests that another site's page makes; such requests carry that
+page's Origin and are refused.
+"""
+
+import base64
+import binascii
+
+from django.conf import settings
+from django.http import HttpRequest
+from ninja.security import HttpBasicAuth
+from ninja.utils import check_csrf
+
+from management.appliance import broker, config
+from management.hosts import origin_allowed
+from management.peer import peer_of
+from management.people import User
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class NoCredentials(Exception):
+    """401 with an empty body and the challenge."""
+
+
+class ForeignOrigin(Exception):
+    """403: a page of another site made this request, or the CSRF token is missing."""
+
+
+class BasicOrSession(HttpBasicAuth):
+    """Sets `request.user`. Raises `BrokerError` for credentials that the broker refuses."""
+
+    async def __call__(self, request: HttpRequest) -> User:
+        scope = request.scope  # type: ignore[attr-defined]
+        if not origin_allowed(scope, getattr(config(), "allowed_origins", ())):
+            raise ForeignOrigin("the origin of this request is not allowed here")
+        value = request.headers.get("Authorization")
+        if value is not None:
+            user = await self.authenticate(request, *credentials(value))
+            request.user = user  # type: ignore[assignment]
+            return user
+        user = request.user  # type: ignore[assignment]
+        if not user.is_authenticated:
+            raise NoCredentials
+        if request.method not in SAFE_METHODS and check_csrf(request) is not None:
+            raise ForeignOrigin(
+                f"the CSRF token is missing or wrong; send it as {settings.CSRF_HEADER_NAME[5:]}"
+            )
+        return user
+
+    async def authenticate(self, request: HttpRequest, username: str, password: str) -> User:
+        found = await broker().call(
+            "authenticate",
+            user=username,
+            password=password,
+            peer=peer_of(request.scope),  # type: ignore[attr-defined]
+            door="http",
+        )
+        return User(found["name"], tuple(found["tags"]))
+
+
+def credentials(value: str) -> tuple[str, str]:
+    """Name and password of an Authorization header (RFC 7617), in UTF-8 or else Latin-1.
+
+    Raises `NoCredentials` for other schemes and for anything malformed.
+    """
+    scheme, _, encoded = value.strip().partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise NoCredentials
+        decoded = base64.b64decode(encoded.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        raise NoCredentials from None
+    try:
+        text = decoded.decode("utf-8")
+    except UnicodeDecodeError:
+        text = decoded.decode("latin-1")
+    name, colon, password = text.partition(":")
+    if not colon:
+        raise NoCredentials
+    return name, password

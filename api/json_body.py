@@ -1,0 +1,66 @@
+"""JSON in and out: what a body may hold, and how answers are written."""
+
+from typing import Any
+
+import msgspec
+from django.http import HttpRequest
+from ninja.parser import Parser
+from ninja.renderers import BaseRenderer
+
+DEPTH_MAX = 64
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+
+
+class BadBody(Exception):
+    """A body that cannot be taken; the text says why."""
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The object a body holds; an empty body is an empty object.
+
+    Raises `BadBody` for anything but a JSON object in UTF-8, for more than `DEPTH_MAX` levels and
+    for integers that no AMQP field can hold.
+    """
+    if not body.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBody(f"not_json: {error}") from None
+    if not isinstance(value, dict):
+        raise BadBody("not_json: the body must be an object")
+    _check(value)
+    return value
+
+
+def _check(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            elif type(item) is int and not INTEGER_MIN <= item <= INTEGER_MAX:
+                raise BadBody(f"integer_out_of_range: {item!s:.40} does not fit in 64 bits")
+        if not below:
+            return
+        level = below
+    raise BadBody(f"too_deep: the body is nested over {DEPTH_MAX} levels")
+
+
+class ObjectParser(Parser):
+    """Lets ninja read bodies by `parse`."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        return parse(request.body)
+
+
+class Renderer(BaseRenderer):
+    """JSON by msgspec: integers of any size, UTF-8 as it is, bytes as base64."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
+        return msgspec.json.encode(data)

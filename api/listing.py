@@ -1,0 +1,98 @@
+"""Lists and single objects: RabbitMQ's query parameters, and the broker's rows for them."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Schema
+
+from api.ask import ask, given
+from management.broker_client import BrokerError
+
+SAMPLES = ("msg_rates", "lengths", "data_rates", "node_stats")
+
+
+class SampleQuery(Schema):
+    """Samples wanted besides the totals: how far back and how far apart, in seconds."""
+
+    msg_rates_age: str | None = None
+    msg_rates_incr: str | None = None
+    lengths_age: str | None = None
+    lengths_incr: str | None = None
+    data_rates_age: str | None = None
+    data_rates_incr: str | None = None
+    node_stats_age: str | None = None
+    node_stats_incr: str | None = None
+
+    def ages(self) -> dict[str, tuple[int, int]]:
+        """As `control_schema` names them. Raises `BrokerError` for what is no number."""
+        found: dict[str, tuple[int, int]] = {}
+        for name in SAMPLES:
+            age, increment = getattr(self, f"{name}_age"), getattr(self, f"{name}_incr")
+            if age is not None and increment is not None:
+                found[name] = (_whole(age, f"{name}_age"), _whole(increment, f"{name}_incr"))
+        return found
+
+
+class ListQuery(SampleQuery):
+    """Filter, order and page of a list. Without `page` the answer is the bare list."""
+
+    page: str | None = None
+    page_size: str | None = None
+    name: str | None = None
+    use_regex: str | None = None
+    sort: str | None = None
+    sort_reverse: str | None = None
+    columns: str | None = None
+    disable_stats: str | None = None
+    enable_queue_totals: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """As the verb `list` wants them. Raises `BrokerError` for what is no number."""
+        return given(
+            page=_page_number(self.page),
+            page_size=_page_number(self.page_size),
+            name=self.name or None,
+            use_regex=_flag(self.use_regex),
+            sort=self.sort or None,
+            sort_reverse=_flag(self.sort_reverse),
+            columns=[name for name in self.columns.split(",") if name] if self.columns else None,
+            disable_stats=_flag(self.disable_stats),
+            enable_queue_totals=_flag(self.enable_queue_totals),
+            ages=self.ages() or None,
+        )
+
+
+async def rows(
+    request: HttpRequest, noun: str, query: ListQuery | None = None, **filters: Any
+) -> Any:
+    """The rows of a noun: the bare list, or RabbitMQ's page object when a page was asked for.
+
+    The header `X-Vhost` scopes a list that names no vhost itself.
+    """
+    wanted = query.arguments() if query is not None else {}
+    filters.setdefault("vhost", request.headers.get("X-Vhost") or None)
+    answer = await ask(request, "list", noun=noun, **wanted, **given(**filters))
+    return answer if "page" in wanted else answer["items"]
+
+
+async def row(request: HttpRequest, noun: str, **named: Any) -> Any:
+    """One object; the broker answers 404 when it is missing."""
+    return await ask(request, "item", noun=noun, **given(**named))
+
+
+def _flag(text: str | None) -> bool | None:
+    return None if text is None else text == "true"
+
+
+def _whole(text: str, name: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return int(text)
+    raise BrokerError(400, "bad_request", f"{name} must be a number of seconds")
+
+
+def _page_number(text: str | None) -> int | None:
+    if not text:
+        return None
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return int(text)
+    raise BrokerError(400, "bad_request", "Pagination parameters are invalid")

@@ -1,0 +1,76 @@
+"""The node at a glance, and what clients ask first: who am I, what is this."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Schema
+
+from api.ask import ask, done
+from api.listing import SampleQuery
+from api.shapes import Text
+
+router = Router(tags=["Overview"])
+
+
+class ClusterName(Schema):
+    name: Text
+
+
+@router.get("/overview")
+async def overview(request: HttpRequest, query: Query[SampleQuery]) -> Any:
+    """Versions, totals, rates and listeners; the header `X-Vhost` narrows it to one vhost."""
+    vhost = request.headers.get("X-Vhost") or None
+    return await ask(request, "overview", vhost=vhost, ages=query.ages())
+
+
+@router.get("/whoami")
+async def whoami(request: HttpRequest) -> Any:
+    """The calling user's name and tags."""
+    return await ask(request, "whoami")
+
+
+@router.get("/cluster-name")
+async def cluster_name(request: HttpRequest) -> Any:
+    """The name of this appliance."""
+    return {"name": (await ask(request, "overview"))["cluster_name"]}
+
+
+@router.put("/cluster-name", response={204: None})
+async def name_cluster(request: HttpRequest, body: ClusterName) -> HttpResponse:
+    """Name this appliance; administrators only."""
+    await ask(request, "global-parameter.put", name="cluster_name", value=body.name)
+    return done()
+
+
+@router.get("/extensions")
+async def extensions(request: HttpRequest) -> Any:
+    """Plugins of the management pages: there are none."""
+    await ask(request, "whoami")
+    return []
+
+
+@router.get("/feature-flags")
+async def feature_flags(request: HttpRequest) -> Any:
+    """There are no feature flags: every feature is on."""
+    await ask(request, "whoami")
+    return []
+
+
+@router.get("/deprecated-features")
+async def deprecated_features(request: HttpRequest) -> Any:
+    """Nothing is deprecated yet."""
+    await ask(request, "whoami")
+    return []
+
+
+@router.get("/deprecated-features/used")
+async def deprecated_features_used(request: HttpRequest) -> Any:
+    """Nothing is deprecated yet."""
+    await ask(request, "whoami")
+    return []
+
+
+@router.get("/auth", auth=None)
+async def oauth(request: HttpRequest) -> Any:
+    """Whether the pages sign in by OAuth: they do not."""
+    return {"oauth_enabled": False}

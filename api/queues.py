@@ -1,0 +1,121 @@
+"""Queues: declare, look, purge, take messages."""
+
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Query, Router, Schema
+
+from api import payload
+from api.ask import ask, done, given, put_answer
+from api.listing import ListQuery, SampleQuery, row, rows
+from api.shapes import Flag, Number, Object, Text
+from management.broker_client import BrokerError
+
+router = Router(tags=["Queues"])
+
+
+class Queue(Schema):
+    durable: Flag = False
+    auto_delete: Flag = False
+    exclusive: Flag = False
+    arguments: Object = {}
+
+
+class Get(Schema):
+    count: Number
+    ackmode: Literal[
+        "ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"
+    ]
+    encoding: Literal["auto", "base64"]
+    truncate: Number | None = None
+
+
+class Action(Schema):
+    action: Text
+
+
+@router.get("/queues")
+async def list_queues(request: HttpRequest, query: Query[ListQuery]) -> Any:
+    """Queues of all vhosts the caller may use."""
+    return await rows(request, "queues", query)
+
+
+@router.get("/queues/detailed")
+async def list_queues_detailed(request: HttpRequest, query: Query[ListQuery]) -> Any:
+    """As the plain list, which leaves nothing out."""
+    return await rows(request, "queues", query)
+
+
+@router.get("/queues/{seg:vhost}")
+async def list_queues_of(request: HttpRequest, vhost: str, query: Query[ListQuery]) -> Any:
+    """Queues of one vhost."""
+    return await rows(request, "queues", query, vhost=vhost)
+
+
+@router.get("/queues/{seg:vhost}/{seg:name}")
+async def get_queue(request: HttpRequest, vhost: str, name: str, query: Query[SampleQuery]) -> Any:
+    """One queue, with its consumers and where its messages come from and go to."""
+    return await row(request, "queues", vhost=vhost, name=name, ages=query.ages() or None)
+
+
+@router.put("/queues/{seg:vhost}/{seg:name}", response={201: None, 204: None})
+async def put_queue(request: HttpRequest, vhost: str, name: str, body: Queue) -> HttpResponse:
+    """Declare a queue; one that exists must be the same. Not durable unless the body says so."""
+    return put_answer(await ask(request, "queue.declare", vhost=vhost, name=name, **body.dict()))
+
+
+@router.delete("/queues/{seg:vhost}/{seg:name}", response={204: None})
+async def delete_queue(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
+    """Delete a queue; `if-unused=true` and `if-empty=true` make it conditional."""
+    await row(request, "queues", vhost=vhost, name=name)
+    await ask(
+        request,
+        "queue.delete",
+        vhost=vhost,
+        name=name,
+        if_unused=request.GET.get("if-unused") == "true",
+        if_empty=request.GET.get("if-empty") == "true",
+    )
+    return done()
+
+
+@router.delete("/queues/{seg:vhost}/{seg:name}/contents", response={204: None})
+async def purge_queue(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
+    """Drop all messages that are ready."""
+    await ask(request, "queue.purge", vhost=vhost, name=name)
+    return done()
+
+
+@router.post("/queues/{seg:vhost}/{seg:name}/get")
+async def get_messages(request: HttpRequest, vhost: str, name: str, body: Get) -> Any:
+    """Take messages from the head; the requeueing modes put them back, marked redelivered."""
+    if body.count < 0:
+        raise BrokerError(400, "bad_request", "count must not be negative")
+    messages = await ask(
+        request,
+        "queue.get",
+        vhost=vhost,
+        name=name,
+        count=body.count,
+        ackmode=body.ackmode,
+        **given(truncate=body.truncate),
+    )
+    return [payload.shown(message, body.encoding) for message in messages]
+
+
+@router.post("/queues/{seg:vhost}/{seg:name}/actions", response={204: None})
+async def act(request: HttpRequest, vhost: str, name: str, body: Action) -> HttpResponse:
+    """RabbitMQ's actions steered mirrored queues, which do not exist here."""
+    await row(request, "queues", vhost=vhost, name=name)
+    raise BrokerError(400, "bad_request", f"unknown action: {body.action:.100}")
+
+
+@router.get("/queues/{seg:vhost}/{seg:name}/bindings")
+async def list_queue_bindings(
+    request: HttpRequest, vhost: str, name: str, query: Query[ListQuery]
+) -> Any:
+    """Bindings that lead to the queue."""
+    await row(request, "queues", vhost=vhost, name=name)
+    return await rows(
+        request, "bindings", query, vhost=vhost, destination=name, destination_type="queue"
+    )

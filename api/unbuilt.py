@@ -1,0 +1,80 @@
+"""What RabbitMQ's API has and this one does not: a call that would change it says so (501).
+
+Lists of such things are honest as they are: empty. They answer so that clients which read them all
+keep working.
+"""
+
+from typing import Any, NoReturn
+
+from django.http import HttpRequest
+from ninja import Router
+
+from api.ask import ask
+from management.broker_client import BrokerError
+
+router = Router(tags=["Not built"])
+
+
+async def refuse(request: HttpRequest, what: str) -> NoReturn:
+    """Answer 501 to a caller who may use the API at all. Always raises `BrokerError`."""
+    await ask(request, "whoami")
+    raise BrokerError(501, "not_implemented", f"Leveret does not have {what} yet")
+
+
+async def _nothing_to_monitor(request: HttpRequest) -> list[Any]:
+    await ask(request, "auth.attempts")
+    return []
+
+
+@router.get("/shovels")
+async def list_shovels(request: HttpRequest) -> Any:
+    """Always empty: there are no shovels."""
+    return await _nothing_to_monitor(request)
+
+
+@router.get("/shovels/{seg:vhost}")
+async def list_shovels_of(request: HttpRequest, vhost: str) -> Any:
+    """Always empty: there are no shovels."""
+    return await _nothing_to_monitor(request)
+
+
+@router.get("/federation-links")
+async def list_federation_links(request: HttpRequest) -> Any:
+    """Always empty: there is no federation."""
+    return await _nothing_to_monitor(request)
+
+
+@router.get("/federation-links/{seg:vhost}")
+async def list_federation_links_of(request: HttpRequest, vhost: str) -> Any:
+    """Always empty: there is no federation."""
+    return await _nothing_to_monitor(request)
+
+
+@router.post("/rebalance/queues")
+async def rebalance(request: HttpRequest) -> Any:
+    """Not built: there is one node."""
+    await refuse(request, "rebalancing of queues: it is one node")
+
+
+@router.delete("/reset")
+async def reset(request: HttpRequest) -> Any:
+    """Not built: statistics cannot be reset."""
+    await refuse(request, "a reset of statistics")
+
+
+@router.put("/feature-flags/{seg:name}/enable")
+async def enable_feature_flag(request: HttpRequest, name: str) -> Any:
+    """Not built: there are no feature flags."""
+    await refuse(request, "feature flags")
+
+
+@router.api_operation(["POST", "DELETE"], "/vhosts/{seg:vhost}/deletion/protection")
+async def protect_vhost(request: HttpRequest, vhost: str) -> Any:
+    """Not built: vhosts cannot be protected from deletion."""
+    await refuse(request, "protection of vhosts from deletion")
+
+
+@router.api_operation(["GET", "PUT", "DELETE"], "/traces/{seg:vhost}/{seg:name}")
+async def trace(request: HttpRequest, vhost: str, name: str) -> Any:
+    """Not built: there is no tracing."""
+    await refuse(request, "tracing")
