@@ -5,6 +5,7 @@ It shares no code with the broker, so that a fault in the broker's codec cannot 
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from dataclasses import dataclass
@@ -28,9 +29,14 @@ def method(channel: int, class_id: int, method_id: int, arguments: bytes = b"") 
     return head + arguments + FRAME_END
 
 
-def content(channel: int, body: bytes, persistent: bool, frame_max: int) -> bytes:
-    """Header frame and body frames of one message whose only property is delivery-mode."""
-    header = struct.pack(">HHQHB", 60, 0, len(body), 0x1000, 2 if persistent else 1)
+def content(
+    channel: int, body: bytes, persistent: bool, frame_max: int, message_id: str = ""
+) -> bytes:
+    """Header and body frames of a message with the properties delivery-mode and message-id."""
+    flags = 0x1080 if message_id else 0x1000
+    header = struct.pack(">HHQHB", 60, 0, len(body), flags, 2 if persistent else 1)
+    if message_id:
+        header += short(message_id)
     frames = [struct.pack(">BHI", 2, channel, len(header)), header, FRAME_END]
     step = frame_max - 8
     for start in range(0, len(body), step):
@@ -40,11 +46,16 @@ def content(channel: int, body: bytes, persistent: bool, frame_max: int) -> byte
 
 
 def publish(
-    exchange: str, routing_key: str, body: bytes, persistent: bool, frame_max: int = 131072
+    exchange: str,
+    routing_key: str,
+    body: bytes,
+    persistent: bool,
+    frame_max: int = 131072,
+    message_id: str = "",
 ) -> bytes:
     """basic.publish with its content, on channel 1."""
     start = method(1, 60, 40, b"\0\0" + short(exchange) + short(routing_key) + b"\0")
-    return start + content(1, body, persistent, frame_max)
+    return start + content(1, body, persistent, frame_max, message_id)
 
 
 @dataclass
@@ -55,6 +66,17 @@ class Delivery:
     delivery_tag: int
     redelivered: bool
     body: bytes
+    properties: bytes = b""
+
+    @property
+    def message_id(self) -> str:
+        """The message-id, if the properties are just delivery-mode and message-id; else empty."""
+        properties = self.properties
+        if properties[:2] != b"\x10\x80" or len(properties) < 4:
+            return ""
+        if properties[3] != len(properties) - 4:
+            return ""
+        return properties[4:].decode("ascii", "replace")
 
 
 @dataclass
@@ -98,6 +120,7 @@ class Client:
         self.events: list[Event] = []
         self._delivery: tuple[str, int, bool] | None = None
         self._size = 0
+        self._properties = b""
         self._body = bytearray()
         self.send(b"AMQP\0\0\x09\x01")
         self.wait(10, 10)
@@ -121,19 +144,14 @@ class Client:
 
     def receive(self, timeout: float | None = None) -> bool:
         """Reads once; what became whole goes to `events`. False: nothing within `timeout`."""
-        if timeout is not None:
-            self.socket.settimeout(timeout)
+        if timeout is not None and not select.select([self.socket], [], [], timeout)[0]:
+            return False
         try:
             data = self.socket.recv(1 << 18)
         except TimeoutError:
-            if timeout is None:
-                raise ConnectionLost("no answer in time") from None
-            return False
+            raise ConnectionLost("no answer in time") from None
         except OSError as error:
             raise ConnectionLost(str(error)) from error
-        finally:
-            if timeout is not None:
-                self.socket.settimeout(30.0)
         if not data:
             raise ConnectionLost("end of stream")
         self.buffer += data
@@ -157,6 +175,7 @@ class Client:
             self._method(payload)
         elif kind == 2:
             (self._size,) = struct.unpack_from(">Q", payload, 4)
+            self._properties = payload[12:]
             self._body = bytearray()
             if not self._size:
                 self._complete()
@@ -191,7 +210,8 @@ class Client:
     def _complete(self) -> None:
         if self._delivery is not None:
             tag, number, redelivered = self._delivery
-            self.events.append(Delivery(tag, number, redelivered, bytes(self._body)))
+            body = bytes(self._body)
+            self.events.append(Delivery(tag, number, redelivered, body, self._properties))
         self._delivery = None
 
     def wait(self, class_id: int, method_id: int) -> bytes:

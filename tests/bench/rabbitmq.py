@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -82,7 +83,8 @@ class RabbitMQ:
     def start(self) -> None:
         """Starts epmd and the node; waits until a client can log in, else raises NotAvailable."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port, distribution, epmd_port = (processes.free_port() for _ in range(3))
+        self.port = self.port or processes.free_port()  # the node's name holds it: kept for life
+        distribution, epmd_port = processes.free_port(), processes.free_port()
         plugins = self.directory / "enabled_plugins"
         plugins.write_text("[].\n")
         configuration = self.directory / "rabbitmq.conf"
@@ -136,6 +138,15 @@ class RabbitMQ:
     def pids(self) -> list[int]:
         """beam, the shell around it and Erlang's port programs; not epmd, idle per message."""
         return processes.family(self.server.pid) if self.server else []
+
+    def kill(self) -> None:
+        """kill -9 of the node and everything it started."""
+        if self.server is not None and self.epmd is not None:
+            for pid in self.pids():
+                os.kill(pid, signal.SIGKILL)
+            self.server.wait()
+            self.server = None
+            processes.end(self.epmd)
 
     def stop(self) -> None:
         """Ends the node, then its epmd."""

@@ -1,0 +1,58 @@
+"""`python -m tests.crash --cycles 50`: kill -9 under load, restart twice, compare."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.leveret import Leveret
+from tests.bench.rabbitmq import RabbitMQ
+from tests.crash.loop import Crash
+
+
+def main() -> int:
+    """Exit status 1 if any message went wrong; the data directory is then kept."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--cycles", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
+    parser.add_argument("--rabbitmq", action="store_true", help="kill RabbitMQ instead")
+    parser.add_argument("--keep", action="store_true", help="keep the data directory")
+    options = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="leveret-crash-"))
+    victim = RabbitMQ(base / "broker") if options.rabbitmq else Leveret(base / "broker")
+    crash = Crash(victim, base / "journals", run=options.seed, seed=options.seed)
+    start = time.monotonic()
+    clean = False
+    try:
+        crash.prepare()
+        for number in range(options.cycles):
+            verdict = crash.cycle()
+            seconds = time.monotonic() - start
+            print(f"cycle {number + 1}/{options.cycles} at {seconds:.0f} s: {verdict}", flush=True)
+            if not verdict.clean:
+                break
+        clean = crash.checker.verdict.clean and crash.cycles == options.cycles
+    finally:
+        victim.stop()
+        if clean and not options.keep:
+            shutil.rmtree(base)
+        else:
+            print(f"kept: {base}", file=sys.stderr)
+    restarts = sorted(crash.restart_seconds)
+    bound = f"0 faults, so fewer than {3 / max(crash.cycles, 1):.1%} of cycles at 95 %"
+    print(
+        f"seed {options.seed}: {crash.cycles} cycles, {len(restarts)} kills, "
+        f"{crash.checker.verdict.confirmed:,} confirmed; "
+        f"{bound if clean else 'FAULTS'}; "
+        f"restart median {restarts[len(restarts) // 2]:.2f} s, longest {restarts[-1]:.2f} s"
+    )
+    return 0 if clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
