@@ -1,0 +1,81 @@
+"""Runs the sampler: once a second over all objects, every five seconds over the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from broker.stats import NodeReading, read_node
+
+log = logging.getLogger(__name__)
+
+_STEP_S = 0.0005
+_NODE_EVERY_S = 5.0
+
+
+class Sampling:
+    """The broker's pulse. `listeners` are called after each sample; they must not wait."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self.listeners: list[Callable[[], None]] = []
+        self.node = NodeReading()
+        self.cpu_rate = 0.0
+        """Processor seconds used per second."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._sample(), name="sampling"),
+            asyncio.create_task(self._read_node(), name="node reading"),
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def once(self) -> None:
+        """Takes one sample now."""
+        until = time.perf_counter() + _STEP_S
+        for _ in self._broker.stats.sample(self._broker):
+            if time.perf_counter() >= until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + _STEP_S
+        for listener in list(self.listeners):
+            listener()
+
+    async def _sample(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            try:
+                await self.once()
+            except Exception:
+                log.exception("a sample of the statistics failed")
+            due = max(due + 1.0, loop.time() + 0.1)
+            await asyncio.sleep(due - loop.time())
+
+    async def _read_node(self) -> None:
+        while True:
+            try:
+                before, reading = (
+                    self.node,
+                    await asyncio.to_thread(read_node, self._broker.config.data_dir),
+                )
+            except OSError as error:
+                log.error("cannot read the state of the machine: %s", error)
+            else:
+                self.node = reading
+                if before.at:
+                    seconds = max(0.001, (reading.at - before.at) / 1000)
+                    self.cpu_rate = (reading.cpu_seconds - before.cpu_seconds) / seconds
+                levels = self._broker.stats.node.levels
+                levels["mem_used"] = reading.mem_used
+                levels["disk_free"] = reading.disk_free
+                levels["fd_used"] = reading.fd_used
+            await asyncio.sleep(_NODE_EVERY_S)

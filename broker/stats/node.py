@@ -1,0 +1,57 @@
+"""What the process uses of the machine: memory, processor, descriptors, disk. Linux's /proc.
+
+Reading waits for the file system, so the server calls `read_node` in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+
+class NodeReading(NamedTuple):
+    """Bytes, counts and seconds, as of `at` (ms since 1970)."""
+
+    at: int = 0
+    mem_used: int = 0
+    mem_limit: int = 0
+    """Memory of the machine, or of the control group if that is less."""
+    disk_free: int = 0
+    disk_total: int = 0
+    fd_used: int = 0
+    fd_total: int = 0
+    cpu_seconds: float = 0.0
+    load_average: float = 0.0
+    processors: int = 1
+
+
+def read_node(data_dir: Path) -> NodeReading:
+    """A reading of this process and of the file system that holds the data directory."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    space = os.statvfs(data_dir)
+    times = os.times()
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return NodeReading(
+        at=time.time_ns() // 1_000_000,
+        mem_used=int(Path("/proc/self/statm").read_text().split()[1]) * page,
+        mem_limit=_memory_limit(page),
+        disk_free=space.f_bavail * space.f_frsize,
+        disk_total=space.f_blocks * space.f_frsize,
+        fd_used=sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        fd_total=soft,
+        cpu_seconds=times.user + times.system,
+        load_average=os.getloadavg()[0],
+        processors=os.cpu_count() or 1,
+    )
+
+
+def _memory_limit(page: int) -> int:
+    machine = os.sysconf("SC_PHYS_PAGES") * page
+    try:
+        text = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(text)) if text.isdecimal() else machine

@@ -1,0 +1,161 @@
+"""Numbers over time in rings of fixed size: what charts and RabbitMQ's `samples` are made of.
+
+Counters are kept as they stand, not as rates, so that a rate over any stretch is one subtraction
+and a coarser ring needs no averaging. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+N = TypeVar("N", int, float)
+
+GLOBAL_TIERS = ((1_000, 900), (10_000, 360), (60_000, 1440), (300_000, 2016))
+"""Step in ms and number of steps: a quarter of an hour, an hour, a day, a week."""
+
+VHOST_TIERS = ((1_000, 300), (10_000, 360), (300_000, 288))
+OBJECT_TIERS = ((10_000, 360),)
+
+
+class Sample(NamedTuple):
+    """The value of a series at a time."""
+
+    timestamp: int
+    sample: float
+
+
+class _Tier:
+    """One ring. A step holds the last row that was added within it."""
+
+    __slots__ = ("columns", "size", "start", "step", "times")
+
+    def __init__(self, width: int, step: int, size: int) -> None:
+        self.step = step
+        self.size = size
+        self.times = array("q")
+        self.columns = [array("d") for _ in range(width)]
+        self.start = 0
+        """Index of the oldest row, once the ring is full."""
+
+    def add(self, at: int, values: Sequence[float]) -> None:
+        times = self.times
+        count = len(times)
+        newest = (self.start - 1) % count if count else -1
+        if count and at // self.step <= times[newest] // self.step:
+            times[newest] = max(at, times[newest])
+            for column, value in zip(self.columns, values, strict=True):
+                column[newest] = value
+        elif count < self.size:
+            times.append(at)
+            for column, value in zip(self.columns, values, strict=True):
+                column.append(value)
+        else:
+            oldest = self.start
+            times[oldest] = at
+            for column, value in zip(self.columns, values, strict=True):
+                column[oldest] = value
+            self.start = (oldest + 1) % count
+
+    def in_order(self, values: array[N]) -> array[N]:
+        return values[self.start :] + values[: self.start] if self.start else values
+
+    @property
+    def first(self) -> int:
+        return self.times[self.start] if self.times else 0
+
+
+class Series:
+    """Several named series that are added to together, kept in some rings of rising step."""
+
+    __slots__ = ("_places", "_tiers", "counters", "names")
+
+    def __init__(
+        self,
+        counters: Sequence[str],
+        levels: Sequence[str],
+        tiers: Iterable[tuple[int, int]],
+    ) -> None:
+        self.counters = frozenset(counters)
+        self.names = (*counters, *levels)
+        self._places = {name: place for place, name in enumerate(self.names)}
+        self._tiers = [_Tier(len(self.names), step, size) for step, size in tiers]
+
+    def add(self, at: int, values: Sequence[float]) -> None:
+        """Adds a row, its values in the order of `names`. Times must not go back."""
+        for tier in self._tiers:
+            tier.add(at, values)
+
+    def history(
+        self, from_ms: int, to_ms: int, wanted: Sequence[str] | None = None
+    ) -> dict[str, object]:
+        """`{step_ms, times, series}` between two times, from the finest ring that reaches back.
+
+        Counters become rates per second over each step; nil is a gap.
+        """
+        tier = next((one for one in self._tiers if one.first <= from_ms), None)
+        if tier is None:
+            # None reaches so far back; the one that knows the longest past is as good as any.
+            tier = min(self._tiers, key=lambda one: (one.first, one.step))
+        times = tier.in_order(tier.times)
+        low = bisect_right(times, from_ms - 1)
+        high = bisect_right(times, to_ms)
+        names = [name for name in (wanted or self.names) if name in self._places]
+        series: dict[str, list[float | None]] = {}
+        for name in names:
+            values = tier.in_order(tier.columns[self._places[name]])
+            if name not in self.counters:
+                series[name] = list(values[low:high])
+                continue
+            rates: list[float | None] = []
+            for index in range(low, high):
+                passed = times[index] - times[index - 1] if index else 0
+                if not 0 < passed <= 2.5 * tier.step:
+                    rates.append(None)
+                else:
+                    rates.append(round((values[index] - values[index - 1]) * 1000 / passed, 3))
+            series[name] = rates
+        return {"step_ms": tier.step, "times": list(times[low:high]), "series": series}
+
+    def samples(self, name: str, now: int, age_s: int, increment_s: int) -> list[Sample]:
+        """Values at every increment back from now, newest first, as RabbitMQ's API shows them."""
+        if name not in self._places:
+            return []
+        from_ms = now - age_s * 1000
+        tier = next((one for one in self._tiers if one.first <= from_ms), self._tiers[-1])
+        times = tier.in_order(tier.times)
+        values = tier.in_order(tier.columns[self._places[name]])
+        newest = now - now % (increment_s * 1000)
+        found = []
+        for at in range(newest, newest - age_s * 1000 - 1, -increment_s * 1000):
+            index = bisect_right(times, at) - 1
+            found.append(Sample(at, values[index] if index >= 0 else 0.0))
+        return found
+
+
+def sample_details(rate: float, samples: Sequence[Sample], *, is_level: bool) -> dict[str, object]:
+    """RabbitMQ's `X_details`: the rate, and with samples also `samples`, `avg` and `avg_rate`."""
+    details: dict[str, object] = {"rate": rate}
+    if samples:
+        newest, oldest = samples[0], samples[-1]
+        seconds = (newest.timestamp - oldest.timestamp) / 1000
+        change = newest.sample - oldest.sample
+        details["samples"] = [
+            {"sample": _plain(one.sample), "timestamp": one.timestamp} for one in samples
+        ]
+        details["avg_rate"] = change / seconds if seconds else 0.0
+        details["avg"] = sum(one.sample for one in samples) / len(samples)
+    return details
+
+
+def sums(rows: Iterable[Mapping[str, float]], into: dict[str, float]) -> None:
+    """Adds up maps of numbers."""
+    for row in rows:
+        for name, value in row.items():
+            into[name] = into.get(name, 0) + value
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
