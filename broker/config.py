@@ -423,7 +423,7 @@ def _from_environment(
 ) -> dict[str, Any]:
     by_variable = {item.variable: item for item in table.values()}
     # Read by the build and the tests, not by the appliance.
-    others = {"LEVERET_CONFIG", "LEVERET_BOUNDSCHECK"}
+    others = {"LEVERET_CONFIG", "LEVERET_BOUNDSCHECK", "LEVERET_LIFETIME_FD"}
     values: dict[str, Any] = {}
     for name in sorted(environ):
         item = by_variable.get(name)

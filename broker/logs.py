@@ -1,0 +1,74 @@
+"""The log: one line per event on standard error, as text or as JSON.
+
+Names, reasons and paths in it come from strangers, so control characters are escaped and a line
+is always one line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def configure(part: str, level: str, style: str) -> None:
+    """Send the root logger's records to standard error.
+
+    `part` is the process's name (broker, web, reports), `level` one of debug, info, warning and
+    error, `style` text or json.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JSONLines(part) if style == "json" else TextLines(part))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def one_line(text: str) -> str:
+    """The text with control characters and line separators escaped, as `\\x0a`."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+class TextLines(logging.Formatter):
+    """`2026-11-21T10:05:00.123Z warning broker: text`"""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.part = part
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{_time(record)} {record.levelname.lower()} {self.part}: {one_line(_text(record))}"
+
+
+class JSONLines(logging.Formatter):
+    """One object per line: time, level, part, logger, text."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.part = part
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(
+            {
+                "time": _time(record),
+                "level": record.levelname.lower(),
+                "part": self.part,
+                "logger": record.name,
+                "text": _text(record),
+            },
+            ensure_ascii=True,
+        )
+
+
+def _time(record: logging.LogRecord) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+def _text(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if record.exc_info and record.exc_info[0] is not None:
+        text += "\n" + logging.Formatter().formatException(record.exc_info)
+    return text

@@ -1,0 +1,53 @@
+"""What the long-running commands of manage.py do: read the settings, then hand over to a process.
+
+Nothing heavy is imported before it is known which command it is: the broker never pays for
+Django, and `--help` pays for nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from broker import config as settings
+from broker import lifetime, logs
+
+SUMMARIES = {
+    "serve": "Start the appliance: broker, web app and reports. Ctrl-C stops it.",
+    "broker": "Start the broker alone.",
+    "web": "Start the web app alone; it waits for a broker on the same data directory.",
+    "reports": "Compute usage reports on schedule and on demand, for the same data directory.",
+}
+MAINS = {
+    "broker": "broker.server.app",
+    "web": "management.web",
+    "reports": "management.reports",
+}
+
+
+def enter(command: str, argv: Sequence[str]) -> int:
+    """Run one of the commands with the options that follow its name; returns its exit status."""
+    if "--help" in argv or "-h" in argv:
+        print(settings.help_text(command, SUMMARIES[command]))
+        return 0
+    try:
+        config = settings.load(argv, os.environ)
+    except settings.ConfigError as error:
+        print(f"leveret {command}: {logs.one_line(str(error))}", file=sys.stderr)
+        return settings.EXIT_CONFIG
+    if not lifetime.is_supervised():
+        for warning in config.warnings:
+            print(f"leveret {command}: warning: {logs.one_line(warning)}", file=sys.stderr)
+    logs.configure(command, config.log_level, config.log_format)
+    if command == "serve":
+        from management import supervisor
+
+        return supervisor.main(config, argv)
+    lifetime.watch(config.stop_timeout)
+    try:
+        status: int = importlib.import_module(MAINS[command]).main(config)
+    finally:
+        lifetime.leave()
+    return status

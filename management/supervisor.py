@@ -1,0 +1,386 @@
+"""The supervisor: starts broker, web and reports, watches them, restarts them, stops them in order.
+
+Each child runs in its own process session, so that Ctrl-C reaches only the supervisor, and holds
+the reading end of the lifetime pipe (`broker.lifetime`), so that none outlives it.
+
+A child that ends before the whole appliance was ready once is a failed start: everything stops
+and its exit status becomes the supervisor's. Later a child that ends is started again, after a
+wait that doubles from 0.5 to 30 seconds. A broker that ended because a sync failed stays down:
+starting it again is a decision for a person who has looked at the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker import lifetime
+from broker.config import Config
+
+log = logging.getLogger(__name__)
+
+EXIT_SYNC_FAILED = 74  # EX_IOERR: the broker's status when a sync failed
+BACKOFF_FIRST = 0.5
+BACKOFF_MAX = 30.0
+STEADY_AFTER = 60.0  # a child that ran this long is started again without a wait
+READY_POLL = 0.05
+STOP_ORDER = ("reports", "web", "broker")
+#: Setting and note of each listener that may get its port from the kernel.
+PORTS = {
+    "broker": {
+        "amqp": "amqp_port",
+        "ws": "ws_port",
+        "metrics": "metrics_port",
+        "amqps": "amqps_port",
+    },
+    "web": {"http": "http_port", "https": "https_port"},
+    "reports": {},
+}
+MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+
+
+class StartError(Exception):
+    """The appliance cannot start; the text is the one line to print."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def main(config: Config, argv: Sequence[str]) -> int:
+    """Run the appliance until SIGINT, SIGTERM or SIGHUP; `argv` goes to the children as it is."""
+    started = time.monotonic()
+    try:
+        prepare(config)
+    except StartError as error:
+        print(f"leveret serve: {error}", file=sys.stderr)
+        return error.status
+    return Supervisor(config, [sys.executable, str(MANAGE)], argv, started).run()
+
+
+def prepare(config: Config) -> None:
+    """Make the data directory and wait for what a killed supervisor's children still hold.
+
+    Raises `StartError` if the directory cannot be used or belongs to a running appliance.
+    """
+    try:
+        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config.run_dir.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(config.data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartError(
+            f"cannot use {config.data_dir} as data directory: {error.strerror}", os.EX_CANTCREAT
+        ) from None
+    try:
+        deadline = time.monotonic() + config.stop_timeout
+        while True:
+            left = remaining(config)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = False
+            except BlockingIOError:
+                held = True
+            if not held and not left:
+                return
+            if (held and not left) or time.monotonic() > deadline:
+                raise StartError(
+                    f"the data directory {config.data_dir} is in use by a running broker",
+                    os.EX_TEMPFAIL,
+                )
+            time.sleep(READY_POLL)
+    finally:
+        os.close(lock)
+
+
+def remaining(config: Config) -> list[int]:
+    """Children, still ending, of an earlier supervisor of this directory that is gone itself."""
+    pids = read_note(config.addresses_file).get("pid")
+    if not isinstance(pids, dict) or is_ours(pids.pop("supervisor", None)):
+        return []
+    return [pid for pid in pids.values() if is_ours(pid)]
+
+
+def is_ours(pid: Any) -> bool:
+    """Whether a process of this number runs manage.py; numbers are given out again."""
+    if not isinstance(pid, int):
+        return False
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"manage.py" in command
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """A small JSON object that another process wrote; empty when it is not there."""
+    try:
+        note = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+@dataclass
+class Child:
+    """One process of the appliance, through all its starts."""
+
+    name: str
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    start_at: float | None = 0.0
+    backoff: float = 0.0
+    ready: bool = False
+    addresses: dict[str, list[Any]] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Owns the children. `command` is what starts one, before its name and the options."""
+
+    def __init__(
+        self, config: Config, command: Sequence[str], argv: Sequence[str], started: float
+    ) -> None:
+        self.config = config
+        self.command = list(command)
+        self.argv = list(argv)
+        self.started = started
+        self.children = {name: Child(name) for name in ("broker", "web", "reports")}
+        self.status: int | None = None
+        self.announced = False
+        self.had_users = (config.data_dir / "users.json").exists()
+        self.lifetime_read, self.lifetime_write = os.pipe()
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_read, False)
+        os.set_blocking(self.wake_write, False)
+        self.interrupts = 0
+        self.broker_failed = False
+
+    def run(self) -> int:
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._interrupted)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken
+        try:
+            while self.status is None:
+                self._start_due()
+                self._reap()
+                self._look_for_ready()
+                if self.status is None:
+                    self._sleep()
+        finally:
+            status = self._stop()
+        return status
+
+    def _interrupted(self, number: int, _frame: Any) -> None:
+        self.interrupts += 1
+        if self.status is None:
+            self.status = 0
+
+    def _sleep(self) -> None:
+        timeout = None
+        if not all(child.ready for child in self.children.values() if child.process):
+            timeout = READY_POLL
+        due = [child.start_at for child in self.children.values() if child.start_at is not None]
+        if due:
+            wait = max(0.0, min(due) - time.monotonic())
+            timeout = wait if timeout is None else min(timeout, wait)
+        select.select([self.wake_read], [], [], timeout)
+        self._drain()
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self.wake_read, 512):
+                pass
+        except BlockingIOError:
+            pass
+
+    # --- starting ----------------------------------------------------------------------------
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for child in self.children.values():
+            if child.start_at is not None and child.start_at <= now:
+                self._start(child)
+
+    def _start(self, child: Child) -> None:
+        child.start_at = None
+        child.started_at = time.monotonic()
+        child.ready = child.name == "reports"  # it listens nowhere
+        self._note(child).unlink(missing_ok=True)
+        child.process = subprocess.Popen(
+            [*self.command, child.name, *self.argv, *self._kept_ports(child)],
+            env={**os.environ, lifetime.VARIABLE: str(self.lifetime_read)},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self.lifetime_read],
+            start_new_session=True,
+        )
+        self._write_addresses()
+
+    def _kept_ports(self, child: Child) -> list[str]:
+        """Options that keep the ports the kernel chose at the child's first start."""
+        options = []
+        for listener, name in PORTS[child.name].items():
+            if getattr(self.config, name) in (0, -1) and listener in child.addresses:
+                options += ["--" + name.replace("_", "-"), str(child.addresses[listener][1])]
+        return options
+
+    def _note(self, child: Child) -> Path:
+        """Where a child says that it listens, and where."""
+        return self.config.run_dir / f"{child.name}.json"
+
+    def _look_for_ready(self) -> None:
+        changed = False
+        for child in self.children.values():
+            if child.ready or child.process is None:
+                continue
+            note = read_note(self._note(child))
+            pid = note.pop("pid", None)
+            if pid == child.process.pid or (
+                isinstance(pid, dict) and pid.get(child.name) == child.process.pid
+            ):
+                child.addresses = {key: note[key] for key in PORTS[child.name] if key in note}
+                child.ready = changed = True
+        if changed:
+            self._write_addresses()
+            if not self.announced and all(child.ready for child in self.children.values()):
+                self.announced = True
+                print(self._announcement(), flush=True)
+
+    def _write_addresses(self) -> None:
+        merged: dict[str, Any] = {}
+        pids = {"supervisor": os.getpid()}
+        for child in self.children.values():
+            merged.update(child.addresses)
+            if child.process is not None:
+                pids[child.name] = child.process.pid
+        temporary = self.config.addresses_file.with_suffix(".new")
+        temporary.write_text(json.dumps({**merged, "pid": pids}) + "\n", encoding="utf-8")
+        temporary.replace(self.config.addresses_file)
+
+    def _announcement(self) -> str:
+        listeners = {**self.children["broker"].addresses, **self.children["web"].addresses}
+        rows = []
+        for listener, title, scheme, path in (
+            ("amqp", "AMQP", "amqp", ""),
+            ("amqps", "AMQP over TLS", "amqps", ""),
+            ("ws", "WebSocket", "ws", ""),
+            ("http", "Web app", "http", "/"),
+            ("https", "Web app, TLS", "https", "/"),
+            ("metrics", "Metrics", "http", "/metrics"),
+        ):
+            if listener in listeners:
+                host, port = listeners[listener][:2]
+                shown = f"[{host}]" if ":" in str(host) else host
+                rows.append((title, f"{scheme}://{shown}:{port}{path}"))
+        if self.config.unix_path is not None:
+            rows.append(("Unix socket", str(self.config.unix_path)))
+        rows.append(("Sign in", self._sign_in()))
+        rows.append(("Data", str(self.config.data_dir)))
+        lines = [f"  {title:<14} {text}" for title, text in rows]
+        if self.config.no_sync:
+            lines.append("  --no-sync is set: a power cut may lose confirmed messages")
+        took = time.monotonic() - self.started
+        return "\n".join(["Leveret", *lines, f"ready in {took:.1f} s; Ctrl-C stops it"])
+
+    def _sign_in(self) -> str:
+        if self.had_users:
+            return "with the users of this data directory"
+        if self.config.has_guest:
+            return "guest / guest (from this machine only)"
+        return f"{self.config.default_user}, with the password that was configured"
+
+    # --- watching ----------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        for child in self.children.values():
+            if child.process is not None and self._has_ended(child):
+                status = self._collect(child)
+                if self.status is None:
+                    self._ended(child, status)
+
+    def _has_ended(self, child: Child) -> bool:
+        assert child.process is not None
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, child.process.pid, flags) is not None
+
+    def _collect(self, child: Child) -> int:
+        """Kill what the ended child left running in its session, then reap it."""
+        assert child.process is not None
+        try:
+            # Before reaping: until then its number cannot belong to anyone else.
+            os.killpg(child.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        status = child.process.wait()
+        child.process = None
+        child.ready = False
+        return status
+
+    def _ended(self, child: Child, status: int) -> None:
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        if not self.announced:
+            # Statuses of sysexits.h come with a line of the child's own.
+            if not os.EX_USAGE <= status <= os.EX_CONFIG:
+                print(f"leveret serve: {child.name} ended at its start with {how}", file=sys.stderr)
+            self.status = status if status > 0 else 1
+            return
+        if child.name == "broker" and status == EXIT_SYNC_FAILED:
+            self.broker_failed = True
+            log.error(
+                "the broker ended because a sync failed and stays down: look at the disk of %s,"
+                " then restart the appliance",
+                self.config.data_dir,
+            )
+            return
+        now = time.monotonic()
+        if now - child.started_at >= STEADY_AFTER:
+            child.backoff = 0.0
+        child.backoff = min(max(child.backoff * 2, BACKOFF_FIRST), BACKOFF_MAX)
+        child.start_at = now + child.backoff
+        log.error("%s ended with %s; it is started again in %g s", child.name, how, child.backoff)
+
+    # --- stopping ----------------------------------------------------------------------------
+
+    def _stop(self) -> int:
+        status = self.status if self.status is not None else 1
+        if self.broker_failed and status == 0:
+            status = EXIT_SYNC_FAILED
+        for name in STOP_ORDER:
+            child = self.children[name]
+            if child.process is not None:
+                ended = self._stop_child(child)
+                if status == 0 and ended not in (0, -signal.SIGTERM):
+                    status = ended if ended > 0 else 1
+        for child in self.children.values():
+            self._note(child).unlink(missing_ok=True)
+        self.config.addresses_file.unlink(missing_ok=True)
+        os.close(self.lifetime_write)
+        if self.announced:
+            print("stopped", flush=True)
+        return status
+
+    def _stop_child(self, child: Child) -> int:
+        """Ask, wait, and kill when the wait is over or the person asks a second time."""
+        assert child.process is not None
+        process = child.process
+        process.terminate()
+        deadline = time.monotonic() + self.config.stop_timeout
+        while not self._has_ended(child):
+            left = deadline - time.monotonic()
+            if left <= 0 or self.interrupts > 1:
+                log.error("%s did not stop in time; it is killed", child.name)
+                process.kill()
+                break
+            select.select([self.wake_read], [], [], left)
+            self._drain()
+        return self._collect(child)

@@ -1,0 +1,91 @@
+"""Fixtures that start real processes; see `tests.appliance` for what they give.
+
+`broker` and `leveret` start a fresh one for the test. `shared_broker` and `shared_leveret` are
+started once per run for tests that neither stop it nor mind what others left in it: use names of
+your own. `make_broker` and `make_leveret` start as many as a test needs, with settings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.appliance import Appliance
+
+Make = Callable[..., Appliance]
+
+
+def _maker(what: str, directory: Path) -> Iterator[Make]:
+    made: list[Appliance] = []
+
+    def make(*, start: bool = True, **settings: Any) -> Appliance:
+        place = directory / f"{what}{len(made)}"
+        place.mkdir()
+        appliance = Appliance(what, place, **settings)
+        made.append(appliance)
+        return appliance.start() if start else appliance
+
+    yield make
+    for appliance in reversed(made):
+        appliance.close()
+
+
+@pytest.fixture
+def make_broker(tmp_path: Path) -> Iterator[Make]:
+    """A function that starts a broker: `make_broker(segment_size=65536)`."""
+    yield from _maker("broker", tmp_path)
+
+
+@pytest.fixture
+def make_leveret(tmp_path: Path) -> Iterator[Make]:
+    """A function that starts a whole appliance: `make_leveret(session_lifetime=60)`."""
+    yield from _maker("serve", tmp_path)
+
+
+@pytest.fixture
+def broker(make_broker: Make) -> Appliance:
+    """A broker of the test's own."""
+    return make_broker()
+
+
+@pytest.fixture
+def leveret(make_leveret: Make) -> Appliance:
+    """A whole appliance of the test's own."""
+    return make_leveret()
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
+    """One broker for all tests that can live together."""
+    for make in _maker("broker", tmp_path_factory.mktemp("shared")):
+        yield make()
+
+
+@pytest.fixture(scope="session")
+def shared_leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
+    """One appliance for all tests that can live together."""
+    for make in _maker("serve", tmp_path_factory.mktemp("shared")):
+        yield make()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show the log of a failed test's processes."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, Appliance):
+                report.sections.append((f"log of {name}", value.log()[-8000:]))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the machine's own Leveret settings out of the tests."""
+    for name in [name for name in os.environ if name.startswith("LEVERET_")]:
+        if not name.startswith("LEVERET_TEST_") and name != "LEVERET_BOUNDSCHECK":
+            del os.environ[name]
+    os.environ["LEVERET_CONFIG"] = ""

@@ -1,0 +1,235 @@
+"""The supervisor over children that pretend; the real ones are in test_appliance."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FAKE = Path(__file__).parent / "fake" / "manage.py"
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str, **behaviour: list[str]) -> subprocess.Popen[str]:
+        environment = {**os.environ, "LEVERET_TEST_FAKE": json.dumps(behaviour)}
+        process = subprocess.Popen(
+            [sys.executable, str(FAKE), "serve", "--data-dir", str(tmp_path / "d"), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=20)
+
+
+def until_ready(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if "ready" in line:
+            return seen
+    raise AssertionError(f"never ready:\n{seen}")
+
+
+def pids(tmp_path: Path) -> dict[str, int]:
+    note: dict[str, Any] = json.loads((tmp_path / "d" / "run" / "addresses.json").read_text())
+    found: dict[str, int] = note["pid"]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process runs; one that only waits for its parent to look does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_gone(pid: int, timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.01)
+
+
+def life(tmp_path: Path) -> list[str]:
+    lines = (tmp_path / "d" / "life").read_text().splitlines()
+    return [" ".join(line.split()[:2]) for line in lines]
+
+
+def test_it_prints_every_address_and_then_one_line_with_ready(start: Start) -> None:
+    printed = until_ready(start())
+    assert "amqp://127.0.0.1:1" in printed
+    assert "http://127.0.0.1:2/" in printed
+    assert "guest / guest" in printed
+    assert printed.splitlines()[-1].startswith("ready in ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_stops_reports_then_web_then_broker(
+    start: Start, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start()
+    until_ready(process)
+    process.send_signal(number)
+    assert process.wait(10) == 0
+    assert life(tmp_path)[-3:] == ["reports stopped", "web stopped", "broker stopped"]
+    assert list((tmp_path / "d" / "run").iterdir()) == []
+
+
+def test_it_leaves_nothing_running_when_it_is_killed(start: Start, tmp_path: Path) -> None:
+    process = start(reports=["child"])
+    until_ready(process)
+    children = pids(tmp_path)
+    grandchild = int((tmp_path / "d" / "grandchild").read_text())
+    process.kill()
+    for pid in (children["broker"], children["web"], children["reports"], grandchild):
+        wait_gone(pid)
+
+
+def test_it_kills_deaf_children_after_its_own_death(start: Start, tmp_path: Path) -> None:
+    process = start("--stop-timeout=1", broker=["deaf"], reports=["deaf", "child"])
+    until_ready(process)
+    children = pids(tmp_path)
+    grandchild = int((tmp_path / "d" / "grandchild").read_text())
+    process.kill()
+    for pid in (children["broker"], children["reports"], grandchild):
+        wait_gone(pid)
+
+
+def test_it_starts_again_at_once_after_it_was_killed(start: Start, tmp_path: Path) -> None:
+    first = start()
+    until_ready(first)
+    first.kill()
+    assert "ready" in until_ready(start())
+
+
+def test_it_kills_a_child_that_does_not_stop(start: Start, tmp_path: Path) -> None:
+    process = start("--stop-timeout=1", web=["deaf"])
+    until_ready(process)
+    process.terminate()
+    output, _ = process.communicate(timeout=10)
+    assert "web did not stop in time; it is killed" in output
+    assert process.returncode == 1
+    assert "broker stopped" in life(tmp_path)
+
+
+def test_it_stops_at_once_when_asked_twice(start: Start) -> None:
+    process = start("--stop-timeout=60", broker=["deaf"], web=["deaf"], reports=["deaf"])
+    until_ready(process)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 1
+
+
+def test_it_takes_along_what_a_child_left_running(start: Start, tmp_path: Path) -> None:
+    process = start(reports=["child"])
+    until_ready(process)
+    grandchild = int((tmp_path / "d" / "grandchild").read_text())
+    process.terminate()
+    assert process.wait(10) == 0
+    wait_gone(grandchild)
+
+
+def test_it_starts_a_crashed_child_again(start: Start, tmp_path: Path) -> None:
+    process = start()
+    until_ready(process)
+    before = pids(tmp_path)["web"]
+    os.kill(before, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while life(tmp_path).count("web started") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.terminate()
+    output, _ = process.communicate(timeout=10)
+    assert "web ended with signal 9; it is started again in 0.5 s" in output
+
+
+def test_it_keeps_the_port_that_a_crashed_child_had(start: Start, tmp_path: Path) -> None:
+    process = start("--amqp-port=0")
+    until_ready(process)
+    os.kill(pids(tmp_path)["broker"], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while life(tmp_path).count("broker started") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    last = (tmp_path / "d" / "life").read_text().splitlines()[-1]
+    assert last.endswith("--amqp-port=0 --amqp-port 1")
+
+
+def test_it_ends_with_the_status_of_a_child_that_cannot_start(start: Start) -> None:
+    process = start(web=["exit=69"])
+    output, _ = process.communicate(timeout=10)
+    assert process.returncode == 69
+    assert "ready" not in output
+
+
+def test_it_says_which_child_crashed_at_its_start(start: Start) -> None:
+    process = start(broker=["exit=1"])
+    output, _ = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert "broker ended at its start with status 1" in output
+
+
+def test_it_leaves_a_broker_down_whose_sync_failed(start: Start, tmp_path: Path) -> None:
+    process = start(broker=["sync fails"])
+    until_ready(process)
+    os.kill(pids(tmp_path)["broker"], signal.SIGUSR1)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert "a sync failed and stays down" in line
+    os.kill(pids(tmp_path)["web"], 0)
+    process.terminate()
+    assert process.wait(10) == 74
+    assert life(tmp_path).count("broker started") == 1
+
+
+def test_it_refuses_a_data_directory_in_use(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    with (tmp_path / "d" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        output, _ = (process := start()).communicate(timeout=10)
+    assert process.returncode == 75
+    assert output == (
+        f"leveret serve: the data directory {tmp_path / 'd'} is in use by a running broker\n"
+    )
+
+
+def test_it_refuses_a_data_directory_that_cannot_be_made(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("a file")
+    output, _ = (process := start()).communicate(timeout=10)
+    assert process.returncode == 73
+    assert len(output.splitlines()) == 1
+    assert "cannot use" in output
+
+
+def test_it_can_be_stopped_while_it_starts(start: Start, tmp_path: Path) -> None:
+    process = start(broker=["silent"])
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "d" / "life").exists() or len(life(tmp_path)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(10) == 0
