@@ -121,8 +121,7 @@ class Feed:
 
     def queue_deleted(self, queue: Any, now_ms: int) -> None:
         """Write what a queue did since the last round: it will not be there at the next."""
-        counters = queue.counters()
-        now = tuple(counters.get(name, 0) for name in QUEUE_COUNTERS)
+        now = _queue_now(queue)
         risen = difference(now, self._end(("queue", queue.incarnation)))
         if any(risen):
             self._wait(
@@ -239,8 +238,7 @@ class Feed:
         key = ("queue", queue.incarnation)
         if key in self._ended:
             return {}
-        counters = queue.counters()
-        now = tuple(counters.get(name, 0) for name in QUEUE_COUNTERS)
+        now = _queue_now(queue)
         risen = difference(now, self._counted.get(key))
         if any(now):
             self._taken[key] = now
@@ -311,6 +309,12 @@ def _user_identity(connection: Any) -> dict[str, str]:
         "user": getattr(user, "name", user) or "",
         "vhost": getattr(vhost, "name", vhost) or "",
     }
+
+
+def _queue_now(queue: Any) -> tuple[int, ...]:
+    counters = queue.counters()
+    counters["publish_bytes"], counters["deliver_bytes"] = queue.bytes_in, queue.bytes_out
+    return tuple(counters.get(name, 0) for name in QUEUE_COUNTERS)
 
 
 def _connection_now(connection: Any) -> tuple[int, ...]:
