@@ -34,7 +34,7 @@ class BasicOrSession(HttpBasicAuth):
 
     async def __call__(self, request: HttpRequest) -> User:
         scope = request.scope  # type: ignore[attr-defined]
-        if not origin_allowed(scope, getattr(config(), "allowed_origins", ())):
+        if not origin_allowed(scope, config().allowed_origins):
             raise ForeignOrigin("the origin of this request is not allowed here")
         value = request.headers.get("Authorization")
         if value is not None:

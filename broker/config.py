@@ -178,7 +178,13 @@ class Config:
         "http",
         (),
         "list",
-        "host names browsers may use; the address of `bind` and local names always work",
+        "host names browsers on this machine may use; addresses and local names always work",
+    )
+    allowed_origins: tuple[str, ...] = setting(
+        "http",
+        (),
+        "list",
+        "origins such as https://shop.example whose pages may use WebSockets and API; * for all",
     )
     trusted_proxies: tuple[str, ...] = setting(
         "http",

@@ -23,7 +23,7 @@ LIVE_PATH = "/live/"
 class Sockets:
     """WebSockets: `/live/` is the pages' own, every other path is AMQP and goes to the broker."""
 
-    def __init__(self, live: Application, relay: Application, origins: list[str]) -> None:
+    def __init__(self, live: Application, relay: Application, origins: tuple[str, ...]) -> None:
         self.live = live
         self.relay = relay
         self.origins = origins
@@ -54,10 +54,10 @@ def build(config: "Config") -> Application:
     sockets = Sockets(
         SessionSocket(LiveConsumer.as_asgi()),
         Relay(config.relay_socket),
-        list(getattr(config, "allowed_origins", ())),
+        config.allowed_origins,
     )
     routes = ProtocolTypeRouter({"http": BodyLimit(static), "websocket": sockets})
-    return AcceptableHost(routes, getattr(config, "allowed_hosts", ()))
+    return AcceptableHost(routes, config.allowed_hosts)
 
 
 def _static_headers(headers: Any, path: str, url: str) -> None:

@@ -1,20 +1,11 @@
-"""Which names may lead to this server, and which pages may open its sockets.
+"""The rules of `broker.origins` for requests and WebSockets of the web process."""
 
-A page of an attacker can point its own host name at 127.0.0.1 after it was loaded ("rebinding").
-The browser then takes this server for the attacker's own, and the loopback address would let that
-page sign in as guest. Such a request shows itself by its Host: it comes from this machine and
-names neither an address nor a name of this machine.
-"""
+from collections.abc import Collection
 
-import ipaddress
-import socket
-from collections.abc import Sequence
-from urllib.parse import urlsplit
-
+from broker import origins
 from management.paths import Application, Receive, Scope, Send
-from management.peer import is_loopback, peer_of
+from management.peer import peer_of
 
-DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 MISDIRECTED = 421
 
 
@@ -24,50 +15,25 @@ class AcceptableHost:
     `allowed` holds further names that lead here, for instance through a proxy on this machine.
     """
 
-    def __init__(self, application: Application, allowed: Sequence[str] = ()) -> None:
+    def __init__(self, application: Application, allowed: Collection[str] = ()) -> None:
         self.application = application
-        own = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}
-        self.allowed = own | {name.lower() for name in allowed}
+        self.allowed = {name.lower() for name in allowed}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and not self.accepts(scope):
-            await refuse(scope, receive, send, MISDIRECTED, self.reason(scope))
-            return
+        if scope["type"] in ("http", "websocket"):
+            host = header(scope, b"host")
+            if not origins.host_accepted(host, peer_of(scope), self.allowed):
+                await refuse(scope, receive, send, MISDIRECTED, _reason(host))
+                return
         await self.application(scope, receive, send)
 
-    def accepts(self, scope: Scope) -> bool:
-        if not is_loopback(peer_of(scope)):
-            return True
-        name = _split(header(scope, b"host"))[0]
-        return name in self.allowed or name.endswith(".localhost") or _is_address(name)
 
-    def reason(self, scope: Scope) -> str:
-        name = _split(header(scope, b"host"))[0]
-        return (
-            f"This server does not know the name {ascii(name)[:100]}. Use its address, or name it "
-            "in the setting allowed_hosts.\n"
-        )
-
-
-def origin_allowed(scope: Scope, allowed: Sequence[str]) -> bool:
-    """Whether the page that opens a WebSocket may: same host and port, or an origin in `allowed`.
-
-    Clients that are not browsers send no Origin and are let through: they hold no one's cookies.
-    """
-    origin = header(scope, b"origin")
-    if not origin:
-        return True
-    if "*" in allowed or origin in allowed:
-        return True
-    parts = urlsplit(origin)
-    if parts.scheme not in ("http", "https"):
-        return False
-    own_scheme = scope.get("scheme", "ws")
-    own = _split(header(scope, b"host"), DEFAULT_PORTS.get(own_scheme))
-    try:
-        return own == _split(parts.netloc, DEFAULT_PORTS[parts.scheme])
-    except ValueError:
-        return False
+def origin_allowed(scope: Scope, allowed: Collection[str]) -> bool:
+    """Whether the page that makes this request may: same host and port, or named in `allowed`."""
+    secure = scope.get("scheme") in ("https", "wss")
+    return origins.origin_allowed(
+        header(scope, b"origin"), header(scope, b"host"), secure=secure, allowed=allowed
+    )
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
@@ -96,18 +62,8 @@ def header(scope: Scope, name: bytes) -> str:
     return ""
 
 
-def _split(host: str, default_port: int | None = None) -> tuple[str, int | None]:
-    """Lower-case name and port of a Host header or an origin's authority."""
-    try:
-        parts = urlsplit(f"//{host}")
-        return (parts.hostname or "").rstrip("."), parts.port or default_port
-    except ValueError:
-        return "", None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+def _reason(host: str) -> str:
+    return (
+        f"This server does not know the name {ascii(origins.host_name(host))[:100]}. Use its "
+        "address, or name it in the setting allowed_hosts.\n"
+    )

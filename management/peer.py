@@ -20,11 +20,3 @@ def peer_of(scope: Scope) -> str:
         return str(client[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)
-
-
-def is_loopback(peer: str) -> bool:
-    """True when only this machine can be behind the address. An unknown form is not loopback."""
-    try:
-        return ipaddress.ip_address(peer).is_loopback
-    except ValueError:
-        return False

@@ -99,7 +99,8 @@ class Relay:
             _small_buffers(writer)
             writer.write(proxy_header(scope))
             await receive()
-            offered = [name for name in scope.get("subprotocols", ()) if name == "amqp"]
+            subprotocols = scope.get("subprotocols", ())
+            offered = [name for name in subprotocols if name.lower().startswith("amqp")]
             accept: dict = {"type": "websocket.accept"}
             if offered:
                 accept["subprotocol"] = offered[0]

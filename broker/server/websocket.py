@@ -1,0 +1,270 @@
+"""AMQP over WebSocket (RFC 6455): a door like TCP, for browsers.
+
+Any path; the sub-protocol is optional and echoed if it begins with `amqp`; binary messages only;
+no compression, so nothing can be inflated before login. Towards the browser each write of the
+broker, which is whole AMQP frames, is one message. What the browser sends may be cut anywhere.
+
+Who has not signed in gets little: a bounded number of bytes and a bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from broker import origins
+
+if TYPE_CHECKING:
+    from websockets.typing import Subprotocol
+
+log = logging.getLogger(__name__)
+
+MESSAGE_MAX = 4 * 1024 * 1024
+"""Longest message of a browser in bytes; a larger `frame_max` raises it."""
+WRITE_HIGH = 256 * 1024
+PING_AFTER_S = 20.0
+GONE_AFTER_S = 60.0
+CLOSE_PATIENCE_S = 5.0
+TICK_S = 1.0
+
+_quiet = logging.getLogger(f"{__name__}.protocol")
+_quiet.setLevel(logging.CRITICAL)  # handshakes that fail are anybody's noise
+
+
+class WebSocketListener:
+    """Accepts WebSocket connections and hands each to the broker."""
+
+    def __init__(self, broker: Any) -> None:
+        self.broker = broker
+        self.doors: set[Door] = set()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; 0 is any free port. Returns the address. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Door(self), host, port, backlog=1024)
+        self._timer = loop.call_later(TICK_S, self._tick)
+        address = self._server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def close(self) -> None:
+        """Stop accepting, and drop what the broker has not closed itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for door in list(self.doors):
+            door.abort()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for door in list(self.doors):
+            door.look_at_clock(now)
+        self._timer = loop.call_later(TICK_S, self._tick)
+
+
+class Door(asyncio.Protocol):
+    """One WebSocket connection: protocol towards asyncio, transport towards the broker."""
+
+    def __init__(self, listener: WebSocketListener) -> None:
+        self.listener = listener
+        self.broker = listener.broker
+        config = self.broker.config
+        self._socket = ServerProtocol(
+            select_subprotocol=_select_subprotocol,
+            max_size=max(MESSAGE_MAX, config.frame_max + 8),
+            logger=_quiet,
+        )
+        self._before_login = config.pre_login_bytes
+        self._connection: Any = None
+        self._held: deque[bytes] = deque()
+        self._paused = False
+        self._feeding = False
+        self._heard_at = 0.0
+        self._pinged_at = 0.0
+        self._deadline = 0.0  # 0 is none
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH)
+        self._heard_at = asyncio.get_running_loop().time()
+        self._deadline = self._heard_at + self.broker.config.handshake_timeout
+        self.listener.doors.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        if not self._is_signed_in():
+            self._before_login -= len(data)
+            if self._before_login < 0:
+                self._fail(CloseCode.POLICY_VIOLATION, "too many bytes before login")
+                self._transport.close()
+                return
+        self._socket.receive_data(data)
+        self._take_events()
+
+    def eof_received(self) -> None:
+        self._socket.receive_eof()
+        self._take_events()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.listener.doors.discard(self)
+        self._held.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.lost(f"WebSocket: {exc}" if exc else "WebSocket closed by the peer")
+
+    def resume_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.writable()
+
+    # What the broker calls.
+
+    def write(self, data: bytes) -> None:
+        """Send whole AMQP frames as one binary message."""
+        if self._socket.state is State.OPEN:
+            self._socket.send_binary(data)
+            self._flush()
+
+    def close(self) -> None:
+        """Send what was written, then the closing handshake; drop TCP when it takes too long."""
+        if self._socket.state is State.OPEN:
+            self._socket.send_close(CloseCode.NORMAL_CLOSURE)
+            self._flush()
+            self._deadline = asyncio.get_running_loop().time() + CLOSE_PATIENCE_S
+            self._transport.resume_reading()
+        elif self._socket.state is State.CONNECTING:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._feed()
+        if not self._paused:
+            self._transport.resume_reading()
+
+    def buffered(self) -> int:
+        """Bytes that were written and not yet taken by the kernel."""
+        return self._transport.get_write_buffer_size()
+
+    # What the listener's clock calls.
+
+    def look_at_clock(self, now: float) -> None:
+        if self._deadline and now > self._deadline:
+            self._transport.abort()
+        elif self._socket.state is State.OPEN and not self._paused:
+            silent = now - self._heard_at
+            if silent > GONE_AFTER_S:
+                self._transport.abort()
+            elif silent > PING_AFTER_S and now - self._pinged_at > PING_AFTER_S:
+                self._pinged_at = now
+                self._socket.send_ping(b"")
+                self._flush()
+
+    # How it works.
+
+    def _is_signed_in(self) -> bool:
+        return self._connection is not None and bool(self._connection.user)
+
+    def _take_events(self) -> None:
+        for event in self._socket.events_received():
+            if isinstance(event, Request):
+                self._answer(event)
+            elif isinstance(event, Frame):
+                self._take_frame(event)
+        self._flush()
+        if self._socket.parser_exc is not None and not self._transport.is_closing():
+            # The close frame with the reason is on its way; nothing more is read.
+            self._transport.close()
+
+    def _take_frame(self, frame: Frame) -> None:
+        if frame.opcode in (Opcode.BINARY, Opcode.CONT):
+            if frame.data and self._socket.close_sent is None:
+                self._held.append(bytes(frame.data))
+                self._feed()
+        elif frame.opcode is Opcode.TEXT:
+            self._fail(CloseCode.UNSUPPORTED_DATA, "AMQP is binary")
+        elif frame.opcode is Opcode.CLOSE:
+            self._flush()
+            self._transport.close()
+
+    def _feed(self) -> None:
+        """Hand over in order; what comes while the broker takes no more stays here."""
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._held and not self._paused and self._connection is not None:
+                self._connection.feed(self._held.popleft())
+        finally:
+            self._feeding = False
+
+    def _answer(self, request: Request) -> None:
+        peer = self._transport.get_extra_info("peername")
+        refusal = self._refusal(request, peer[0])
+        response = refusal or self._socket.accept(request)
+        self._socket.send_response(response)
+        self._flush()
+        if response.status_code != 101:
+            self._transport.close()
+            return
+        self._deadline = 0.0  # from here on the broker's own handshake timeout holds
+        local = self._transport.get_extra_info("sockname")
+        self._connection = self.broker.accept(self, peer[:2], local[:2], "ws")
+
+    def _refusal(self, request: Request, peer: str) -> Response | None:
+        config = self.broker.config
+        host, origin = _header(request, "Host"), _header(request, "Origin")
+        if not origins.host_accepted(host, peer, config.allowed_hosts):
+            return self._socket.reject(421, "This name does not lead here; see allowed_hosts.\n")
+        allowed = config.allowed_origins
+        if not origins.origin_allowed(origin, host, secure=False, allowed=allowed):
+            return self._socket.reject(403, "This page's origin is not in allowed_origins.\n")
+        return None
+
+    def _fail(self, code: CloseCode, reason: str) -> None:
+        if self._socket.state is State.OPEN:
+            self._socket.fail(code, reason)
+            self._flush()
+            self._deadline = asyncio.get_running_loop().time() + CLOSE_PATIENCE_S
+        connection, self._connection = self._connection, None
+        self._held.clear()
+        if connection is not None:
+            connection.lost(f"WebSocket: {reason}")
+
+    def _flush(self) -> None:
+        for data in self._socket.data_to_send():
+            if data:
+                self._transport.write(data)
+            elif self._transport.can_write_eof() and not self._transport.is_closing():
+                self._transport.write_eof()
+
+
+def _header(request: Request, name: str) -> str:
+    """The one value of a header; several count as a malformed one."""
+    values = request.headers.get_all(name)
+    return values[0] if len(values) == 1 else " ".join(values)
+
+
+def _select_subprotocol(
+    protocol: ServerProtocol, offered: Sequence[Subprotocol]
+) -> Subprotocol | None:
+    return next((name for name in offered if name.lower().startswith("amqp")), None)
