@@ -23,7 +23,7 @@ SUMMARIES = {
 MAINS = {
     "broker": "broker.server.app",
     "web": "management.web",
-    "reports": "management.reports",
+    "reports": "management.reports.process",
 }
 
 

@@ -60,7 +60,7 @@ def locked(path: Path) -> dict[str, str]:
     """Name to version, as a lock file has it."""
     lines = path.read_text().splitlines()
     pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
-    return {name: version for name, version in pairs}
+    return dict(pairs)
 
 
 def problems() -> list[str]:
