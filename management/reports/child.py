@@ -86,7 +86,8 @@ class Child:
                 # The job leads a process group of its own, with Spark's JVM in it.
                 os.killpg(process.pid, signal_number)
             try:
-                return await asyncio.wait_for(process.wait(), END_SECONDS_MAX)
+                async with asyncio.timeout(END_SECONDS_MAX):
+                    return await process.wait()
             except TimeoutError:
                 continue
         return await process.wait()

@@ -75,6 +75,7 @@ class Reports:
         self._running: Run | None = None
         self._child: Child | None = None
         self._work = asyncio.Event()
+        self._stopping = False
         self._next_at: dict[str, int] = {}
 
     async def serve(self) -> None:
@@ -91,27 +92,24 @@ class Reports:
             server = await asyncio.start_unix_server(self._on_connection, path)
         finally:
             os.umask(before)
-        tasks = [
-            asyncio.create_task(self._keep_schedule()),
-            asyncio.create_task(self._work_on_runs()),
-        ]
-        log.info("reports: schedule %s (UTC)", self._config.reports_schedule)
-        waiting_for_stop = asyncio.create_task(stop.wait())
-        # A task of ours that ends has failed; say so rather than sit there without it.
-        await asyncio.wait([*tasks, waiting_for_stop], return_when=asyncio.FIRST_COMPLETED)
+        scheduling = asyncio.create_task(self._keep_schedule())
+        working = asyncio.create_task(self._work_on_runs())
+        waiting = asyncio.create_task(stop.wait())
+        log.info("schedule %s (UTC)", self._config.reports_schedule)
+        # A task of ours that ends has failed: end too rather than sit there without it.
+        await asyncio.wait([scheduling, working, waiting], return_when=asyncio.FIRST_COMPLETED)
         server.close()
+        self._stopping = True
+        self._work.set()
         if self._child is not None:
             await self._child.cancel()
-        waiting_for_stop.cancel()
-        for task in tasks:
-            if task.done():
-                task.result()
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await working
         for run in self._waiting:
             self._end(run, "cancelled")
-        if self._running is not None:
-            self._end(self._running, "cancelled")
+        waiting.cancel()
+        if scheduling.done():
+            scheduling.result()
+        scheduling.cancel()
         path.unlink(missing_ok=True)
 
     # Requests.
@@ -197,10 +195,10 @@ class Reports:
     # Runs.
 
     async def _work_on_runs(self) -> None:
-        while True:
+        while not self._stopping:
             await self._work.wait()
             self._work.clear()
-            while self._waiting:
+            while self._waiting and not self._stopping:
                 self._running = self._waiting.popleft()
                 await self._run(self._running)
                 self._runs.forget_old(self._running.report)
@@ -245,9 +243,9 @@ class Reports:
         run.error = error
         self._runs.write(run)
         if error is not None:
-            log.error("reports: run %s of %s failed: %s", run.run_id, run.report, error)
+            log.error("run %s of %s failed: %s", run.run_id, run.report, error)
         else:
-            log.info("reports: run %s of %s is %s", run.run_id, run.report, state)
+            log.info("run %s of %s is %s", run.run_id, run.report, state)
 
     def _specification(self, run: Run, directory: Path) -> Specification:
         config = self._config

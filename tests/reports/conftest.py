@@ -1,0 +1,103 @@
+"""One Spark session for tests that only need frames, and a reports process for the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from management.reports import client
+from management.reports.runs import Run, Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT = 120.0
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as the reports open it, in this process, with whatever Java there is."""
+    from management.reports.session import open_session
+
+    scratch = tmp_path_factory.mktemp("spark")
+    environment = dict(os.environ)
+    session, _ = open_session("local[2]", {}, None, scratch, scratch / "java")
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+class ReportsProcess:
+    """A real reports process on a data directory of its own."""
+
+    def __init__(self, data_dir: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self.runs = Runs(data_dir / "reports")
+        (data_dir / "usage").mkdir(parents=True, exist_ok=True)
+        self._environ = dict(environ if environ is not None else os.environ)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> ReportsProcess:
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "reports", "--data-dir", str(self.data_dir)],
+            cwd=ROOT,
+            env=self._environ,
+            start_new_session=True,
+        )
+        wait_until(self._answers, "the reports process to answer")
+        return self
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, "the reports process ended"
+        try:
+            return bool(client.status(self.data_dir).next_at)
+        except client.ReportsUnavailable:
+            return False
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal_number)
+        status = self.process.wait(30)
+        self.process = None
+        return status
+
+    def run(self, report: str = "queue-usage", asked_by: str | None = "anna") -> Run:
+        """Run a report to its end."""
+        run_id = client.run(self.data_dir, report, asked_by)
+        wait_until(lambda: self.runs.read(report, run_id).is_over, "the run to end")
+        return self.runs.read(report, run_id)
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = TIMEOUT) -> None:
+    """Look every twentieth of a second: files and other processes give no event to await."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def make_reports(tmp_path: Path) -> Iterator[Callable[..., ReportsProcess]]:
+    """A function that starts a reports process: `make_reports(environ={...})`."""
+    made: list[ReportsProcess] = []
+
+    def make(environ: Mapping[str, str] | None = None) -> ReportsProcess:
+        made.append(ReportsProcess(tmp_path / f"data{len(made)}", environ))
+        return made[-1].start()
+
+    yield make
+    for reports in made:
+        if reports.process is not None:
+            reports.stop(signal.SIGKILL)
