@@ -1,4 +1,4 @@
-"""Builds the load generator (loadgen.c) when its source is newer than the program, and runs it."""
+"""Builds the load generator (loadgen/) when its source is newer than the program, and runs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).with_name("loadgen.c")
+SOURCE = Path(__file__).with_name("loadgen")
 
 
 class GeneratorFailed(Exception):
@@ -26,12 +26,13 @@ def cache_directory() -> Path:
 def build() -> Path:
     """Path of the compiled generator; compiles it with gcc if the source is newer."""
     program = cache_directory() / "loadgen"
-    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
+    newest = max(file.stat().st_mtime for file in SOURCE.iterdir())
+    if not program.exists() or program.stat().st_mtime < newest:
         fresh = program.with_suffix(".new")
-        command = ["gcc", "-O2", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCE)]
+        command = ["gcc", "-O2", "-Wall", "-Wextra", "-o", str(fresh), str(SOURCE / "main.c")]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise GeneratorFailed(f"gcc could not build {SOURCE.name}:\n{done.stderr}")
+            raise GeneratorFailed(f"gcc could not build the load generator:\n{done.stderr}")
         fresh.replace(program)
     return program
 
@@ -39,7 +40,7 @@ def build() -> Path:
 def run(port: int, options: list[str], cpu_of: list[int] | None = None) -> dict[str, Any]:
     """Loads the broker at 127.0.0.1:port; returns the generator's result.
 
-    Its keys are listed at the end of main() in loadgen.c.
+    Its keys are those of report() in loadgen/main.c.
 
     cpu_of: process ids whose CPU time over the measured part is reported per message.
     Raises GeneratorFailed when it could not run or when its counts are wrong.
