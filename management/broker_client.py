@@ -90,7 +90,7 @@ class BrokerClient:
         """Pushes of one subscription, across restarts of the broker and pauses of the reader.
 
         Ends when the iterator is closed (`async with contextlib.aclosing(...)`). Raises BrokerError
-        if the broker refuses the subscription, at the start or when it is taken up again.
+        if the broker refuses the subscription, at the start or later when rights have changed.
         """
         while True:
             try:
@@ -107,6 +107,8 @@ class BrokerClient:
                     push = await pushes.get()
                     if push is None:
                         break
+                    if push.event == "ended":
+                        raise BrokerError(**push.data)
                     yield push
             finally:
                 if self._subscriptions.pop(sub, None) is not None:

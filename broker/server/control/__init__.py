@@ -1,0 +1,23 @@
+"""The control socket: how the web process, the reports and tools ask the broker."""
+
+from broker.server.control import (
+    admin_verbs,
+    definitions_verbs,
+    lists,
+    messaging_verbs,
+    node_verbs,
+    sign_in_verbs,
+    subscriptions,
+)
+from broker.server.control.server import ControlServer
+
+__all__ = [
+    "ControlServer",
+    "admin_verbs",
+    "definitions_verbs",
+    "lists",
+    "messaging_verbs",
+    "node_verbs",
+    "sign_in_verbs",
+    "subscriptions",
+]

@@ -1,0 +1,247 @@
+"""Verbs of administration: vhosts, users, permissions, limits, global parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.access import BadSetting, passwords
+from broker.control_schema import (
+    GlobalParameterDelete,
+    GlobalParameterPut,
+    PermissionDelete,
+    PermissionPut,
+    TopicPermissionDelete,
+    TopicPermissionPut,
+    UserDelete,
+    UserLimitDelete,
+    UserLimitPut,
+    UserPut,
+    VHostDelete,
+    VHostLimitDelete,
+    VHostLimitPut,
+    VHostPut,
+)
+from broker.server.control.messaging_verbs import close_connections_of, close_connections_to
+from broker.server.control.requests import Request, bad_request, handles, not_found
+
+FULL = ".*"
+
+
+@handles("vhost.put")
+async def vhost_put(request: Request[VHostPut]) -> Any:
+    args = request.args
+    created = await put_vhost(
+        request.broker,
+        args.name,
+        description=args.description,
+        tags=words(args.tags) if args.tags is not None else None,
+        default_queue_type=args.default_queue_type,
+    )
+    if created and request.caller.user is not None:
+        request.broker.access.put_permission(request.caller.name, args.name, FULL, FULL, FULL)
+    return {"created": created}
+
+
+@handles("vhost.delete")
+async def vhost_delete(request: Request[VHostDelete]) -> Any:
+    broker, name = request.broker, request.args.name
+    if name not in broker.vhosts:
+        raise not_found("vhost_not_found")
+    await close_connections_to(broker, name, f"vhost '{name}' is deleted")
+    broker.definitions.delete_vhost(name)
+    broker.access.forget_vhost(name)
+    broker.stats.vhost_deleted(name)
+    broker.emit("vhost.deleted", {"name": name})
+    return {}
+
+
+@handles("user.put")
+async def user_put(request: Request[UserPut]) -> Any:
+    args = request.args
+    if args.password is not None and args.password_hash is not None:
+        raise bad_request("Cannot set both password and password_hash")
+    algorithm = args.hashing_algorithm or passwords.SHA256
+    password_hash = args.password_hash or ""
+    if args.password:
+        password_hash = await request.broker.logins.hash(args.password)
+        algorithm = passwords.ARGON2ID
+    created = put_user(
+        request.broker, args.name, words(args.tags), password_hash, algorithm, args.limits
+    )
+    return {"created": created}
+
+
+@handles("user.delete")
+async def user_delete(request: Request[UserDelete]) -> Any:
+    broker, name = request.broker, request.args.name
+    if name not in broker.access.users:
+        raise not_found("Not Found")
+    broker.access.delete_user(name)
+    broker.emit("user.deleted", {"name": name})
+    await close_connections_of(broker, name, f"user '{name}' is deleted")
+    return {}
+
+
+@handles("permission.put")
+async def permission_put(request: Request[PermissionPut]) -> Any:
+    args = request.args
+    _both_exist(request.broker, args.vhost, args.user)
+    created = _put(
+        request.broker.access.put_permission,
+        args.user,
+        args.vhost,
+        args.configure,
+        args.write,
+        args.read,
+    )
+    request.broker.emit("permission.changed", {"vhost": args.vhost, "user": args.user})
+    return {"created": created}
+
+
+@handles("permission.delete")
+async def permission_delete(request: Request[PermissionDelete]) -> Any:
+    args = request.args
+    try:
+        request.broker.access.delete_permission(args.user, args.vhost)
+    except KeyError:
+        raise not_found("Not Found") from None
+    request.broker.emit("permission.changed", {"vhost": args.vhost, "user": args.user})
+    return {}
+
+
+@handles("topic-permission.put")
+async def topic_permission_put(request: Request[TopicPermissionPut]) -> Any:
+    args = request.args
+    _both_exist(request.broker, args.vhost, args.user)
+    created = _put(
+        request.broker.access.put_topic_permission,
+        args.user,
+        args.vhost,
+        args.exchange,
+        args.write,
+        args.read,
+    )
+    request.broker.emit("permission.changed", {"vhost": args.vhost, "user": args.user})
+    return {"created": created}
+
+
+@handles("topic-permission.delete")
+async def topic_permission_delete(request: Request[TopicPermissionDelete]) -> Any:
+    args = request.args
+    try:
+        request.broker.access.delete_topic_permission(args.user, args.vhost, args.exchange)
+    except KeyError:
+        raise not_found("Not Found") from None
+    request.broker.emit("permission.changed", {"vhost": args.vhost, "user": args.user})
+    return {}
+
+
+@handles("vhost-limit.put")
+async def vhost_limit_put(request: Request[VHostLimitPut]) -> Any:
+    request.caller.vhost(request.args.vhost)
+    args = request.args
+    _put(request.broker.access.put_vhost_limit, args.vhost, args.name, args.value)
+    return {}
+
+
+@handles("vhost-limit.delete")
+async def vhost_limit_delete(request: Request[VHostLimitDelete]) -> Any:
+    request.caller.vhost(request.args.vhost)
+    _put(request.broker.access.put_vhost_limit, request.args.vhost, request.args.name, None)
+    return {}
+
+
+@handles("user-limit.put")
+async def user_limit_put(request: Request[UserLimitPut]) -> Any:
+    args = request.args
+    _user_exists(request.broker, args.user)
+    _put(request.broker.access.put_user_limit, args.user, args.name, args.value)
+    return {}
+
+
+@handles("user-limit.delete")
+async def user_limit_delete(request: Request[UserLimitDelete]) -> Any:
+    _user_exists(request.broker, request.args.user)
+    _put(request.broker.access.put_user_limit, request.args.user, request.args.name, None)
+    return {}
+
+
+@handles("global-parameter.put")
+async def global_parameter_put(request: Request[GlobalParameterPut]) -> Any:
+    if request.args.name == "cluster_name":
+        request.caller.require("administrator")
+    created = request.broker.access.put_global_parameter(request.args.name, request.args.value)
+    return {"created": created}
+
+
+@handles("global-parameter.delete")
+async def global_parameter_delete(request: Request[GlobalParameterDelete]) -> Any:
+    if request.args.name == "cluster_name":
+        request.caller.require("administrator")
+    try:
+        request.broker.access.delete_global_parameter(request.args.name)
+    except KeyError:
+        raise not_found("Not Found") from None
+    return {}
+
+
+async def put_vhost(
+    broker: Any,
+    name: str,
+    *,
+    description: str | None,
+    tags: list[str] | None,
+    default_queue_type: str | None,
+) -> bool:
+    """Creates a vhost or changes what is given of one; True if it is new."""
+    if not name:
+        raise bad_request("vhost name is empty")
+    if default_queue_type not in (None, "", "undefined", "classic"):
+        raise bad_request(f"default_queue_type '{default_queue_type}' is not supported yet")
+    if name in broker.vhosts:
+        broker.definitions.change_vhost(name, description=description, tags=tags)
+        return False
+    broker.definitions.create_vhost(name, description=description or "", tags=tags or [])
+    broker.emit("vhost.created", {"name": name})
+    return True
+
+
+def put_user(
+    broker: Any,
+    name: str,
+    tags: list[str],
+    password_hash: str,
+    algorithm: str,
+    limits: dict[str, int] | None,
+) -> bool:
+    """Creates or changes a user and tells everybody; True if it is new."""
+    old = broker.access.users.get(name)
+    user = _put(broker.access.put_user, name, tags, password_hash, algorithm, limits)
+    if old is None:
+        broker.emit("user.created", {"name": name})
+    elif old.epoch != user.epoch:
+        broker.emit("user.changed", {"name": name, "epoch": user.epoch})
+    return old is None
+
+
+def words(tags: list[str] | str) -> list[str]:
+    """Tags from a list or from text with commas between, as RabbitMQ takes them."""
+    parts = tags.split(",") if isinstance(tags, str) else tags
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _put(change: Any, *args: Any) -> Any:
+    try:
+        return change(*args)
+    except BadSetting as error:
+        raise bad_request(str(error)) from None
+
+
+def _both_exist(broker: Any, vhost: str, user: str) -> None:
+    if vhost not in broker.vhosts or user not in broker.access.users:
+        raise bad_request("vhost_or_user_not_found")
+
+
+def _user_exists(broker: Any, user: str) -> None:
+    if user not in broker.access.users:
+        raise not_found("Not Found")

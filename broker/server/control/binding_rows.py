@@ -1,0 +1,100 @@
+"""Bindings as RabbitMQ's API shows them, and the keys that name them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote_plus
+
+from broker.control_schema import Item, List
+from broker.server.control.requests import Caller, not_found
+from broker.server.control.views import View
+
+
+class Bound(NamedTuple):
+    """A binding and the vhost it is in."""
+
+    vhost: str
+    binding: Any
+
+
+class Bindings(View):
+    """The noun `bindings`."""
+
+    default_sort = "source"
+
+    def all(self, caller: Caller, args: List) -> Iterator[Bound]:
+        for vhost in caller.vhosts(args.vhost):
+            for binding in vhost.bindings(
+                source=_plain_name(args.source),
+                destination=_plain_name(args.destination),
+                destination_type=args.destination_type,
+            ):
+                yield Bound(vhost.name, binding)
+
+    def find(self, caller: Caller, args: Item) -> Bound:
+        vhost = caller.vhost(args.vhost or "/")
+        found = find_binding(
+            vhost,
+            args.source or "",
+            args.destination or "",
+            args.destination_type or "queue",
+            args.properties_key or "~",
+        )
+        if found is None:
+            raise not_found("Not Found")
+        return Bound(vhost.name, found)
+
+    def name(self, thing: Bound) -> str:
+        return str(thing.binding.routing_key)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "vhost":
+            return lambda bound: bound.vhost
+        if field in ("source", "destination", "destination_type", "routing_key"):
+            return lambda bound: getattr(bound.binding, field)
+        return None
+
+    def row(self, thing: Bound, args: List | Item) -> dict[str, Any]:
+        binding = thing.binding
+        return {
+            "source": binding.source,
+            "vhost": thing.vhost,
+            "destination": binding.destination,
+            "destination_type": binding.destination_type,
+            "routing_key": binding.routing_key,
+            "arguments": binding.arguments,
+            "properties_key": properties_key(binding.routing_key, binding.arguments),
+        }
+
+
+def find_binding(
+    vhost: Any, source: str, destination: str, destination_type: str, key: str
+) -> Any | None:
+    """The binding that a properties key names, or None."""
+    for binding in vhost.bindings(
+        source=_plain_name(source),
+        destination=_plain_name(destination),
+        destination_type=destination_type,
+    ):
+        if properties_key(binding.routing_key, binding.arguments) == key:
+            return binding
+    return None
+
+
+def properties_key(routing_key: str, arguments: Mapping[str, Any] | None) -> str:
+    """What names a binding among those between the same two ends, as in RabbitMQ: `~` for an empty
+    key, else the key quoted, and `~` and a hash where there are arguments."""
+    quoted = quote_plus(routing_key.encode("utf-8", "surrogateescape")).replace("~", "%7E")
+    if not arguments:
+        return quoted or "~"
+    text = json.dumps(arguments, sort_keys=True, default=repr)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:9]
+    return f"{quoted}~{base64.urlsafe_b64encode(digest).decode('ascii')}"
+
+
+def _plain_name(name: str | None) -> str | None:
+    return "" if name == "amq.default" else name

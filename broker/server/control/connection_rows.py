@@ -1,0 +1,285 @@
+"""Connections, channels and consumers as RabbitMQ's API shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker.control_schema import Item, List
+from broker.server.control import troubles
+from broker.server.control.figures import details, message_stats, watched
+from broker.server.control.requests import Caller, not_authorised, not_found
+from broker.server.control.views import (
+    View,
+    channel_name,
+    connection_details,
+    consumer_row,
+    name_of,
+)
+from broker.stats.gauges import CHANNEL_COUNTERS, DELIVERING
+
+_ids: dict[str, int] = {}
+"""Ids of connections by name; checked at each use, since names come and go."""
+
+
+class Connections(View):
+    """The noun `connections`: one's own, and others' for who may monitor."""
+
+    kind = "connection"
+
+    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+        if args.vhost is not None:
+            caller.vhost(args.vhost)
+        for connection in list(self.broker.connections.values()):
+            if not caller.sees_others and name_of(connection.user) != caller.name:
+                continue
+            if args.vhost is not None and name_of(connection.vhost) != args.vhost:
+                continue
+            if args.user is not None and name_of(connection.user) != args.user:
+                continue
+            yield connection
+
+    def find(self, caller: Caller, args: Item) -> Any:
+        connection = self._by_name(args.name or "")
+        if connection is None:
+            raise not_found("Not Found")
+        if not caller.sees_others and name_of(connection.user) != caller.name:
+            raise not_authorised("User not authorised to access object")
+        return connection
+
+    def _by_name(self, name: str) -> Any | None:
+        """The connection of that name; an index from name to id saves most searches."""
+        connections = self.broker.connections
+        found = connections.get(_ids.get(name))
+        if found is not None and found.name == name:
+            return found
+        _ids.clear()
+        _ids.update((connection.name, id) for id, connection in connections.items())
+        return connections.get(_ids.get(name))
+
+    def name(self, thing: Any) -> str:
+        return str(thing.name)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field in ("user", "vhost"):
+            return lambda connection: name_of(getattr(connection, field)) or ""
+        if field in ("name", "state", "protocol", "recv_oct", "send_oct", "frame_max"):
+            return lambda connection: getattr(connection, field)
+        if field == "channels":
+            return lambda connection: len(connection.channels)
+        if field == "connected_at":
+            return lambda connection: connection.connected_at_ms
+        for name in ("recv_oct", "send_oct"):
+            if field == f"{name}_details.rate":
+                return lambda connection, name=name: self._rate(connection, name)  # type: ignore[misc]
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        gauge = watched(self.stats, "connection", thing, args.ages)
+        ages = args.ages.get("data_rates")
+        client = thing.client_properties
+        given_name = client.get("connection_name") if isinstance(client, dict) else None
+        row: dict[str, Any] = {
+            "name": thing.name,
+            "node": self.broker.node_name,
+            "type": "network",
+            "user": name_of(thing.user),
+            "user_who_performed_action": name_of(thing.user),
+            "vhost": name_of(thing.vhost),
+            "state": thing.state,
+            "protocol": thing.protocol,
+            "auth_mechanism": thing.auth_mechanism,
+            "channels": len(thing.channels),
+            "channel_max": thing.channel_max,
+            "frame_max": thing.frame_max,
+            "timeout": thing.heartbeat,
+            "connected_at": thing.connected_at_ms,
+            "client_properties": client,
+            "user_provided_name": given_name,
+            "host": thing.local[0],
+            "port": thing.local[1],
+            "peer_host": thing.peer[0],
+            "peer_port": thing.peer[1],
+            "ssl": bool(thing.tls),
+            "ssl_protocol": None,
+            "ssl_cipher": None,
+            "ssl_hash": None,
+            "ssl_key_exchange": None,
+            "peer_cert_issuer": None,
+            "peer_cert_subject": None,
+            "peer_cert_validity": None,
+            "send_pend": 0,
+        }
+        for name in ("recv_oct", "send_oct", "recv_cnt", "send_cnt"):
+            row[name] = getattr(thing, name)
+            if name.endswith("oct"):
+                row[f"{name}_details"] = details(name, gauge, ages, self.now)
+        return row
+
+    def live(self, thing: Any) -> dict[str, Any]:
+        return {
+            "state": thing.state,
+            "channels": len(thing.channels),
+            "recv_oct": thing.recv_oct,
+            "send_oct": thing.send_oct,
+            "recv_oct_details.rate": self._rate(thing, "recv_oct"),
+            "send_oct_details.rate": self._rate(thing, "send_oct"),
+        }
+
+    def is_there(self, thing: Any) -> bool:
+        return thing.id in self.broker.connections
+
+    def _rate(self, connection: Any, name: str) -> float:
+        gauge = self.stats.gauge("connection", connection)
+        return gauge.rate(name) if gauge is not None else 0.0
+
+
+class Channels(View):
+    """The noun `channels`, by the rules of connections."""
+
+    kind = "channel"
+
+    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+        for connection in Connections(self.broker).all(caller, args):
+            if args.connection is not None and connection.name != args.connection:
+                continue
+            yield from list(connection.channels.values())
+
+    def find(self, caller: Caller, args: Item) -> Any:
+        connection_name, _, number = (args.name or "").rpartition(" (")
+        connection = Connections(self.broker).find(
+            caller, Item(noun="connections", name=connection_name)
+        )
+        digits = number.removesuffix(")")
+        channel = connection.channels.get(int(digits)) if digits.isdecimal() else None
+        if channel is None:
+            raise not_found("Not Found")
+        return channel
+
+    def name(self, thing: Any) -> str:
+        return channel_name(thing)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "name":
+            return channel_name
+        if field in ("user", "vhost"):
+            return lambda channel: name_of(getattr(channel.connection, field)) or ""
+        if field == "consumer_count":
+            return lambda channel: len(channel.consumers)
+        if field in ("number", "messages_unacknowledged", "messages_unconfirmed", "prefetch_count"):
+            return lambda channel: getattr(channel, field)
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        gauge = watched(self.stats, "channel", thing, args.ages)
+        connection = thing.connection
+        return {
+            "name": channel_name(thing),
+            "number": thing.number,
+            "node": self.broker.node_name,
+            "user": name_of(connection.user),
+            "user_who_performed_action": name_of(connection.user),
+            "vhost": name_of(connection.vhost),
+            "state": "running",
+            "idle_since": None,
+            "transactional": thing.transactional,
+            "confirm": thing.confirm,
+            "consumer_count": len(thing.consumers),
+            "messages_unacknowledged": thing.messages_unacknowledged,
+            "messages_unconfirmed": thing.messages_unconfirmed,
+            "messages_uncommitted": thing.messages_uncommitted,
+            "acks_uncommitted": thing.acks_uncommitted,
+            "pending_raft_commands": 0,
+            "prefetch_count": thing.prefetch_count,
+            "global_prefetch_count": thing.global_prefetch_count,
+            "reductions": 0,
+            "connection_details": connection_details(connection),
+            "message_stats": message_stats(
+                CHANNEL_COUNTERS, thing.counters(), gauge, args.ages, self.now
+            ),
+        }
+
+    def item(self, thing: Any, args: Item) -> dict[str, Any]:
+        row = self.row(thing, args)
+        row["consumer_details"] = [
+            consumer_row(self, consumer) for consumer in list(thing.consumers.values())
+        ]
+        row["publishes"] = []
+        row["deliveries"] = []
+        return row
+
+    def live(self, thing: Any) -> dict[str, Any]:
+        gauge = self.stats.gauge("channel", thing)
+        live: dict[str, Any] = {
+            "consumer_count": len(thing.consumers),
+            "messages_unacknowledged": thing.messages_unacknowledged,
+            "messages_unconfirmed": thing.messages_unconfirmed,
+            "prefetch_count": thing.prefetch_count,
+        }
+        for name in ("publish", "confirm", "ack"):
+            rate = gauge.rate(name) if gauge is not None else 0.0
+            live[f"message_stats.{name}_details.rate"] = rate
+        live["message_stats.deliver_get_details.rate"] = (
+            gauge.rate_of(DELIVERING) if gauge is not None else 0.0
+        )
+        return live
+
+    def is_there(self, thing: Any) -> bool:
+        return (
+            thing.connection.id in self.broker.connections
+            and thing.connection.channels.get(thing.number) is thing
+        )
+
+
+class Consumers(View):
+    """The noun `consumers`, by vhost."""
+
+    default_sort = "consumer_tag"
+
+    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+        for vhost in caller.vhosts(args.vhost):
+            queues = list(vhost.queues.values())
+            if args.queue is not None:
+                queues = [vhost.queues[args.queue]] if args.queue in vhost.queues else []
+            for queue in queues:
+                if not queue.consumer_count:
+                    continue
+                for consumer in list(queue.consumers):
+                    channel = consumer.channel
+                    if args.connection not in (None, channel.connection.name):
+                        continue
+                    if args.channel is not None and channel_name(channel) != args.channel:
+                        continue
+                    yield consumer
+
+    def name(self, thing: Any) -> str:
+        return str(thing.tag)
+
+    def trouble(self, thing: Any) -> str:
+        gauge = self.stats.gauge("channel", thing.channel)
+        return troubles.of_consumer(thing, gauge, self.now)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "trouble":
+            return lambda consumer: (troubles.RANK[self.trouble(consumer)], -consumer.unacked)
+        if field == "consumer_tag":
+            return lambda consumer: consumer.tag
+        if field == "queue.name":
+            return lambda consumer: consumer.queue.name
+        if field in ("prefetch_count", "ack_required", "exclusive", "active", "unacked"):
+            return lambda consumer: getattr(consumer, field)
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        return consumer_row(self, thing)
+
+    def live(self, thing: Any) -> dict[str, Any]:
+        return {
+            "active": thing.active,
+            "unacked": thing.unacked,
+            "prefetch_count": thing.prefetch_count,
+            "trouble": self.trouble(thing),
+        }
+
+    def is_there(self, thing: Any) -> bool:
+        return thing.channel.consumers.get(thing.tag) is thing

@@ -1,0 +1,271 @@
+"""Export and import of definitions in RabbitMQ's format."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from broker.access import BadSetting, passwords
+from broker.control_schema import DefinitionsExport, DefinitionsImport
+from broker.errors import AMQPError
+from broker.server.control.admin_verbs import put_user, put_vhost, words
+from broker.server.control.encoding import Pace
+from broker.server.control.node_verbs import RABBITMQ_VERSION, version
+from broker.server.control.requests import Request, RequestError, bad_request, handles
+
+log = logging.getLogger(__name__)
+
+_NOT_YET = ("policies", "operator_policies")
+_Row = dict[str, Any]
+
+
+@handles("definitions.export")
+async def definitions_export(request: Request[DefinitionsExport]) -> Any:
+    broker, only = request.broker, request.args.vhost
+    access = broker.access
+    pace = Pace()
+    vhosts = request.caller.vhosts(only)
+    found: dict[str, Any] = {
+        "rabbit_version": RABBITMQ_VERSION,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "product_name": "Leveret",
+        "product_version": version(),
+        "rabbitmq_definition_format": "single_virtual_host" if only is not None else "cluster",
+    }
+    if only is None:
+        found["users"] = [
+            {
+                "name": user.name,
+                "password_hash": user.password_hash,
+                "hashing_algorithm": user.hashing_algorithm,
+                "tags": list(user.tags),
+                "limits": dict(user.limits),
+            }
+            for user in access.users.values()
+        ]
+        found["vhosts"] = [
+            {
+                "name": vhost.name,
+                "description": vhost.description,
+                "tags": vhost.tags,
+                "metadata": {"description": vhost.description, "tags": vhost.tags},
+            }
+            for vhost in vhosts
+        ]
+        found["permissions"] = msgspec.to_builtins(list(access.permissions.values()))
+        found["topic_permissions"] = msgspec.to_builtins(list(access.topic_permissions.values()))
+        found["global_parameters"] = [
+            {"name": name, "value": value} for name, value in access.global_parameters.items()
+        ]
+    found["parameters"] = [
+        msgspec.to_builtins(row) for row in access.parameters() if only is None or row.vhost == only
+    ]
+    found["policies"] = []
+    for noun in ("queues", "exchanges", "bindings"):
+        found[noun] = []
+    for vhost in vhosts:
+        scope = {} if only is not None else {"vhost": vhost.name}
+        for queue in list(vhost.queues.values()):
+            if not queue.exclusive:
+                found["queues"].append(_queue_row(queue) | scope)
+            await pace()
+        for exchange in list(vhost.exchanges.values()):
+            if exchange.name and not exchange.name.startswith("amq."):
+                found["exchanges"].append(_exchange_row(exchange) | scope)
+            await pace()
+        for binding in vhost.bindings():
+            if binding.source and not _is_exclusive(vhost, binding):
+                found["bindings"].append(_binding_row(binding) | scope)
+            await pace()
+    return found
+
+
+@handles("definitions.import")
+async def definitions_import(request: Request[DefinitionsImport]) -> Any:
+    """Carries out a definitions map section by section; the first wrong row ends it."""
+    broker, given, only = request.broker, request.args.definitions, request.args.vhost
+    if only is not None:
+        request.caller.vhost(only)
+    pace = Pace()
+    steps = (
+        ("users", _import_user),
+        ("vhosts", _import_vhost),
+        ("permissions", _import_permission),
+        ("topic_permissions", _import_topic_permission),
+        ("parameters", _import_parameter),
+        ("global_parameters", _import_global_parameter),
+        ("queues", _import_queue),
+        ("exchanges", _import_exchange),
+        ("bindings", _import_binding),
+    )
+    for section, step in steps:
+        rows = given.get(section) or []
+        if only is not None and section in _WHOLE_NODE:
+            continue
+        if not isinstance(rows, list):
+            raise bad_request(f"definitions: {section} is not a list")
+        for place, row in enumerate(rows):
+            if not isinstance(row, dict):
+                raise bad_request(f"definitions: {section}[{place}] is not an object")
+            if only is not None:
+                row = {**row, "vhost": only}
+            try:
+                await step(broker, row)
+            except KeyError as error:
+                reason = f"definitions: {section}[{place}]: {error} is missing"
+                raise bad_request(reason) from None
+            except (BadSetting, AMQPError, RequestError, msgspec.ValidationError) as error:
+                raise bad_request(f"definitions: {section}[{place}]: {error}") from None
+            await pace()
+    skipped = [name for name in _NOT_YET if given.get(name)]
+    if skipped:
+        log.warning("definitions import: %s are not supported yet and were left out", skipped)
+    return {"skipped": skipped}
+
+
+_WHOLE_NODE = ("users", "vhosts", "permissions", "topic_permissions", "global_parameters")
+
+
+async def _import_user(broker: Any, row: _Row) -> None:
+    algorithm = row.get("hashing_algorithm") or passwords.SHA256
+    password_hash = row.get("password_hash") or ""
+    if row.get("password"):
+        password_hash = await broker.logins.hash(row["password"])
+        algorithm = passwords.ARGON2ID
+    limits = msgspec.convert(row.get("limits") or {}, dict[str, int])
+    tags = words(msgspec.convert(row.get("tags", []), list[str] | str))
+    put_user(broker, _text(row, "name"), tags, password_hash, algorithm, limits)
+
+
+async def _import_vhost(broker: Any, row: _Row) -> None:
+    metadata = row.get("metadata") or {}
+    await put_vhost(
+        broker,
+        _text(row, "name"),
+        description=row.get("description", metadata.get("description")),
+        tags=words(row.get("tags", metadata.get("tags")) or []),
+        default_queue_type=row.get("default_queue_type"),
+    )
+
+
+async def _import_permission(broker: Any, row: _Row) -> None:
+    vhost = _vhost(broker, row)
+    patterns = [_text(row, name) for name in ("configure", "write", "read")]
+    broker.access.put_permission(_user(broker, row), vhost.name, *patterns)
+
+
+async def _import_topic_permission(broker: Any, row: _Row) -> None:
+    vhost = _vhost(broker, row)
+    texts = [_text(row, name) for name in ("exchange", "write", "read")]
+    broker.access.put_topic_permission(_user(broker, row), vhost.name, *texts)
+
+
+async def _import_parameter(broker: Any, row: _Row) -> None:
+    if row["component"] != "vhost-limits":
+        raise bad_request(f"component '{row['component']}' is not supported yet")
+    vhost = _vhost(broker, row)
+    for name, value in msgspec.convert(row["value"], dict[str, int]).items():
+        broker.access.put_vhost_limit(vhost.name, name, value)
+
+
+async def _import_global_parameter(broker: Any, row: _Row) -> None:
+    broker.access.put_global_parameter(_text(row, "name"), row["value"])
+
+
+async def _import_queue(broker: Any, row: _Row) -> None:
+    vhost, name = _vhost(broker, row), _text(row, "name")
+    if name not in vhost.queues:
+        vhost.declare_queue(
+            name,
+            durable=bool(row.get("durable", False)),
+            auto_delete=bool(row.get("auto_delete", False)),
+            arguments=_arguments(row),
+        )
+
+
+async def _import_exchange(broker: Any, row: _Row) -> None:
+    vhost, name = _vhost(broker, row), _text(row, "name")
+    if name not in vhost.exchanges:
+        vhost.declare_exchange(
+            name,
+            row.get("type", "direct"),
+            durable=bool(row.get("durable", False)),
+            auto_delete=bool(row.get("auto_delete", False)),
+            internal=bool(row.get("internal", False)),
+            arguments=_arguments(row),
+        )
+
+
+async def _import_binding(broker: Any, row: _Row) -> None:
+    vhost = _vhost(broker, row)
+    vhost.bind(
+        _text(row, "source"),
+        _text(row, "destination"),
+        _text(row, "destination_type"),
+        row.get("routing_key", ""),
+        _arguments(row),
+    )
+
+
+def _vhost(broker: Any, row: _Row) -> Any:
+    name = row.get("vhost", "/")
+    vhost = broker.vhosts.get(name)
+    if vhost is None:
+        raise bad_request(f'Please create virtual host "{name}" prior to importing definitions.')
+    return vhost
+
+
+def _user(broker: Any, row: _Row) -> str:
+    name = _text(row, "user")
+    if name not in broker.access.users:
+        raise bad_request(f"user '{name}' does not exist")
+    return name
+
+
+def _text(row: _Row, name: str) -> str:
+    value = row[name]
+    if not isinstance(value, str):
+        raise bad_request(f"{name} is not text")
+    return value
+
+
+def _arguments(row: _Row) -> dict[str, Any]:
+    # An empty list is what PHP and Erlang write for an empty object.
+    return msgspec.convert(row.get("arguments") or {}, dict[str, Any])
+
+
+def _queue_row(queue: Any) -> _Row:
+    return {
+        "name": queue.name,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "arguments": queue.arguments,
+    }
+
+
+def _exchange_row(exchange: Any) -> _Row:
+    return {
+        "name": exchange.name,
+        "type": exchange.type,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": exchange.arguments,
+    }
+
+
+def _binding_row(binding: Any) -> _Row:
+    return {
+        "source": binding.source,
+        "destination": binding.destination,
+        "destination_type": binding.destination_type,
+        "routing_key": binding.routing_key,
+        "arguments": binding.arguments,
+    }
+
+
+def _is_exclusive(vhost: Any, binding: Any) -> bool:
+    queue = vhost.queues.get(binding.destination)
+    return binding.destination_type == "queue" and queue is not None and queue.exclusive

@@ -1,0 +1,75 @@
+"""Rates and samples in the shape of RabbitMQ's `message_stats` and `X_details`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.stats import Gauge, Stats, Totals, sample_details
+from broker.stats.gauges import DELIVERING
+
+Ages = Mapping[str, tuple[int, int]]
+
+_LONGEST_S = 7 * 86_400
+_SAMPLES_MAX = 2_000
+
+
+def message_stats(
+    names: Iterable[str],
+    counters: Mapping[str, float],
+    source: Gauge | Totals | None,
+    ages: Ages,
+    now: int,
+) -> dict[str, Any]:
+    """Each counter with its `X_details`; `deliver_get` is all that went to consumers and gets."""
+    stats: dict[str, Any] = {}
+    for name in names:
+        stats[name] = int(counters.get(name, 0))
+        stats[f"{name}_details"] = details(name, source, ages.get("msg_rates"), now)
+    if "deliver" in stats:
+        stats["deliver_get"] = sum(stats[name] for name in DELIVERING)
+        stats["deliver_get_details"] = _summed([stats[f"{name}_details"] for name in DELIVERING])
+    return stats
+
+
+def details(
+    name: str,
+    source: Gauge | Totals | None,
+    age: tuple[int, int] | None = None,
+    now: int = 0,
+) -> dict[str, object]:
+    """`X_details` of one counter or level."""
+    if source is None:
+        return {"rate": 0.0}
+    series = source.series if isinstance(source, Totals) else source.history
+    samples = []
+    if age is not None and series is not None:
+        samples = series.samples(name, now, *bounded(age))
+    return sample_details(source.rate(name), samples)
+
+
+def bounded(age: tuple[int, int]) -> tuple[int, int]:
+    """Age and increment in seconds, clamped so that no answer has more than 2,000 samples."""
+    age_s = min(max(age[0], 1), _LONGEST_S)
+    increment_s = max(age[1], 1)
+    while age_s // increment_s > _SAMPLES_MAX:
+        increment_s *= 2
+    return age_s, increment_s
+
+
+def watched(stats: Stats, kind: str, thing: Any, ages: Ages) -> Gauge | None:
+    """The gauge of an object; one whose samples are wanted begins to keep them."""
+    return stats.watch(kind, thing) if ages else stats.gauge(kind, thing)
+
+
+def _summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {"rate": round(sum(part["rate"] for part in parts), 3)}
+    if all("samples" in part for part in parts):
+        columns = zip(*(part["samples"] for part in parts), strict=True)
+        total["samples"] = [
+            {"sample": sum(one["sample"] for one in column), "timestamp": column[0]["timestamp"]}
+            for column in columns
+        ]
+        total["avg"] = sum(part["avg"] for part in parts)
+        total["avg_rate"] = sum(part["avg_rate"] for part in parts)
+    return total

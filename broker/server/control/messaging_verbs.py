@@ -1,0 +1,281 @@
+"""Verbs on queues, exchanges, bindings and connections, with AMQP's permissions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.control_schema import (
+    BindingCreate,
+    BindingDelete,
+    ConnectionClose,
+    ConnectionCloseUser,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangePublish,
+    Item,
+    QueueDeclare,
+    QueueDelete,
+    QueueGet,
+    QueuePurge,
+)
+from broker.errors import (
+    AccessRefused,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    describe,
+)
+from broker.server.control.binding_rows import find_binding, properties_key
+from broker.server.control.connection_rows import Connections
+from broker.server.control.getting import take
+from broker.server.control.requests import Caller, Request, bad_request, handles, not_found
+from broker.server.control.views import name_of
+from broker.wire import properties
+
+_REASON_MAX = 255
+
+
+@handles("queue.declare")
+async def queue_declare(request: Request[QueueDeclare]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    if args.exclusive:
+        raise bad_request("an exclusive queue lives with a connection; declare it over AMQP")
+    name = _printable(args.name)
+    if not name:
+        raise bad_request("queue name is empty")
+    caller.check(vhost.name, "configure", "queue", name)
+    dead_letter = args.arguments.get("x-dead-letter-exchange")
+    if isinstance(dead_letter, str):
+        caller.check(vhost.name, "read", "queue", name)
+        caller.check(vhost.name, "write", "exchange", dead_letter)
+    _, created = vhost.declare_queue(
+        name,
+        durable=args.durable,
+        auto_delete=args.auto_delete,
+        arguments=args.arguments,
+    )
+    return {"created": created}
+
+
+@handles("queue.delete")
+async def queue_delete(request: Request[QueueDelete]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    caller.check(vhost.name, "configure", "queue", args.name)
+    queue = _queue(vhost, args.name, caller, use=False)
+    messages = vhost.delete_queue(
+        args.name, if_unused=args.if_unused, if_empty=args.if_empty, owner=queue.owner
+    )
+    return {"messages": messages}
+
+
+@handles("queue.purge")
+async def queue_purge(request: Request[QueuePurge]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    caller.check(vhost.name, "read", "queue", args.name)
+    return {"messages": _queue(vhost, args.name, caller, use=False).purge()}
+
+
+@handles("queue.get")
+async def queue_get(request: Request[QueueGet]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    caller.check(vhost.name, "read", "queue", args.name)
+    if args.count < 0:
+        raise bad_request("count is negative")
+    queue = _queue(vhost, args.name, caller, use=True)
+    requeue = args.ackmode in ("ack_requeue_true", "reject_requeue_true")
+    acked = args.ackmode == "ack_requeue_false"
+    return await take(queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate)
+
+
+@handles("exchange.declare")
+async def exchange_declare(request: Request[ExchangeDeclare]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    name = _printable(_plain_name(args.name))
+    caller.check(vhost.name, "configure", "exchange", name)
+    alternate = args.arguments.get("alternate-exchange")
+    if isinstance(alternate, str):
+        caller.check(vhost.name, "read", "exchange", name)
+        caller.check(vhost.name, "write", "exchange", alternate)
+    created = vhost.declare_exchange(
+        name,
+        args.type,
+        durable=args.durable,
+        auto_delete=args.auto_delete,
+        internal=args.internal,
+        arguments=args.arguments,
+    )
+    return {"created": created}
+
+
+@handles("exchange.delete")
+async def exchange_delete(request: Request[ExchangeDelete]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    name = _plain_name(args.name)
+    caller.check(vhost.name, "configure", "exchange", name)
+    _exchange(vhost, name)
+    vhost.delete_exchange(name, if_unused=args.if_unused)
+    return {}
+
+
+@handles("exchange.publish")
+async def exchange_publish(request: Request[ExchangePublish]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    name = _plain_name(args.name)
+    limit = request.broker.config.max_message_size
+    if len(args.payload) > limit:
+        raise PreconditionFailed(
+            f"message size {len(args.payload)} is larger than configured max size {limit}"
+        )
+    caller.check(vhost.name, "write", "exchange", name)
+    exchange = _exchange(vhost, name)
+    if exchange.internal:
+        raise AccessRefused(f"cannot publish to internal {describe('exchange', name, vhost.name)}")
+    if exchange.type == "topic":
+        caller.check_topic(vhost.name, "write", name, args.routing_key)
+    user_id = args.properties.get("user_id")
+    if user_id is not None and caller.user is not None and user_id != caller.name:
+        raise PreconditionFailed(
+            f"user_id property set to '{user_id}' but authenticated user was '{caller.name}'"
+        )
+    if len(args.routing_key.encode("utf-8", "surrogatepass")) > 255:
+        raise bad_request("routing_key is longer than 255 bytes")
+    try:
+        encoded = properties.encode(args.properties)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+    routed = vhost.publish(name, args.routing_key, encoded, args.payload)
+    request.broker.stats.publish_from_api(vhost.name, routed)
+    return {"routed": bool(routed)}
+
+
+@handles("binding.create")
+async def binding_create(request: Request[BindingCreate]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    source, destination = _plain_name(args.source), _plain_name(args.destination)
+    _check_binding(caller, vhost, source, destination, args.destination_type)
+    _both_ends(vhost, source, destination, args.destination_type, caller)
+    if vhost.exchanges[source].type == "topic":
+        caller.check_topic(vhost.name, "read", source, args.routing_key)
+    created = vhost.bind(
+        source, destination, args.destination_type, args.routing_key, args.arguments
+    )
+    key = properties_key(args.routing_key, args.arguments)
+    return {"created": created, "properties_key": key}
+
+
+@handles("binding.delete")
+async def binding_delete(request: Request[BindingDelete]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    source, destination = _plain_name(args.source), _plain_name(args.destination)
+    _check_binding(caller, vhost, source, destination, args.destination_type)
+    _both_ends(vhost, source, destination, args.destination_type, caller)
+    found = find_binding(vhost, source, destination, args.destination_type, args.properties_key)
+    if found is None:
+        raise not_found("Not Found")
+    vhost.unbind(source, destination, args.destination_type, found.routing_key, found.arguments)
+    return {}
+
+
+@handles("connection.close")
+async def connection_close(request: Request[ConnectionClose]) -> Any:
+    broker, caller = request.broker, request.caller
+    connection = Connections(broker).find(caller, Item(noun="connections", name=request.args.name))
+    if name_of(connection.user) != caller.name:
+        caller.require("administrator")
+    connection.close(320, request.args.reason[:_REASON_MAX])
+    return {}
+
+
+@handles("connection.close_user")
+async def connection_close_user(request: Request[ConnectionCloseUser]) -> Any:
+    args = request.args
+    if args.user != request.caller.name:
+        request.caller.require("administrator")
+    return {"closed": await close_connections_of(request.broker, args.user, args.reason)}
+
+
+async def close_connections_of(broker: Any, user: str, reason: str) -> int:
+    """Closes every connection of a user with 320 and the reason; how many there were."""
+    return await _close_connections(
+        broker, [one for one in broker.connections.values() if name_of(one.user) == user], reason
+    )
+
+
+async def close_connections_to(broker: Any, vhost: str, reason: str) -> int:
+    """Closes every connection to a vhost with 320 and the reason; how many there were."""
+    return await _close_connections(
+        broker, [one for one in broker.connections.values() if name_of(one.vhost) == vhost], reason
+    )
+
+
+async def _close_connections(broker: Any, connections: list[Any], reason: str) -> int:
+    closed = 0
+    for connection in connections:
+        if connection.id in broker.connections:
+            connection.close(320, reason[:_REASON_MAX])
+            closed += 1
+        await asyncio.sleep(0)
+    return closed
+
+
+def _queue(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:
+    queue = vhost.queues.get(name)
+    if queue is None:
+        raise NotFound(f"no {describe('queue', name, vhost.name)}")
+    # Nobody but its connection uses an exclusive queue; an administrator may clear it away.
+    if queue.owner is not None and (use or not caller.has("administrator")):
+        where = describe("queue", name, vhost.name)
+        raise ResourceLocked(
+            f"cannot obtain exclusive access to locked {where}. It could be originally declared "
+            "on another connection or the exclusive property value does not match that of the "
+            "original declaration."
+        )
+    return queue
+
+
+def _exchange(vhost: Any, name: str) -> Any:
+    exchange = vhost.exchanges.get(name)
+    if exchange is None:
+        raise NotFound(f"no {describe('exchange', name, vhost.name)}")
+    return exchange
+
+
+def _check_binding(
+    caller: Caller, vhost: Any, source: str, destination: str, destination_type: str
+) -> None:
+    caller.check(vhost.name, "write", destination_type, destination)
+    caller.check(vhost.name, "read", "exchange", source)
+    if not source or (destination_type == "exchange" and not destination):
+        raise AccessRefused("operation not permitted on the default exchange")
+
+
+def _both_ends(
+    vhost: Any, source: str, destination: str, destination_type: str, caller: Caller
+) -> None:
+    _exchange(vhost, source)
+    if destination_type == "exchange":
+        _exchange(vhost, destination)
+    else:
+        _queue(vhost, destination, caller, use=True)
+
+
+def _plain_name(name: str) -> str:
+    return "" if name == "amq.default" else name
+
+
+def _printable(name: str) -> str:
+    """The name without line breaks, which RabbitMQ drops on declare; at most 255 bytes."""
+    name = name.replace("\r", "").replace("\n", "")
+    if len(name.encode("utf-8", "surrogatepass")) > 255:
+        raise bad_request("the name is longer than 255 bytes")
+    return name

@@ -1,0 +1,295 @@
+"""Verbs about the node: whoami, overview, nodes, history and health checks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from broker.control_schema import Health, History, Nodes, Overview, Whoami
+from broker.server.control.figures import details, message_stats
+from broker.server.control.lists import find_by_key
+from broker.server.control.problems import summary
+from broker.server.control.requests import Caller, Request, bad_request, handles
+from broker.stats import Totals
+from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
+
+RABBITMQ_VERSION = "3.13.7"
+"""The version whose HTTP API this is; tools choose by it."""
+
+EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
+
+
+@handles("whoami")
+async def whoami(request: Request[Whoami]) -> Any:
+    user = request.caller.user
+    tags = list(user.tags) if user is not None else ["administrator"]
+    return {"name": request.caller.name, "tags": tags, "is_internal_user": True}
+
+
+@handles("overview")
+async def overview(request: Request[Overview]) -> Any:
+    args, broker, caller = request.args, request.broker, request.caller
+    if args.vhost is not None:
+        caller.vhost(args.vhost)
+    return await overview_of(broker, caller, args.vhost, args.ages)
+
+
+async def overview_of(
+    broker: Any, caller: Caller, vhost: str | None, ages: Mapping[str, tuple[int, int]]
+) -> dict[str, Any]:
+    """RabbitMQ's overview and what Leveret adds to it."""
+    totals = totals_for(broker, caller, vhost)
+    now = broker.stats.sampled_at
+    lengths = ages.get("lengths")
+    ready = int(totals.levels["messages_ready"])
+    unacked = int(totals.levels["messages_unacknowledged"])
+    ready_details = details("messages_ready", totals, lengths, now)
+    unacked_details = details("messages_unacknowledged", totals, lengths, now)
+    churn: dict[str, Any] = {}
+    for name in CHURN:
+        churn[name] = int(totals.counters[name])
+        churn[f"{name}_details"] = details(name, totals, ages.get("msg_rates"), now)
+    cluster_name = broker.access.global_parameters.get("cluster_name", broker.node_name)
+    return {
+        "management_version": RABBITMQ_VERSION,
+        "rates_mode": "basic",
+        "sample_retention_policies": {
+            "global": [900, 3600, 86400, 604800],
+            "basic": [3600],
+            "detailed": [3600],
+        },
+        "exchange_types": [
+            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
+        ],
+        "product_version": version(),
+        "product_name": "Leveret",
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "cluster_name": cluster_name,
+        "cluster_tags": [],
+        "node_tags": [],
+        "erlang_version": platform.python_version(),
+        "erlang_full_version": f"Python {platform.python_version()}",
+        "release_series_support_status": "supported",
+        "disable_stats": False,
+        "is_op_policy_updating_enabled": False,
+        "enable_queue_totals": False,
+        "message_stats": message_stats(MESSAGE_COUNTERS, totals.counters, totals, ages, now),
+        "churn_rates": churn,
+        "queue_totals": {
+            "messages": ready + unacked,
+            "messages_details": {
+                "rate": round(totals.rate("messages_ready"), 3)
+                + round(totals.rate("messages_unacknowledged"), 3)
+            },
+            "messages_ready": ready,
+            "messages_ready_details": ready_details,
+            "messages_unacknowledged": unacked,
+            "messages_unacknowledged_details": unacked_details,
+            "message_bytes": int(totals.levels["message_bytes"]),
+        },
+        "object_totals": {
+            name: int(totals.levels[name])
+            for name in ("connections", "channels", "exchanges", "queues", "consumers")
+        },
+        "statistics_db_event_queue": 0,
+        "node": broker.node_name,
+        "listeners": _listeners(broker) if caller.sees_others else [],
+        "contexts": [],
+        "started_at": broker.started_at_ms,
+        "at": now,
+        **await summary(broker, caller, vhost),
+    }
+
+
+@handles("nodes")
+async def nodes(request: Request[Nodes]) -> Any:
+    broker, ages = request.broker, request.args.ages
+    reading = broker.sampling.node
+    totals, now = broker.stats.node, broker.stats.sampled_at
+    node: dict[str, Any] = {
+        "name": broker.node_name,
+        "type": "disc",
+        "running": True,
+        "being_drained": False,
+        "os_pid": str(os.getpid()),
+        "uptime": now - broker.started_at_ms if now else 0,
+        "run_queue": 0,
+        "processors": reading.processors,
+        "mem_used": reading.mem_used,
+        "mem_limit": reading.mem_limit,
+        "mem_alarm": False,
+        "mem_calculation_strategy": "rss",
+        "disk_free": reading.disk_free,
+        "disk_free_limit": 0,
+        "disk_free_alarm": False,
+        "disk_total": reading.disk_total,
+        "fd_used": reading.fd_used,
+        "fd_total": reading.fd_total,
+        "sockets_used": len(broker.connections),
+        "sockets_total": reading.fd_total,
+        "proc_used": 1,
+        "proc_total": 1,
+        "cpu_used": round(broker.sampling.cpu_rate, 4),
+        "load_average": reading.load_average,
+        "rates_mode": "basic",
+        "net_ticktime": 60,
+        "enabled_plugins": ["rabbitmq_management"],
+        "auth_mechanisms": [{"name": "PLAIN", "description": "", "enabled": True}],
+        "exchange_types": [
+            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
+        ],
+        "applications": [{"name": "leveret", "description": "", "version": version()}],
+        "contexts": [],
+        "partitions": [],
+        "cluster_links": [],
+        "config_files": [],
+        "log_files": [],
+        "db_dir": str(broker.config.data_dir),
+        "sync_p99_ms": totals.levels["sync_p99_ms"] or None,
+        "no_sync": bool(broker.config.no_sync),
+    }
+    for name in ("mem_used", "disk_free", "fd_used"):
+        node[f"{name}_details"] = details(name, totals, ages.get("node_stats"), now)
+    for name in CHURN:
+        node[name] = int(totals.counters[name])
+        node[f"{name}_details"] = details(name, totals, ages.get("node_stats"), now)
+    return [node]
+
+
+@handles("history")
+async def history(request: Request[History]) -> Any:
+    args = request.args
+    to_ms = args.to_ms if args.to_ms is not None else time.time_ns() // 1_000_000
+    from_ms = args.from_ms if args.from_ms is not None else to_ms - 900_000
+    if from_ms > to_ms:
+        raise bad_request("history: from_ms is after to_ms")
+    return history_of(
+        request.broker, request.caller, args.what, args.key, from_ms, to_ms, args.series
+    )
+
+
+def history_of(
+    broker: Any,
+    caller: Caller,
+    what: str,
+    key: list[str],
+    from_ms: int,
+    to_ms: int,
+    series: list[str] | None = None,
+) -> dict[str, Any]:
+    """Chart data of the node (as far as the caller sees it), a vhost or one object."""
+    if what == "overview":
+        vhost = key[0] if key else None
+        if vhost is None and caller.sees_others:
+            return broker.stats.node.series.history(from_ms, to_ms, series)  # type: ignore[no-any-return]
+        parts = [
+            broker.stats.vhost(one.name).series.history(from_ms, to_ms, series)
+            for one in caller.vhosts(vhost)
+        ]
+        return _summed_history(parts)
+    if what == "vhost":
+        if len(key) != 1:
+            raise bad_request("a key of vhosts is [name]")
+        caller.vhost(key[0])
+        return broker.stats.vhost(key[0]).series.history(from_ms, to_ms, series)  # type: ignore[no-any-return]
+    view, thing = find_by_key(broker, caller, f"{what}s", key)
+    gauge = broker.stats.watch(view.kind, thing[1] if view.kind == "exchange" else thing)
+    return gauge.history.history(from_ms, to_ms, series)  # type: ignore[no-any-return]
+
+
+@handles("health")
+async def health(request: Request[Health]) -> Any:
+    check, argument, broker = request.args.check, request.args.argument, request.broker
+    if check == "aliveness":
+        request.caller.vhost(argument or "/")
+        return {"status": "ok"}
+    if check == "port-listener":
+        ports = sorted({one["port"] for one in broker.listeners} | {broker.config.http_port})
+        port = int(argument) if argument is not None and argument.isdecimal() else -1
+        if port in ports:
+            return {"status": "ok", "port": port}
+        reason = "No active listener"
+        return {"status": "failed", "reason": reason, "missing": argument, "ports": ports}
+    if check == "protocol-listener":
+        protocols = sorted({_protocol(one) for one in broker.listeners} | {"http"})
+        wanted = {"amqp091": "amqp", "amqp0-9-1": "amqp", "amqps": "amqp/ssl"}
+        protocol = wanted.get(argument or "", argument or "")
+        if protocol in protocols:
+            return {"status": "ok", "protocol": protocol}
+        reason = "No active listener"
+        return {"status": "failed", "reason": reason, "missing": argument, "protocols": protocols}
+    return {"status": "ok"}
+
+
+class Merged(Totals):
+    """The totals of several vhosts, for who sees only those."""
+
+    def __init__(self, parts: list[Totals]) -> None:
+        super().__init__(())
+        self._parts = parts
+        for name in self.counters:
+            self.counters[name] = sum(part.counters[name] for part in parts)
+        for name in self.levels:
+            self.levels[name] = sum(part.levels[name] for part in parts)
+
+    def rate(self, name: str) -> float:
+        return round(sum(part.rate(name) for part in self._parts), 3)
+
+
+def totals_for(broker: Any, caller: Caller, vhost: str | None) -> Totals:
+    """What the caller may add up: everything, one vhost, or the vhosts of its own."""
+    if vhost is not None:
+        return broker.stats.vhost(vhost)  # type: ignore[no-any-return]
+    if caller.sees_others:
+        return broker.stats.node  # type: ignore[no-any-return]
+    return Merged([broker.stats.vhost(one.name) for one in caller.vhosts()])
+
+
+@cache
+def version() -> str:
+    """Leveret's own version."""
+    try:
+        return str(metadata.version("leveret"))
+    except metadata.PackageNotFoundError:
+        return "0.1.0"
+
+
+def _summed_history(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(parts) == 1:
+        return parts[0]
+    step = max((part["step_ms"] for part in parts), default=1000)
+    parts = [part for part in parts if part["step_ms"] == step]
+    times = sorted({at for part in parts for at in part["times"]})
+    places = {at: place for place, at in enumerate(times)}
+    series: dict[str, list[float | None]] = {}
+    for part in parts:
+        for name, values in part["series"].items():
+            total = series.setdefault(name, [None] * len(times))
+            for at, value in zip(part["times"], values, strict=True):
+                if value is not None:
+                    total[places[at]] = round((total[places[at]] or 0.0) + value, 3)
+    return {"step_ms": step, "times": times, "series": series}
+
+
+def _protocol(listener: dict[str, Any]) -> str:
+    return {"ws": "http/web-amqp", "amqps": "amqp/ssl"}.get(
+        listener["protocol"], listener["protocol"]
+    )
+
+
+def _listeners(broker: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": broker.node_name,
+            "protocol": _protocol(one),
+            "ip_address": one["ip_address"],
+            "port": one["port"],
+            "socket_opts": {},
+        }
+        for one in broker.listeners
+    ]

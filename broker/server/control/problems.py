@@ -1,0 +1,180 @@
+"""What needs a person: problems of queues and of the node, and the sentence that sums them up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.server.control import troubles
+from broker.server.control.encoding import Pace
+from broker.server.control.requests import Caller
+from broker.server.control.views import channel_name, name_of
+
+_AT_MOST = 200
+_SHOWN = 20
+_MOVERS = 10
+
+_SEVERITY = {"not served": "bad", "stuck": "bad", "at a limit": "warn", "growing": "warn"}
+
+
+@dataclass(slots=True)
+class Findings:
+    """The result of one look at everything."""
+
+    round: int = -1
+    problems: list[tuple[int, float, dict[str, Any]]] = field(default_factory=list)
+    """Rank, size and problem, worst first."""
+    growing: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    publishers: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    words: dict[str, Counter[str]] = field(default_factory=dict)
+    """By vhost, how many queues have which word of trouble."""
+
+
+async def look(broker: Any) -> Findings:
+    """Findings as of the last sample; made once per sample, however many ask."""
+    known = getattr(broker, "_findings", None)
+    if known is not None and known.round == broker.stats.rounds:
+        return known  # type: ignore[no-any-return]
+    findings = Findings(round=broker.stats.rounds)
+    pace = Pace()
+    stats, now = broker.stats, broker.stats.sampled_at
+    for vhost in list(broker.vhosts.values()):
+        words = findings.words[vhost.name] = Counter()
+        for queue in list(vhost.queues.values()):
+            gauge = stats.gauge("queue", queue)
+            word = troubles.of_queue(queue, gauge, now)
+            words[word] += 1
+            if word in _SEVERITY:
+                problem = _queue_problem(queue, word, gauge, now)
+                size = float(queue.messages_ready + queue.messages_unacknowledged)
+                findings.problems.append((troubles.RANK[word], -size, problem))
+            if gauge is not None and gauge.growth > troubles.GROWTH_MIN:
+                mover = {
+                    "vhost": vhost.name,
+                    "name": queue.name,
+                    "net_rate": round(gauge.growth, 3),
+                    "messages": queue.messages_ready + queue.messages_unacknowledged,
+                }
+                findings.growing.append((gauge.growth, mover))
+            await pace()
+    for connection in list(broker.connections.values()):
+        for channel in list(connection.channels.values()):
+            gauge = stats.gauge("channel", channel)
+            rate = gauge.rate("publish") if gauge is not None else 0.0
+            if rate > 0:
+                findings.publishers.append((rate, _publisher(connection, channel, rate)))
+            await pace()
+    findings.problems.sort(key=lambda one: one[:2])
+    del findings.problems[_AT_MOST:]
+    for movers in (findings.growing, findings.publishers):
+        movers.sort(key=lambda one: -one[0])
+        del movers[_AT_MOST:]
+    broker._findings = findings
+    return findings
+
+
+async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, Any]:
+    """The part of the overview that says how things are, as far as the caller may see."""
+    findings = await look(broker)
+
+    def seen(row: dict[str, Any]) -> bool:
+        return (vhost is None or row["vhost"] == vhost) and caller.sees_vhost(row["vhost"])
+
+    problems = _node_problems(broker)
+    problems += [row for _, _, row in findings.problems if seen(row)]
+    words: Counter[str] = Counter()
+    for name, counted in findings.words.items():
+        if seen({"vhost": name}):
+            words.update(counted)
+    publishers = [
+        row
+        for _, row in findings.publishers
+        if seen(row) and (caller.sees_others or row["user"] == caller.name)
+    ]
+    return {
+        "health": _health(problems),
+        "problems": problems[:_SHOWN],
+        "problem_count": len(problems),
+        "queue_troubles": dict(words),
+        "top_queues": [row for _, row in findings.growing if seen(row)][:_MOVERS],
+        "top_publishers": publishers[:_MOVERS],
+        "durability": durability(broker),
+    }
+
+
+def durability(broker: Any) -> dict[str, Any]:
+    """What a confirm means here, and how long a sync takes."""
+    no_sync = bool(broker.config.no_sync)
+    p99 = broker.stats.node.levels["sync_p99_ms"]
+    return {
+        "confirmed": "in memory" if no_sync else "on disk",
+        "no_sync": no_sync,
+        "sync_p99_ms": p99 or None,
+    }
+
+
+def _health(problems: list[dict[str, Any]]) -> dict[str, str]:
+    if not problems:
+        return {"state": "fine", "text": "Nothing needs you."}
+    count = len(problems)
+    text = "One thing needs you." if count == 1 else f"{count} things need you."
+    bad = any(problem["severity"] == "bad" for problem in problems)
+    return {"state": "bad" if bad else "warn", "text": text}
+
+
+def _queue_problem(queue: Any, word: str, gauge: Any, now: int) -> dict[str, Any]:
+    ready, unacked = queue.messages_ready, queue.messages_unacknowledged
+    growth = gauge.growth if gauge is not None else 0.0
+    rate = f", {growth:+.3g}/s" if abs(growth) > troubles.GROWTH_MIN else ""
+    if word == "not served":
+        text = f"{ready:,} messages and no consumer{rate}"
+    elif word == "stuck":
+        minutes = (now - gauge.acked_at) // 60_000
+        text = f"consumers acknowledged nothing for {minutes} min; {unacked:,} unacknowledged"
+    elif word == "at a limit":
+        share = troubles.limit_share(queue) or 0.0
+        text = f"{ready:,} messages, {share:.0%} of its limit{rate}"
+    else:
+        text = f"{ready:,} messages{rate}"
+    return {
+        "severity": _SEVERITY[word],
+        "kind": "queue",
+        "trouble": word,
+        "vhost": queue.vhost_name,
+        "name": queue.name,
+        "text": text,
+    }
+
+
+def _publisher(connection: Any, channel: Any, rate: float) -> dict[str, Any]:
+    client = connection.client_properties
+    given = client.get("connection_name") if isinstance(client, dict) else None
+    return {
+        "vhost": name_of(connection.vhost) or "",
+        "connection": connection.name,
+        "channel": channel_name(channel),
+        "user_provided_name": given,
+        "user": name_of(connection.user),
+        "publish_rate": rate,
+    }
+
+
+def _node_problems(broker: Any) -> list[dict[str, Any]]:
+    found = []
+    node = broker.sampling.node
+    if broker.config.no_sync:
+        found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
+    if node.at and node.disk_total and node.disk_free < min(1 << 30, node.disk_total // 20):
+        found.append(("bad", "disk", f"only {node.disk_free >> 20:,} MiB are free on the disk"))
+    if node.mem_limit and node.mem_used > 0.8 * node.mem_limit:
+        share = node.mem_used / node.mem_limit
+        found.append(("warn", "memory", f"the broker uses {share:.0%} of the memory"))
+    if node.fd_total and node.fd_used > 0.9 * node.fd_total:
+        text = f"{node.fd_used:,} of {node.fd_total:,} descriptors are in use"
+        found.append(("warn", "descriptors", text))
+    return [
+        {"severity": severity, "kind": "node", "trouble": name, "vhost": "", "name": name,
+         "text": text}
+        for severity, name, text in found
+    ]  # fmt: skip

@@ -1,0 +1,293 @@
+"""Queues and exchanges as RabbitMQ's API shows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from broker.control_schema import Item, List
+from broker.server.control import troubles
+from broker.server.control.figures import details, message_stats, watched
+from broker.server.control.requests import Caller, not_found
+from broker.server.control.views import View, consumer_row, name_of
+from broker.stats.gauges import DELIVERING
+
+_QUEUE_STATS = (
+    "publish",
+    "confirm",
+    "deliver",
+    "deliver_no_ack",
+    "get",
+    "get_no_ack",
+    "get_empty",
+    "ack",
+    "redeliver",
+    "reject",
+)
+_LEVELS = ("messages", "messages_ready", "messages_unacknowledged")
+
+
+class Queues(View):
+    """The noun `queues`."""
+
+    kind = "queue"
+
+    def all(self, caller: Caller, args: List) -> Iterable[Any]:
+        for vhost in caller.vhosts(args.vhost):
+            for queue in list(vhost.queues.values()):
+                if args.user is None or _owner_name(queue) == args.user:
+                    yield queue
+
+    def find(self, caller: Caller, args: Item) -> Any:
+        queue = caller.vhost(args.vhost or "/").queues.get(args.name)
+        if queue is None:
+            raise not_found("queue_not_found")
+        return queue
+
+    def name(self, thing: Any) -> str:
+        return str(thing.name)
+
+    def trouble(self, thing: Any) -> str:
+        return troubles.of_queue(thing, self.stats.gauge("queue", thing), self.now)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "trouble":
+            return lambda queue: (
+                troubles.RANK[self.trouble(queue)],
+                -queue.messages_ready - queue.messages_unacknowledged,
+            )
+        if field in _SORTS:
+            return _SORTS[field]
+        parts = field.split(".")
+        if len(parts) == 3 and parts[0] == "message_stats" and parts[2] == "rate":
+            name = parts[1].removesuffix("_details")
+            if name == "deliver_get":
+                return self._rate(DELIVERING)
+            if name in _QUEUE_STATS:
+                return self._rate((name,))
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        lean = isinstance(args, List) and args.disable_stats
+        row: dict[str, Any] = {
+            "name": thing.name,
+            "vhost": thing.vhost_name,
+            "durable": thing.durable,
+            "auto_delete": thing.auto_delete,
+            "exclusive": thing.exclusive,
+            "arguments": thing.arguments,
+            "type": thing.type,
+            "node": self.broker.node_name,
+            "state": thing.state,
+        }
+        ready, unacked = thing.messages_ready, thing.messages_unacknowledged
+        if lean and not (isinstance(args, List) and args.enable_queue_totals):
+            return row
+        row |= {
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+        }
+        if lean:
+            return row
+        gauge = watched(self.stats, "queue", thing, args.ages)
+        ready_bytes, unacked_bytes = (
+            thing.message_bytes_ready,
+            thing.message_bytes_unacknowledged,
+        )
+        lengths = args.ages.get("lengths")
+        ready_details = details("messages_ready", gauge, lengths, self.now)
+        unacked_details = details("messages_unacknowledged", gauge, lengths, self.now)
+        idle_ms = getattr(thing, "idle_since_ms", None)
+        row |= {
+            "messages_details": _added(ready_details, unacked_details),
+            "messages_ready_details": ready_details,
+            "messages_unacknowledged_details": unacked_details,
+            "messages_persistent": getattr(thing, "messages_persistent", 0),
+            "messages_ram": 0,
+            "messages_ready_ram": 0,
+            "messages_unacknowledged_ram": 0,
+            "messages_paged_out": 0,
+            "message_bytes": ready_bytes + unacked_bytes,
+            "message_bytes_ready": ready_bytes,
+            "message_bytes_unacknowledged": unacked_bytes,
+            "message_bytes_persistent": thing.message_bytes_persistent,
+            "message_bytes_ram": 0,
+            "message_bytes_paged_out": 0,
+            "consumers": thing.consumer_count,
+            "consumer_capacity": 0,
+            "consumer_utilisation": 0,
+            "exclusive_consumer_tag": thing.exclusive_consumer_tag or None,
+            "single_active_consumer_tag": None,
+            "head_message_timestamp": None,
+            "policy": name_of(getattr(thing, "policy", None)),
+            "operator_policy": None,
+            "effective_policy_definition": {},
+            "memory": 0,
+            "reductions": 0,
+            "idle_since": _idle_since(idle_ms) if not thing.consumer_count else None,
+            "message_stats": message_stats(
+                _QUEUE_STATS, thing.counters(), gauge, args.ages, self.now
+            ),
+            "storage_version": 1,
+            "segments": thing.segments,
+            "disk_bytes": thing.disk_bytes,
+            "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
+            "limit_share": troubles.limit_share(thing),
+            "trouble": troubles.of_queue(thing, gauge, self.now),
+        }
+        if thing.owner is not None:
+            row["owner_pid_details"] = {
+                "name": thing.owner.name,
+                "peer_host": thing.owner.peer[0],
+                "peer_port": thing.owner.peer[1],
+            }
+        return row
+
+    def item(self, thing: Any, args: Item) -> dict[str, Any]:
+        row = self.row(thing, args)
+        row["consumer_details"] = [
+            consumer_row(self, consumer) for consumer in list(thing.consumers)
+        ]
+        row["incoming"] = []
+        row["deliveries"] = []
+        return row
+
+    def live(self, thing: Any) -> dict[str, Any]:
+        gauge = self.stats.gauge("queue", thing)
+        ready, unacked = thing.messages_ready, thing.messages_unacknowledged
+        live: dict[str, Any] = {
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+            "message_bytes": thing.message_bytes_ready + thing.message_bytes_unacknowledged,
+            "consumers": thing.consumer_count,
+            "state": thing.state,
+            "trouble": troubles.of_queue(thing, gauge, self.now),
+            "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
+            "limit_share": troubles.limit_share(thing),
+        }
+        for name in ("publish", "ack", "redeliver"):
+            rate = gauge.rate(name) if gauge is not None else 0.0
+            live[f"message_stats.{name}_details.rate"] = rate
+        live["message_stats.deliver_get_details.rate"] = (
+            gauge.rate_of(DELIVERING) if gauge is not None else 0.0
+        )
+        return live
+
+    def _rate(self, names: tuple[str, ...]) -> Callable[[Any], float]:
+        def rate(queue: Any) -> float:
+            gauge = self.stats.gauge("queue", queue)
+            return gauge.rate_of(names) if gauge is not None else 0.0
+
+        return rate
+
+
+class Exchanges(View):
+    """The noun `exchanges`."""
+
+    kind = "exchange"
+
+    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+        for vhost in caller.vhosts(args.vhost):
+            for exchange in list(vhost.exchanges.values()):
+                yield vhost, exchange
+
+    def find(self, caller: Caller, args: Item) -> Any:
+        vhost = caller.vhost(args.vhost or "/")
+        exchange = vhost.exchanges.get("" if args.name == "amq.default" else args.name)
+        if exchange is None:
+            raise not_found("exchange_not_found")
+        return vhost, exchange
+
+    def name(self, thing: Any) -> str:
+        return str(thing[1].name)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "vhost":
+            return lambda thing: thing[0].name
+        if field in ("name", "type", "durable", "auto_delete", "internal"):
+            return lambda thing: getattr(thing[1], field)
+        for name in ("publish_in", "publish_out"):
+            if field == f"message_stats.{name}":
+                return lambda thing, name=name: getattr(thing[1], name)  # type: ignore[misc]
+            if field == f"message_stats.{name}_details.rate":
+                return lambda thing, name=name: self._rate(thing[1], name)  # type: ignore[misc]
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        vhost, exchange = thing
+        row = {
+            "name": exchange.name,
+            "vhost": vhost.name,
+            "type": exchange.type,
+            "durable": exchange.durable,
+            "auto_delete": exchange.auto_delete,
+            "internal": exchange.internal,
+            "arguments": exchange.arguments,
+            "policy": name_of(getattr(exchange, "policy", None)),
+            "user_who_performed_action": "",
+        }
+        if isinstance(args, List) and args.disable_stats:
+            return row
+        gauge = watched(self.stats, "exchange", exchange, args.ages)
+        counters = {"publish_in": exchange.publish_in, "publish_out": exchange.publish_out}
+        row["message_stats"] = message_stats(counters, counters, gauge, args.ages, self.now)
+        return row
+
+    def item(self, thing: Any, args: Item) -> dict[str, Any]:
+        return {**self.row(thing, args), "incoming": [], "outgoing": []}
+
+    def live(self, thing: Any) -> dict[str, Any]:
+        return {
+            f"message_stats.{name}_details.rate": self._rate(thing[1], name)
+            for name in ("publish_in", "publish_out")
+        }
+
+    def _rate(self, exchange: Any, name: str) -> float:
+        gauge = self.stats.gauge("exchange", exchange)
+        return gauge.rate(name) if gauge is not None else 0.0
+
+
+_SORTS: dict[str, Callable[[Any], Any]] = {
+    "name": lambda queue: queue.name,
+    "vhost": lambda queue: queue.vhost_name,
+    "type": lambda queue: queue.type,
+    "state": lambda queue: queue.state,
+    "durable": lambda queue: queue.durable,
+    "auto_delete": lambda queue: queue.auto_delete,
+    "exclusive": lambda queue: queue.exclusive,
+    "messages": lambda queue: queue.messages_ready + queue.messages_unacknowledged,
+    "messages_ready": lambda queue: queue.messages_ready,
+    "messages_unacknowledged": lambda queue: queue.messages_unacknowledged,
+    "message_bytes": lambda queue: queue.message_bytes_ready + queue.message_bytes_unacknowledged,
+    "message_bytes_ready": lambda queue: queue.message_bytes_ready,
+    "consumers": lambda queue: queue.consumer_count,
+    "disk_bytes": lambda queue: queue.disk_bytes,
+}
+
+
+def _owner_name(queue: Any) -> str | None:
+    return name_of(queue.owner.user) if queue.owner is not None else None
+
+
+def _added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    total: dict[str, Any] = {"rate": round(one["rate"] + other["rate"], 3)}
+    if "samples" in one and "samples" in other:
+        total["samples"] = [
+            {"sample": a["sample"] + b["sample"], "timestamp": a["timestamp"]}
+            for a, b in zip(one["samples"], other["samples"], strict=True)
+        ]
+        total["avg"] = one["avg"] + other["avg"]
+        total["avg_rate"] = one["avg_rate"] + other["avg_rate"]
+    return total
+
+
+def _idle_since(at_ms: float | None) -> str | None:
+    """RabbitMQ's text for the time since when nothing moved: UTC, with milliseconds."""
+    if not at_ms:
+        return None
+    seconds, milliseconds = divmod(int(at_ms), 1000)
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{text}.{milliseconds:03d}+00:00"

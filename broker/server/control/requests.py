@@ -1,0 +1,138 @@
+"""A request as its verb sees it: who asks, what the arguments are, what may be answered.
+
+The rules of tags and vhosts are RabbitMQ's, measured at its HTTP API; refusals are 401 there, with
+these reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from broker.access import MANAGEMENT_TAGS, User
+from broker.control_schema import ERRORS, VERBS, Arguments, Tag
+
+if TYPE_CHECKING:
+    from broker.server.control.server import Session
+
+A = TypeVar("A", bound=Arguments)
+Handler = Callable[["Request[Any]"], Awaitable[Any]]
+
+_TAG_REASONS: dict[Tag, str] = {
+    "management": "Not management user",
+    "policymaker": "Not policymaker user",
+    "monitoring": "Not monitor user",
+    "administrator": "Not administrator user",
+}
+
+
+class RequestError(Exception):
+    """A request that is refused. `error` is a word of `control_schema.ERRORS`."""
+
+    def __init__(self, error: str, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status if status is not None else ERRORS[error].status
+        self.error = error
+        self.reason = reason
+
+
+def bad_request(reason: str) -> RequestError:
+    return RequestError("bad_request", reason)
+
+
+def not_found(reason: str) -> RequestError:
+    return RequestError("not_found", reason)
+
+
+def not_authorised(reason: str) -> RequestError:
+    return RequestError("not_authorised", reason)
+
+
+class Caller:
+    """Who asks. Without a user it is the appliance itself, which may do everything."""
+
+    def __init__(self, broker: Any, user: User | None) -> None:
+        self._broker = broker
+        self.user = user
+
+    @property
+    def name(self) -> str:
+        return self.user.name if self.user is not None else ""
+
+    def has(self, tag: Tag) -> bool:
+        """Whether the caller's tags are enough for a rule of the tables."""
+        if self.user is None:
+            return True
+        if tag == "appliance":
+            return False
+        if tag == "anyone":
+            return True
+        if tag == "management":
+            return not MANAGEMENT_TAGS.isdisjoint(self.user.tags)
+        return self.user.has_tag(tag, "administrator")
+
+    def require(self, tag: Tag) -> None:
+        """Raises RequestError 401 unless the tags are enough."""
+        if not self.has(tag):
+            raise not_authorised(_TAG_REASONS.get(tag, "Access refused."))
+
+    @property
+    def sees_others(self) -> bool:
+        """Whether connections, channels and vhosts of others are shown."""
+        return self.has("monitoring")
+
+    def sees_vhost(self, vhost: str) -> bool:
+        if self.user is None or self.user.has_tag("administrator"):
+            return True
+        return bool(self._broker.access.vhost_access(self.user.name, vhost))
+
+    def vhost(self, name: str) -> Any:
+        """The vhost, if the caller may see into it. Raises RequestError 401, or 404 for all who
+        may see every vhost: others do not learn which exist."""
+        if not self.sees_vhost(name):
+            raise not_authorised("User not authorised to access virtual host")
+        vhost = self._broker.vhosts.get(name)
+        if vhost is None:
+            raise not_found("vhost_not_found")
+        return vhost
+
+    def vhosts(self, name: str | None = None) -> list[Any]:
+        """The named vhost, or all that the caller sees into."""
+        if name is not None:
+            return [self.vhost(name)]
+        return [vhost for vhost in self._broker.vhosts.values() if self.sees_vhost(vhost.name)]
+
+    def check(self, vhost: str, kind: Any, resource_kind: str, name: str) -> None:
+        """Raises AccessRefused unless the user may do this; the appliance may."""
+        if self.user is not None:
+            self._broker.access.check(self.user.name, vhost, kind, resource_kind, name)
+
+    def check_topic(self, vhost: str, kind: Any, exchange: str, routing_key: str) -> None:
+        if self.user is not None:
+            self._broker.access.check_topic(self.user.name, vhost, kind, exchange, routing_key)
+
+
+@dataclass(slots=True)
+class Request(Generic[A]):
+    """One request on its way through a verb."""
+
+    broker: Any
+    session: Session
+    caller: Caller
+    args: A
+
+
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(name: str) -> Callable[[Handler], Handler]:
+    """Enters a function as the one that carries out a verb of the table."""
+    if name not in VERBS:
+        raise LookupError(f"{name} is not in the table of verbs")
+
+    def enter(handler: Handler) -> Handler:
+        HANDLERS[name] = handler
+        return handler
+
+    return enter

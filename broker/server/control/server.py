@@ -1,0 +1,211 @@
+"""The control socket: frames in, verbs called, frames out.
+
+A frame is a 32-bit big-endian length and a msgpack map (`control_schema.Request` in, replies and
+pushes out). Requests of one connection run side by side and are answered as they finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from broker.control_schema import ERRORS, FRAME_MAX, VERBS
+from broker.control_schema import Request as Frame
+from broker.errors import AMQPError
+from broker.server.control.encoding import encode
+from broker.server.control.requests import (
+    HANDLERS,
+    Caller,
+    Request,
+    RequestError,
+    bad_request,
+    not_authorised,
+)
+from broker.server.control.subscriptions import Subscriptions
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">I")
+_REQUESTS_AT_ONCE = 64
+
+
+class ControlServer:
+    """Listens on the control socket and serves whoever may open the file."""
+
+    def __init__(self, broker: Any) -> None:
+        self.broker = broker
+        self.sessions: set[Session] = set()
+        self._server: asyncio.Server | None = None
+        self._path: Path | None = None
+
+    async def start(self, path: Path) -> None:
+        """Opens the socket, for the owner only. The data directory must be locked already: a
+        socket file that is there was left behind."""
+        _remove(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _bind_for_owner(listener, path)
+            self._server = await asyncio.start_unix_server(self._serve, sock=listener)
+        except BaseException:
+            listener.close()
+            raise
+        self._path = path
+
+    async def close(self) -> None:
+        """Closes the socket and every session."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for session in list(self.sessions):
+            session.abort()
+        await asyncio.gather(
+            *(session.task for session in list(self.sessions)), return_exceptions=True
+        )
+        if self._path is not None:
+            _remove(self._path)
+
+    def publish(self, event: str, data: dict[str, Any]) -> None:
+        """Pushes an event to every subscriber of topic `events`."""
+        for session in self.sessions:
+            session.subscriptions.publish(event, data)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        session = Session(self.broker, reader, writer)
+        self.sessions.add(session)
+        try:
+            await session.run()
+        except asyncio.CancelledError:
+            pass
+        finally:
+            self.sessions.discard(session)
+
+
+class Session:
+    """One connection to the control socket."""
+
+    def __init__(
+        self, broker: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.broker = broker
+        self._reader = reader
+        self._writer = writer
+        self._requests: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        self.subscriptions = Subscriptions(broker, self.push, self.is_writable)
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+
+    async def run(self) -> None:
+        """Reads requests until the peer goes or sends what is no frame."""
+        decoder = msgspec.msgpack.Decoder(Frame)
+        try:
+            while True:
+                (length,) = _LENGTH.unpack(await self._reader.readexactly(4))
+                if length > FRAME_MAX:
+                    log.error("control socket: a frame of %d bytes was announced", length)
+                    return
+                frame = decoder.decode(await self._reader.readexactly(length))
+                await self._room.acquire()
+                task = asyncio.create_task(self._answer(frame), name=f"control {frame.verb[:40]}")
+                self._requests.add(task)
+                task.add_done_callback(self._answered)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        except msgspec.MsgspecError as error:
+            log.error("control socket: cannot read a request: %s", error)
+        finally:
+            self.subscriptions.close()
+            for task in self._requests:
+                task.cancel()
+            self._writer.close()
+
+    def abort(self) -> None:
+        self.task.cancel()
+
+    def is_writable(self) -> bool:
+        """Whether the peer has taken what was pushed before."""
+        return self._writer.transport.get_write_buffer_size() < 256 * 1024
+
+    def push(self, frame: dict[str, Any]) -> None:
+        self._write(encode(frame))
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._requests.discard(task)
+        self._room.release()
+
+    async def _answer(self, frame: Frame) -> None:
+        reply: dict[str, Any] = {"id": frame.id}
+        try:
+            reply["ok"] = await carry_out(self.broker, self, frame)
+            data = encode(reply)
+            if len(data) > FRAME_MAX:
+                raise bad_request("the answer is too long; ask for pages or fewer columns")
+        except Exception as error:
+            reply.pop("ok", None)
+            reply["error"] = _refusal(frame.verb, error)
+            data = encode(reply)
+        self._write(data)
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    def _write(self, data: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(_LENGTH.pack(len(data)))
+            self._writer.write(data)
+
+
+def _bind_for_owner(listener: socket.socket, path: Path) -> None:
+    # Nobody can connect before `listen`, so nobody comes in before the mode is set.
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.setblocking(False)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+async def carry_out(broker: Any, session: Session, frame: Frame) -> Any:
+    """Checks a request against the tables and calls its verb."""
+    verb = VERBS.get(frame.verb)
+    handler = HANDLERS.get(frame.verb)
+    if verb is None or handler is None:
+        raise RequestError("not_implemented", f"verb '{frame.verb[:100]}' does not exist")
+    user = None
+    if frame.as_user is not None:
+        user = broker.access.users.get(frame.as_user)
+        if user is None:
+            raise not_authorised("user does not exist")
+    caller = Caller(broker, user)
+    caller.require(verb.tag)
+    try:
+        args = msgspec.convert(frame.args, verb.arguments)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"{frame.verb}: {error}") from None
+    if verb.scope in ("vhost", "objects"):
+        caller.vhost(args.vhost)  # type: ignore[attr-defined]
+    answer = await handler(Request(broker, session, caller, args))
+    if verb.changes:
+        await broker.synced()
+    return answer
+
+
+def _refusal(verb: str, error: Exception) -> dict[str, Any]:
+    """How an error is answered: RabbitMQ's statuses for AMQP's errors."""
+    if isinstance(error, RequestError):
+        return {"status": error.status, "error": error.error, "reason": error.reason}
+    if isinstance(error, AMQPError):
+        word = {404: "not_found", 403: "not_authorised"}.get(error.reply_code, "bad_request")
+        return {"status": ERRORS[word].status, "error": word, "reason": error.text}
+    log.error("control verb %s failed", verb, exc_info=error)
+    reason = f"{verb} failed inside the broker: {type(error).__name__}; its log has the details"
+    return {"status": 500, "error": "internal_error", "reason": reason}

@@ -1,0 +1,85 @@
+"""Verbs of signing in: passwords, sessions, tickets, and the count of attempts."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import Any
+
+from broker.access import Refused
+from broker.access.login import TICKET_S
+from broker.access.passwords import rabbit_hash
+from broker.control_schema import (
+    AuthAttempts,
+    AuthAttemptsReset,
+    Authenticate,
+    PasswordHash,
+    SessionEnd,
+    SessionValid,
+    TicketIssue,
+)
+from broker.server.control.requests import Request, RequestError, bad_request, handles
+
+
+@handles("authenticate")
+async def authenticate(request: Request[Authenticate]) -> Any:
+    args = request.args
+    user = await request.broker.logins.check(args.user, args.password, args.peer, args.door)
+    if isinstance(user, Refused):
+        raise RequestError(user.error, user.reason, user.status)
+    return {"name": user.name, "tags": list(user.tags), "epoch": user.epoch}
+
+
+@handles("session.valid")
+async def session_valid(request: Request[SessionValid]) -> Any:
+    args = request.args
+    user = request.broker.access.session_stands(args.user, args.epoch, args.session_id)
+    return {"valid": user is not None, "tags": list(user.tags) if user is not None else []}
+
+
+@handles("session.end")
+async def session_end(request: Request[SessionEnd]) -> Any:
+    args = request.args
+    request.broker.access.end_session(args.session_id, args.expires_at)
+    request.broker.emit("session.ended", {"session_id": args.session_id})
+    return {}
+
+
+@handles("ticket.issue")
+async def ticket_issue(request: Request[TicketIssue]) -> Any:
+    if request.caller.user is None:
+        raise bad_request("ticket.issue: a ticket is for a user; say as whom")
+    ticket = request.broker.access.issue_ticket(request.caller.name)
+    expires_at = time.time_ns() // 1_000_000 + int(TICKET_S * 1000)
+    return {"ticket": ticket, "expires_at": expires_at}
+
+
+@handles("password.hash")
+async def password_hash(request: Request[PasswordHash]) -> Any:
+    return {"result": rabbit_hash(request.args.password)}
+
+
+@handles("auth.attempts")
+async def auth_attempts(request: Request[AuthAttempts]) -> Any:
+    counted: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for (door, user, peer, ok), count in request.broker.access.attempts.items():
+        source = (door, user, peer) if request.args.by_source else (door, "", "")
+        counted[source][ok] += count
+    rows = []
+    for (door, user, peer), (failed, succeeded) in counted.items():
+        row: dict[str, Any] = {
+            "protocol": door,
+            "auth_attempts": failed + succeeded,
+            "auth_attempts_failed": failed,
+            "auth_attempts_succeeded": succeeded,
+        }
+        if request.args.by_source:
+            row |= {"username": user, "remote_address": peer}
+        rows.append(row)
+    return rows
+
+
+@handles("auth.attempts.reset")
+async def auth_attempts_reset(request: Request[AuthAttemptsReset]) -> Any:
+    request.broker.access.attempts.clear()
+    return {}

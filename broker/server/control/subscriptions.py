@@ -1,0 +1,415 @@
+"""Pushes of one control connection: a whole state first, then what changed, once a second.
+
+A change is always against what was last sent, so a peer that reads slowly is simply skipped until
+it has taken the last push: the latest wins and nothing piles up. Chart points and events that were
+skipped cannot be made up for; then a `resync` and a new start follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker.control_schema import EVENTS, NOUNS, Item, Subscribe, Unsubscribe
+from broker.server.control.encoding import Pace
+from broker.server.control.lists import find_by_key
+from broker.server.control.node_verbs import history_of, overview_of, totals_for
+from broker.server.control.requests import (
+    Caller,
+    Request,
+    RequestError,
+    bad_request,
+    handles,
+    not_found,
+)
+from broker.server.control.views import View
+from broker.stats import Totals
+
+log = logging.getLogger(__name__)
+
+SUBSCRIPTIONS_MAX = 1_000
+KEYS_MAX = 500
+HISTORY_MAX_S = 7 * 86_400
+_EVENTS_KEPT = 1_000
+
+
+class Subscriptions:
+    """The subscriptions of one control connection and the task that serves them."""
+
+    def __init__(
+        self,
+        broker: Any,
+        push: Callable[[dict[str, Any]], None],
+        is_writable: Callable[[], bool],
+    ) -> None:
+        self._broker = broker
+        self._push = push
+        self._is_writable = is_writable
+        self._next = 0
+        self._active: dict[int, Subscription] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, caller: Caller, args: Subscribe) -> int:
+        """Checks and begins a subscription. Raises RequestError."""
+        if len(self._active) >= SUBSCRIPTIONS_MAX:
+            raise bad_request(f"more than {SUBSCRIPTIONS_MAX} subscriptions on one connection")
+        self._next += 1
+        subscription = make(self._broker, caller, args)
+        self._active[self._next] = subscription
+        if self._task is None:
+            self._broker.sampling.listeners.append(self._wake.set)
+            self._task = asyncio.create_task(self._serve(), name="control pushes")
+        self._wake.set()
+        return self._next
+
+    def remove(self, sub: int) -> None:
+        if self._active.pop(sub, None) is None:
+            raise not_found(f"there is no subscription {sub}")
+
+    def publish(self, event: str, data: Mapping[str, Any]) -> None:
+        """Notes an event for subscriptions of topic `events`."""
+        if event not in EVENTS or not self._active:
+            return
+        plain = {
+            name: value for name, value in data.items() if isinstance(value, str | int | float)
+        }
+        for subscription in self._active.values():
+            if isinstance(subscription, Events):
+                subscription.note(event, plain)
+                self._wake.set()
+
+    def close(self) -> None:
+        self._active.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._broker.sampling.listeners.remove(self._wake.set)
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for sub, subscription in list(self._active.items()):
+                if sub not in self._active:
+                    continue
+                try:
+                    await self._serve_one(sub, subscription)
+                except asyncio.CancelledError:
+                    raise
+                except Exception as error:
+                    self._end(sub, subscription, error)
+
+    async def _serve_one(self, sub: int, subscription: Subscription) -> None:
+        subscription.recheck()
+        if not self._is_writable():
+            subscription.skipped = True
+            return
+        for event, data in await subscription.pushes():
+            self._send(sub, subscription, event, data)
+
+    def _end(self, sub: int, subscription: Subscription, error: Exception) -> None:
+        self._active.pop(sub, None)
+        if isinstance(error, RequestError):
+            data = {"status": error.status, "error": error.error, "reason": error.reason}
+        else:
+            log.error("a control subscription failed", exc_info=error)
+            reason = f"the subscription failed inside the broker: {type(error).__name__}"
+            data = {"status": 500, "error": "internal_error", "reason": reason}
+        self._send(sub, subscription, "ended", data)
+
+    def _send(self, sub: int, subscription: Subscription, event: str, data: Any) -> None:
+        subscription.sequence += 1
+        self._push(
+            {
+                "event": event,
+                "sub": sub,
+                "seq": subscription.sequence,
+                "at": time.time_ns() // 1_000_000,
+                "data": data,
+            }
+        )
+
+
+class Subscription:
+    """One subscription: what was sent, and how to find what is new."""
+
+    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+        self.broker = broker
+        self.caller = caller
+        self.args = args
+        self.sequence = 0
+        self.skipped = False
+        self.started = False
+        self._access_version = broker.access.version
+        self.check()
+
+    def check(self) -> None:
+        """Raises RequestError unless the caller may see this."""
+
+    def recheck(self) -> None:
+        """Checks again when users or permissions changed since."""
+        version = self.broker.access.version
+        if version == self._access_version:
+            return
+        self._access_version = version
+        if self.caller.user is not None:
+            user = self.broker.access.users.get(self.caller.name)
+            if user is None or user.epoch != self.caller.user.epoch:
+                raise RequestError("not_authorised", "the user has changed; sign in again")
+            self.caller.user = user
+        self.caller.require("management")
+        self.check()
+
+    async def pushes(self) -> list[tuple[str, Any]]:
+        """What to send now."""
+        raise NotImplementedError
+
+
+class Charted(Subscription):
+    """A state with chart data: topics `overview` and `item`."""
+
+    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+        super().__init__(broker, caller, args)
+        self._sent: dict[str, Any] = {}
+        self._round = -1
+
+    async def state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def history(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def point(self) -> dict[str, float]:
+        raise NotImplementedError
+
+    async def pushes(self) -> list[tuple[str, Any]]:
+        rounds = self.broker.stats.rounds
+        if rounds == self._round and self.started:
+            return []
+        missed = self.skipped and self.started
+        self._round = rounds
+        state = await self.state()
+        flat = flatten(state)
+        if not self.started or missed:
+            self.started, self.skipped = True, False
+            self._sent = flat
+            start = ("start", {"state": state, "history": self.history()})
+            return [("resync", None), start] if missed else [start]
+        changed = changes(self._sent, flat)
+        self._sent = flat
+        return [("delta", {"state": changed, "point": self.point()})]
+
+    def span(self) -> tuple[int, int]:
+        now = time.time_ns() // 1_000_000
+        return now - min(max(self.args.history_s, 1), HISTORY_MAX_S) * 1000, now
+
+
+class OverviewTopic(Charted):
+    """Topic `overview`: the node as far as the caller sees it, or one vhost."""
+
+    def check(self) -> None:
+        if self.args.vhost is not None:
+            self.caller.vhost(self.args.vhost)
+
+    async def state(self) -> dict[str, Any]:
+        return await overview_of(self.broker, self.caller, self.args.vhost, {})
+
+    def history(self) -> dict[str, Any]:
+        key = [self.args.vhost] if self.args.vhost is not None else []
+        return history_of(self.broker, self.caller, "overview", key, *self.span())
+
+    def point(self) -> dict[str, float]:
+        return totals_point(totals_for(self.broker, self.caller, self.args.vhost))
+
+
+class ItemTopic(Charted):
+    """Topic `item`: one queue, exchange, connection, channel or vhost."""
+
+    def check(self) -> None:
+        self._find()
+
+    def _find(self) -> tuple[View, Any]:
+        noun = self.args.noun
+        if noun is None or noun not in NOUNS or self.args.key is None:
+            raise bad_request("topic item needs a noun and a key")
+        self.caller.require(NOUNS[noun].item_tag)
+        return find_by_key(self.broker, self.caller, noun, self.args.key)
+
+    async def state(self) -> dict[str, Any]:
+        view, thing = self._find()
+        return view.item(thing, Item(noun=self.args.noun or ""))
+
+    def history(self) -> dict[str, Any]:
+        view, _ = self._find()
+        if view.kind:
+            return history_of(
+                self.broker, self.caller, view.kind, self.args.key or [], *self.span()
+            )
+        if self.args.noun == "vhosts":
+            return history_of(self.broker, self.caller, "vhost", self.args.key or [], *self.span())
+        return {"step_ms": 1000, "times": [], "series": {}}
+
+    def point(self) -> dict[str, float]:
+        view, thing = self._find()
+        if self.args.noun == "vhosts":
+            return totals_point(self.broker.stats.vhost(thing.name))
+        if not view.kind:
+            return {}
+        gauge = self.broker.stats.gauge(view.kind, thing[1] if view.kind == "exchange" else thing)
+        if gauge is None or gauge.history is None:
+            return {}
+        counters = gauge.history.counters
+        return {
+            name: gauge.rate(name) if name in counters else value
+            for name, value in zip(gauge.names, gauge.newest, strict=False)
+        }
+
+
+class Rows(Subscription):
+    """Topic `rows`: the moving fields of some rows of a list."""
+
+    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+        self._sent: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._round = -1
+        super().__init__(broker, caller, args)
+
+    def check(self) -> None:
+        noun, keys = self.args.noun, self.args.keys
+        if noun is None or noun not in NOUNS or keys is None:
+            raise bad_request("topic rows needs a noun and keys")
+        if len(keys) > KEYS_MAX:
+            raise bad_request(f"topic rows: more than {KEYS_MAX} keys")
+        length = len(NOUNS[noun].key)
+        for key in keys:
+            if len(key) != length:
+                raise bad_request(f"a key of {noun} is [{', '.join(NOUNS[noun].key)}]")
+        self.caller.require(NOUNS[noun].list_tag)
+        self._sent = {key: row for key, row in self._sent.items() if self._row(key) is not None}
+
+    def _row(self, key: tuple[str, ...]) -> dict[str, Any] | None:
+        try:
+            view, thing = find_by_key(self.broker, self.caller, self.args.noun or "", list(key))
+        except RequestError:
+            return None
+        return view.live(thing)
+
+    async def pushes(self) -> list[tuple[str, Any]]:
+        rounds = self.broker.stats.rounds
+        if rounds == self._round and self.started:
+            return []
+        self._round, self.skipped = rounds, False
+        pace = Pace()
+        rows: list[list[Any]] = []
+        for key in dict.fromkeys(tuple(key) for key in self.args.keys or []):
+            row = self._row(key)
+            known = self._sent.get(key)
+            if row is None:
+                if known is not None or not self.started:
+                    rows.append([list(key), None])
+                self._sent.pop(key, None)
+            else:
+                changed = row if known is None else changes(known, row)
+                if changed:
+                    rows.append([list(key), changed])
+                self._sent[key] = row
+            await pace()
+        if not self.started:
+            self.started = True
+            return [("start", {"rows": rows})]
+        return [("delta", {"rows": rows})] if rows else []
+
+
+class Events(Subscription):
+    """Topic `events`: what happens, as far as the caller may know of it."""
+
+    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+        super().__init__(broker, caller, args)
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+        self._lost = False
+
+    def note(self, event: str, data: dict[str, Any]) -> None:
+        """Keeps an event for the next push, if the caller may see it."""
+        if not self._may_see(event, data):
+            return
+        if len(self._waiting) >= _EVENTS_KEPT:
+            self._waiting.clear()
+            self._lost = True
+        self._waiting.append((event, data))
+
+    def _may_see(self, event: str, data: dict[str, Any]) -> bool:
+        if self.caller.user is None:
+            return True
+        if event.startswith(("session.", "user.", "permission.")):
+            return self.caller.has("administrator")
+        if event.startswith("connection."):
+            return self.caller.sees_others or data.get("user") == self.caller.name
+        vhost = data.get("vhost", data.get("name", ""))
+        return self.caller.sees_vhost(str(vhost))
+
+    async def pushes(self) -> list[tuple[str, Any]]:
+        found: list[tuple[str, Any]] = []
+        if not self.started:
+            self.started = True
+            found.append(("start", {}))
+        if self._lost:
+            self._lost = False
+            found += [("resync", None), ("start", {})]
+        found += self._waiting
+        self._waiting.clear()
+        self.skipped = False
+        return found
+
+
+TOPICS: dict[str, type[Subscription]] = {
+    "overview": OverviewTopic,
+    "item": ItemTopic,
+    "rows": Rows,
+    "events": Events,
+}
+
+
+def make(broker: Any, caller: Caller, args: Subscribe) -> Subscription:
+    """A subscription of the wanted topic. Raises RequestError if the caller may not have it."""
+    return TOPICS[args.topic](broker, caller, args)
+
+
+@handles("subscribe")
+async def subscribe(request: Request[Subscribe]) -> Any:
+    return {"sub": request.session.subscriptions.add(request.caller, request.args)}
+
+
+@handles("unsubscribe")
+async def unsubscribe(request: Request[Unsubscribe]) -> Any:
+    request.session.subscriptions.remove(request.args.sub)
+    return {}
+
+
+def totals_point(totals: Totals) -> dict[str, float]:
+    """The newest point of each series of a total: rates of counters, levels as they are."""
+    point = {name: totals.rate(name) for name in totals.counters}
+    point.update(totals.levels)
+    return point
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested maps under dotted keys; lists are leaves."""
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, Mapping) and inner:
+            flat.update(flatten(inner, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = inner
+    return flat
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What is different in the new map; what is gone is nil."""
+    changed = {key: value for key, value in new.items() if key not in old or old[key] != value}
+    for key in old.keys() - new.keys():
+        changed[key] = None
+    return changed

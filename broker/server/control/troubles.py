@@ -1,0 +1,66 @@
+"""The word of trouble of a queue or a consumer; the words are `control_schema.TROUBLE`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.control_schema import TROUBLE
+from broker.stats import Gauge
+
+STUCK_AFTER_MS = 60_000
+"""Without an ack while messages wait for one."""
+
+NEAR_LIMIT = 0.9
+GROWTH_MIN = 0.5
+"""Messages a second; less is noise."""
+
+RANK = {word: place for place, word in enumerate((*TROUBLE[:4], "full", *TROUBLE[4:]))}
+WORRYING = frozenset(RANK) - {"fine", "idle"}
+
+
+def of_queue(queue: Any, gauge: Gauge | None, now: int) -> str:
+    """The word for a queue."""
+    ready, unacked = queue.messages_ready, queue.messages_unacknowledged
+    if not ready and not unacked and gauge is None:
+        return "idle"
+    if ready and not queue.consumer_count:
+        return "not served"
+    if gauge is None:
+        return "fine"
+    if unacked and now - gauge.acked_at > STUCK_AFTER_MS:
+        return "stuck"
+    share = limit_share(queue)
+    if share is not None and share >= NEAR_LIMIT:
+        return "at a limit"
+    if ready and gauge.growth > max(GROWTH_MIN, 0.05 * gauge.rate("publish")):
+        return "growing"
+    if gauge.rate("redeliver") > 0:
+        return "redelivering"
+    return "idle" if not ready and not unacked and gauge.is_quiet else "fine"
+
+
+def of_consumer(consumer: Any, gauge: Gauge | None, now: int) -> str:
+    """The word for a consumer; `gauge` is its channel's."""
+    unacked = consumer.unacked
+    if unacked and gauge is not None and now - gauge.acked_at > STUCK_AFTER_MS:
+        return "stuck"
+    if consumer.prefetch_count and unacked >= consumer.prefetch_count:
+        return "full"
+    if unacked or (gauge is not None and not gauge.is_quiet):
+        return "fine"
+    return "idle"
+
+
+def limit_share(queue: Any) -> float | None:
+    """How full the queue is against its nearest limit, from 0 to 1; None without a limit."""
+    arguments = queue.arguments
+    if not arguments:
+        return None
+    shares = []
+    length = arguments.get("x-max-length")
+    if isinstance(length, int) and length > 0:
+        shares.append(queue.messages_ready / length)
+    size = arguments.get("x-max-length-bytes")
+    if isinstance(size, int) and size > 0:
+        shares.append(queue.message_bytes_ready / size)
+    return max(shares, default=None)

@@ -1,0 +1,113 @@
+"""How each noun is listed, found, sorted and shown. One subclass of `View` for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from broker.control_schema import Item, List
+from broker.server.control import troubles
+from broker.server.control.requests import Caller, not_found
+from broker.stats import Stats
+
+
+class View:
+    """One noun, as of now. Things are whatever `all` yields."""
+
+    kind = ""
+    """The kind of gauge that the things have, if any."""
+
+    default_sort = "name"
+
+    def __init__(self, broker: Any) -> None:
+        self.broker = broker
+        self.stats: Stats = broker.stats
+        self.now: int = broker.stats.sampled_at
+
+    def all(self, caller: Caller, args: List) -> Iterable[Any]:
+        """The things that the caller may see and the filters of the noun let through."""
+        raise NotImplementedError
+
+    def find(self, caller: Caller, args: Item) -> Any:
+        """The thing that the arguments name. Raises RequestError 404 or 401."""
+        raise not_found("Not Found")
+
+    def name(self, thing: Any) -> str:
+        """What the name filter looks at."""
+        raise NotImplementedError
+
+    def trouble(self, thing: Any) -> str | None:
+        """The word of trouble, for nouns that have one."""
+        return None
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        """How to sort by a field without building rows; None if only the row tells."""
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        """The row of a list."""
+        raise NotImplementedError
+
+    def item(self, thing: Any, args: Item) -> dict[str, Any]:
+        """The row with details, for one thing alone."""
+        return self.row(thing, args)
+
+    def live(self, thing: Any) -> dict[str, Any]:
+        """What changes by itself, under dotted keys, for pushes."""
+        return {}
+
+    def is_there(self, thing: Any) -> bool:
+        """Whether the thing still exists."""
+        return True
+
+
+def name_of(thing: Any) -> Any:
+    """The name of an object, or the name itself."""
+    return getattr(thing, "name", thing)
+
+
+def channel_name(channel: Any) -> str:
+    return f"{channel.connection.name} ({channel.number})"
+
+
+def connection_details(connection: Any) -> dict[str, Any]:
+    """The part of a connection that its channels show."""
+    return {
+        "name": connection.name,
+        "peer_host": connection.peer[0],
+        "peer_port": connection.peer[1],
+    }
+
+
+def channel_details(channel: Any) -> dict[str, Any]:
+    """The part of a channel that its consumers show."""
+    connection = channel.connection
+    return {
+        **connection_details(connection),
+        "connection_name": connection.name,
+        "name": channel_name(channel),
+        "node": None,
+        "number": channel.number,
+        "user": name_of(connection.user),
+    }
+
+
+def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
+    """A consumer as RabbitMQ shows it, with `unacked` and `trouble`."""
+    queue = consumer.queue
+    gauge = view.stats.gauge("channel", consumer.channel)
+    return {
+        "consumer_tag": consumer.tag,
+        "queue": {"name": queue.name, "vhost": queue.vhost_name},
+        "channel_details": {**channel_details(consumer.channel), "node": view.broker.node_name},
+        "ack_required": consumer.ack_required,
+        "exclusive": consumer.exclusive,
+        "prefetch_count": consumer.prefetch_count,
+        "active": consumer.active,
+        "activity_status": "up" if consumer.active else "single_active",
+        "arguments": consumer.arguments,
+        "priority": consumer.priority,
+        "consumer_timeout": None,
+        "unacked": consumer.unacked,
+        "trouble": troubles.of_consumer(consumer, gauge, view.now),
+    }
