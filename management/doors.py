@@ -19,6 +19,7 @@ SUMMARIES = {
     "broker": "Start the broker alone.",
     "web": "Start the web app alone; it waits for a broker on the same data directory.",
     "reports": "Compute usage reports on schedule and on demand, for the same data directory.",
+    "demo": "Run a small shop against the running appliance.",
 }
 MAINS = {
     "broker": "broker.server.app",
@@ -29,6 +30,10 @@ MAINS = {
 
 def enter(command: str, argv: Sequence[str]) -> int:
     """Run one of the commands with the options that follow its name; returns its exit status."""
+    if command == "demo":  # has options of its own
+        from management import demo
+
+        return demo.main(argv)
     if "--help" in argv or "-h" in argv:
         print(settings.help_text(command, SUMMARIES[command]))
         return 0

@@ -27,7 +27,7 @@ def wanted() -> tuple[list[Requirement], list[Requirement]]:
     """The requirements of `make run` and those that `make test` adds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    run = [*project["dependencies"], *extras["reports"], *extras["build"]]
+    run = [*project["dependencies"], *extras["reports"], *extras["demo"], *extras["build"]]
     return [Requirement(text) for text in run], [Requirement(text) for text in extras["test"]]
 
 

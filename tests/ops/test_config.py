@@ -1,0 +1,205 @@
+"""Settings: where they come from, which wins, and what is said about bad ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker import config, quantities
+from broker.config import ConfigError, load
+from tests.appliance import ROOT
+
+NO_FILE = {"LEVERET_CONFIG": ""}
+
+
+def ini(tmp_path: Path, text: str) -> dict[str, str]:
+    (tmp_path / "leveret.ini").write_text(text)
+    return {"LEVERET_CONFIG": str(tmp_path / "leveret.ini")}
+
+
+def test_it_has_the_documented_ports_by_default() -> None:
+    loaded = load([], NO_FILE)
+    assert (loaded.amqp_port, loaded.ws_port, loaded.http_port, loaded.metrics_port) == (
+        5672,
+        15670,
+        15672,
+        15692,
+    )
+    assert loaded.bind == "127.0.0.1"
+    assert loaded.warnings == ()
+
+
+def test_it_prefers_options_to_variables_to_the_file(tmp_path: Path) -> None:
+    environ = ini(tmp_path, "[amqp]\namqp_port = 1\nheartbeat = 1\nchannel_max = 1\n")
+    environ |= {"LEVERET_AMQP_PORT": "2", "LEVERET_HEARTBEAT": "2"}
+    loaded = load(["--amqp-port", "3"], environ)
+    assert (loaded.amqp_port, loaded.heartbeat, loaded.channel_max) == (3, 2, 1)
+
+
+def test_it_takes_the_last_of_an_option_given_twice() -> None:
+    assert load(["--amqp-port=0", "--amqp-port", "7"], NO_FILE).amqp_port == 7
+
+
+def test_it_takes_the_file_from_the_option(tmp_path: Path) -> None:
+    environ = ini(tmp_path, "[amqp]\namqp_port = 9\n")
+    assert load(["--config", environ["LEVERET_CONFIG"]], NO_FILE).amqp_port == 9
+
+
+@pytest.mark.parametrize("item", list(config.settings()), ids=lambda item: item.name)
+def test_it_reads_back_every_default_it_shows(item: config.Setting) -> None:
+    if item.default not in (None, ()):
+        assert item.read(item.shown_default()) == item.default
+    assert item.section in config.SECTIONS
+    assert item.text
+    assert not item.text.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("65536", 65536),
+        ("64KiB", 65536),
+        ("64 k", 65536),
+        ("1_000", 1000),
+        ("8 MiB", 8388608),
+        ("1.5 GiB", 1610612736),
+        ("2 kB", 2000),
+        ("3 mb", 3000000),
+    ],
+)
+def test_it_reads_sizes_with_units(text: str, value: int) -> None:
+    assert quantities.read_size(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("10", 10), ("200 ms", 0.2), ("5min", 300), ("8 h", 28800), ("1.5 s", 1.5)]
+)
+def test_it_reads_times_with_units(text: str, value: float) -> None:
+    assert quantities.read_time(text) == value
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--amqp-port=x", "--amqp-port: 'x' is not a port, 0 to 65535"),
+        ("--amqp-port=65536", "'65536' is not a port"),
+        ("--metrics-port=-2", "'-2' is not a port, -1 to 65535"),
+        ("--segment-size=3 apples", "'3 apples' is not a size such as"),
+        ("--segment-size=1", "'1' is not a size of 64 KiB to 1 GiB"),
+        ("--segment-size=1.2.3", "is not a size such as"),
+        ("--tail-write-delay=soon", "is not a time such as"),
+        ("--heartbeat=-1", "is not a whole number, 0 to 65535"),
+        ("--heartbeat=६", "is not a whole number"),
+        ("--no-sync=perhaps", "is not yes or no"),
+        ("--bind=example.org", "is not an address such as"),
+        ("--log-level=loud", "is not one of debug, info, warning, error"),
+        ("--reports-schedule=daily", "is not a schedule of five fields"),
+        ("--amqp-prt=1", "unknown option --amqp-prt; did you mean --amqp-port?"),
+        ("--tls-key-file=/k", "tls_key_file needs tls_cert_file"),
+        ("--default-user=ada", "default_user needs default_password"),
+        ("--data-dir=/" + "d" * 100, "too long for a Unix socket"),
+        ("--bind", "a value is missing"),
+    ],
+)
+def test_it_says_what_is_wrong_with_a_value(option: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load([option], NO_FILE)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_it_keeps_a_bad_password_to_itself() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load([], {**NO_FILE, "LEVERET_DEFAULT_PASSWORD": ""})
+    assert "the value is not set" in str(caught.value)
+    assert "hunter2" not in repr(load([], {**NO_FILE, "LEVERET_DEFAULT_PASSWORD": "hunter2"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[ampq]\n", "unknown section [ampq]"),
+        ("no section\n", "File contains no section headers"),
+        ("[amqp]\namqp_port = 1\namqp_port = 2\n", "already exists"),
+        ("[amqp]\namqp_port = x\n", "leveret.ini: amqp_port: 'x' is not a port"),
+    ],
+)
+def test_it_refuses_a_file_it_cannot_read(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load([], ini(tmp_path, text))
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_it_refuses_a_file_that_is_missing_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
+        load(["--config", str(tmp_path / "none.ini")], {})
+    (tmp_path / "binary.ini").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(["--config", str(tmp_path / "binary.ini")], {})
+
+
+def test_it_warns_of_unknown_names_and_goes_on(tmp_path: Path) -> None:
+    environ = ini(tmp_path, "[amqp]\nheart_beat = 1\n[store]\namqp_port = 1\n")
+    loaded = load([], {**environ, "LEVERET_HTTP_PROT": "1", "LEVERET_TEST_X": "1"})
+    assert len(loaded.warnings) == 3
+    assert "did you mean LEVERET_HTTP_PORT?" in loaded.warnings[0]
+    assert "unknown key heart_beat in [amqp]; did you mean heartbeat?" in loaded.warnings[1]
+    assert "amqp_port belongs into [amqp]" in loaded.warnings[2]
+
+
+def test_it_takes_relative_paths_from_the_files_directory(tmp_path: Path) -> None:
+    assert load([], ini(tmp_path, "[main]\ndata_dir = here\n")).data_dir == tmp_path / "here"
+    assert load(["--data-dir", "there"], NO_FILE).data_dir == Path.cwd() / "there"
+
+
+def test_it_reads_the_first_password_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("pa ss\n")
+    loaded = load(["--default-user=ada", f"--default-password-file={tmp_path / 'secret'}"], NO_FILE)
+    assert (loaded.default_user, loaded.default_password) == ("ada", "pa ss")
+    assert not loaded.has_guest
+    (tmp_path / "secret").write_text("\n")
+    with pytest.raises(ConfigError, match="is empty"):
+        load([f"--default-password-file={tmp_path / 'secret'}"], NO_FILE)
+
+
+def test_it_keeps_percent_signs_in_the_file(tmp_path: Path) -> None:
+    loaded = load([], ini(tmp_path, "[login]\ndefault_password = a%b%(c)s\n"))
+    assert loaded.default_password == "a%b%(c)s"
+
+
+@pytest.mark.parametrize("command", ["serve", "broker", "web", "reports"])
+def test_it_ends_with_one_line_and_78_for_a_bad_setting(command: str) -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), command, "--amqp-port", "many\nlines"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **NO_FILE},
+        timeout=30,
+        check=False,
+    )
+    assert result.returncode == 78
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith(f"leveret {command}: --amqp-port: ")
+
+
+def test_it_explains_every_option_in_its_help() -> None:
+    text = config.help_text("serve", "Start.")
+    for item in config.settings():
+        assert item.option in text
+
+
+def test_it_imports_nothing_heavy_to_show_its_help() -> None:
+    code = (
+        "import sys; sys.argv = ['manage.py', 'broker', '--help']; import manage; manage.main();"
+        "print([name for name in ('django', 'asyncio', 'msgspec', 're2') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
