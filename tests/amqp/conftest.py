@@ -29,8 +29,7 @@ def amqp_address(request: pytest.FixtureRequest) -> tuple[str, int]:
         host, _, port = given.rpartition(":")
         return host, int(port)
     broker = request.getfixturevalue("shared_broker")
-    address: tuple[str, int] = tuple(broker.address("amqp"))
-    return address
+    return broker.host, broker.amqp_port
 
 
 @pytest.fixture

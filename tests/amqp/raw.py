@@ -405,6 +405,30 @@ class Client:
         assert got.name == "basic.get-ok", f"get-ok or get-empty was due, not {got}"
         return self.read_content(got)
 
+    def expect_confirms(self, channel: int, last: int, first: int = 1) -> dict[int, str]:
+        """Reads basic.ack and basic.nack until tags `first` to `last` are told, each once."""
+        told: dict[int, str] = {}
+        while len(told) < last - first + 1:
+            got = self.read_method()
+            assert got.name in ("basic.ack", "basic.nack"), f"a confirm was due, not {got}"
+            assert got.channel == channel, f"a confirm on channel {channel} was due, not {got}"
+            low = first if got.multiple else got.delivery_tag
+            tags = [tag for tag in range(low, got.delivery_tag + 1) if tag not in told]
+            assert tags, f"{got} tells nothing new"
+            assert got.delivery_tag <= last, f"{got} is for a message never sent"
+            told |= dict.fromkeys(tags, got.name)
+        return told
+
+    def read_names(self, count: int) -> list[str]:
+        """The names of the next `count` methods, contents passed over, in any order."""
+        names = []
+        for _ in range(count):
+            got = self.read_method()
+            names.append(got.name)
+            if got.name in ("basic.deliver", "basic.get-ok", "basic.return"):
+                self.read_content(got)
+        return names
+
     def fence(self, channel: int) -> None:
         """Proves that nothing else was on its way: two round trips with nothing before them."""
         for _ in range(2):
@@ -466,6 +490,10 @@ class Client:
         self.send_method(0, "connection.close", reply_code=200, reply_text="bye")
         self.expect("connection.close-ok", 0)
         self.cut()
+
+    def end_sending(self) -> None:
+        """Ends our half of the TCP connection."""
+        self.socket.shutdown(socket.SHUT_WR)
 
     def cut(self) -> None:
         """Closes the TCP connection without a word."""

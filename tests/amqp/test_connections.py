@@ -1,0 +1,188 @@
+"""The handshake, channels, heartbeats and the ends of connections."""
+
+import struct
+import time
+
+import pytest
+
+from tests.amqp import raw
+from tests.amqp.raw import Client, ConnectionEndedError
+
+Address = tuple[str, int]
+
+
+def test_it_offers_what_clients_expect(amqp_address: Address) -> None:
+    with Client.open(amqp_address) as client:
+        assert client.tune is not None
+        assert client.tune.fields == {"channel_max": 2047, "frame_max": 131072, "heartbeat": 60}
+        properties = client.server_properties
+        assert {"capabilities", "product", "version", "platform"} <= set(properties)
+        assert {
+            "publisher_confirms",
+            "exchange_exchange_bindings",
+            "basic.nack",
+            "consumer_cancel_notify",
+            "connection.blocked",
+            "authentication_failure_close",
+            "per_consumer_qos",
+        } <= {name for name, on in properties["capabilities"].items() if on is True}
+
+
+def test_it_offers_plain_and_en_us(amqp_address: Address) -> None:
+    with Client(amqp_address) as client:
+        client.send(raw.PROTOCOL_HEADER)
+        start = client.expect("connection.start", 0)
+        assert b"PLAIN" in start.mechanisms.split()
+        assert b"en_US" in start.locales.split()
+
+
+def test_it_logs_in_with_amqplain(amqp_address: Address) -> None:
+    response = raw.encode_table({"LOGIN": "guest", "PASSWORD": "guest"})[4:]
+    with Client.open(amqp_address, mechanism="AMQPLAIN", response=response) as client:
+        client.fence(1)
+
+
+def test_it_takes_a_whole_session_in_one_packet(amqp_address: Address, name: str) -> None:
+    with Client(amqp_address) as client:
+        client.send(
+            raw.PROTOCOL_HEADER
+            + raw.method(
+                0,
+                "connection.start-ok",
+                mechanism="PLAIN",
+                response=raw.plain_response("guest", "guest"),
+                locale="en_US",
+            )
+            + raw.method(0, "connection.tune-ok", channel_max=100, frame_max=131072, heartbeat=0)
+            + raw.method(0, "connection.open", virtual_host="/")
+            + raw.method(1, "channel.open")
+            + raw.method(1, "queue.declare", queue=name, exclusive=True)
+            + raw.publish(1, "", name, b"one")
+            + raw.method(1, "basic.get", queue=name, no_ack=True)
+        )
+        for due in (
+            "connection.start",
+            "connection.tune",
+            "connection.open-ok",
+            "channel.open-ok",
+            "queue.declare-ok",
+        ):
+            client.expect(due)
+        assert client.expect_message("basic.get-ok", 1).body == b"one"
+
+
+def test_it_closes_a_connection_when_asked(amqp_address: Address) -> None:
+    with Client.open(amqp_address) as client:
+        client.send_method(0, "connection.close", reply_code=200, reply_text="bye")
+        client.expect("connection.close-ok", 0)
+        client.end_sending()
+        client.expect_end()
+
+
+def test_it_closes_a_channel_and_opens_its_number_again(client: Client) -> None:
+    client.call(1, "channel.close", reply_code=200, reply_text="bye")
+    client.call(1, "channel.open")
+    client.fence(1)
+
+
+def test_it_keeps_the_channels_of_a_connection_apart(client: Client, name: str) -> None:
+    client.call(2, "channel.open")
+    client.send_method(1, "queue.declare", queue=name, passive=True)
+    client.expect_channel_close(1, 404, 50, 10)
+    client.fence(2)
+
+
+def test_it_ignores_what_follows_a_soft_error_until_close_ok(client: Client, name: str) -> None:
+    client.send(
+        raw.method(1, "queue.declare", queue=name, passive=True)
+        + raw.method(1, "queue.declare", queue=f"{name}-ignored")
+        + raw.publish(1, "", "nowhere", b"ignored")
+        + raw.method(1, "tx.commit")
+    )
+    client.expect_channel_close(1, 404, 50, 10)
+    client.call(1, "channel.open")
+    client.send_method(1, "queue.declare", queue=f"{name}-ignored", passive=True)
+    client.expect_channel_close(1, 404, 50, 10)
+
+
+def test_it_answers_a_close_that_crosses_its_own(client: Client, name: str) -> None:
+    client.send(
+        raw.method(1, "queue.declare", queue=name, passive=True)
+        + raw.method(1, "channel.close", reply_code=200)
+    )
+    client.expect("channel.close", 1)
+    client.expect("channel.close-ok", 1)
+    client.send_method(1, "channel.close-ok")
+    client.call(1, "channel.open")
+
+
+def test_it_ignores_other_methods_after_connection_close(client: Client, name: str) -> None:
+    client.send(
+        raw.method(0, "connection.close", reply_code=200)
+        + raw.method(1, "queue.declare", queue=name)
+    )
+    client.expect("connection.close-ok", 0)
+    client.end_sending()
+    client.expect_end()
+
+
+def test_it_cuts_long_reply_texts_to_a_short_string(client: Client) -> None:
+    client.send_method(1, "queue.declare", queue="é" * 127, passive=True)
+    got = client.expect("channel.close", 1)
+    assert got.reply_code == 404
+    assert len(got.reply_text.encode()) <= 255
+
+
+def test_it_opens_many_channels(client: Client) -> None:
+    numbers = range(2, 257)
+    client.send(b"".join(raw.method(number, "channel.open") for number in numbers))
+    for number in numbers:
+        client.expect("channel.open-ok", number)
+    client.fence(256)
+
+
+def test_it_sends_heartbeats_while_idle(amqp_address: Address) -> None:
+    with Client.open(amqp_address, heartbeat=1) as client:
+        client.keep_heartbeats = True
+        started = time.monotonic()
+        got = client.read_frame()
+        assert (got.type, got.channel, got.payload) == (raw.HEARTBEAT, 0, b"")
+        assert time.monotonic() - started < 1.5
+
+
+def test_it_drops_a_client_that_falls_silent(amqp_address: Address) -> None:
+    with Client.open(amqp_address, heartbeat=1) as client:
+        started = time.monotonic()
+        with pytest.raises(ConnectionEndedError):
+            client.read_frame()
+        assert 1.5 < time.monotonic() - started < 4.5
+
+
+def test_it_keeps_a_client_that_only_sends_heartbeats(amqp_address: Address) -> None:
+    with Client.open(amqp_address, heartbeat=1) as client:
+        client.keep_heartbeats = True
+        end = time.monotonic() + 4.5
+        while time.monotonic() < end:
+            client.send(raw.frame(raw.HEARTBEAT, 0, b""))
+            assert client.read_frame().type == raw.HEARTBEAT
+        client.keep_heartbeats = False
+        client.fence(1)
+
+
+def test_it_splits_bodies_to_the_negotiated_frame_size(amqp_address: Address, name: str) -> None:
+    with Client.open(amqp_address, frame_max=4096) as client:
+        client.call(1, "queue.declare", queue=name, exclusive=True)
+        client.publish(1, "", name, bytes(range(256)) * 64)
+        got = client.get(1, name, no_ack=True)
+        assert got is not None
+        assert got.body == bytes(range(256)) * 64
+
+
+def test_it_refuses_a_frame_one_octet_over_the_negotiated_size(
+    amqp_address: Address, name: str
+) -> None:
+    with Client.open(amqp_address, frame_max=4096) as client:
+        client.send(raw.method(1, "basic.publish", routing_key=name) + raw.header(1, 5000))
+        client.send(struct.pack(">BHI", 3, 1, 4097) + bytes(4097) + b"\xce")
+        got = client.expect("connection.close", 0)
+        assert got.reply_code == 501

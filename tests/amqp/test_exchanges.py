@@ -1,0 +1,257 @@
+"""Exchanges: where each type sends a message, and how bindings come and go."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.amqp.raw import Client
+
+
+class Topology:
+    """An exchange and queues bound to it, made through one channel; all names are new."""
+
+    def __init__(self, client: Client, type_: str, **fields: Any) -> None:
+        self.client = client
+        self.exchange = f"{type_}-{uuid.uuid4().hex[:8]}"
+        client.call(1, "exchange.declare", exchange=self.exchange, type=type_, **fields)
+
+    def queue(self, *keys: str, arguments: dict[str, Any] | None = None) -> str:
+        """A new queue, bound with each of `keys`."""
+        queue: str = self.client.call(1, "queue.declare", exclusive=True).queue
+        for key in keys:
+            self.bind(queue, key, arguments)
+        return queue
+
+    def bind(self, queue: str, key: str = "", arguments: dict[str, Any] | None = None) -> None:
+        """Binds a queue."""
+        self.client.call(
+            1,
+            "queue.bind",
+            queue=queue,
+            exchange=self.exchange,
+            routing_key=key,
+            arguments=arguments or {},
+        )
+
+    def unbind(self, queue: str, key: str = "", arguments: dict[str, Any] | None = None) -> None:
+        """Unbinds a queue."""
+        self.client.call(
+            1,
+            "queue.unbind",
+            queue=queue,
+            exchange=self.exchange,
+            routing_key=key,
+            arguments=arguments or {},
+        )
+
+    def reaches(self, queues: list[str], key: str, **properties: Any) -> list[int]:
+        """How many copies of one message each queue got."""
+        return copies(self.client, self.exchange, queues, key, **properties)
+
+
+def copies(
+    client: Client, exchange: str, queues: list[str], key: str, **properties: Any
+) -> list[int]:
+    """Publishes one message and counts its copies in each queue, taking them out."""
+    client.publish(1, exchange, key, b"x", **properties)
+    counts = []
+    for queue in queues:
+        count = 0
+        while client.get(1, queue, no_ack=True) is not None:
+            count += 1
+        counts.append(count)
+    return counts
+
+
+def test_the_default_exchange_reaches_the_queue_of_that_name(client: Client) -> None:
+    queue = client.call(1, "queue.declare", exclusive=True).queue
+    assert copies(client, "", [queue], queue) == [1]
+    assert copies(client, "", [queue], queue + "x") == [0]
+
+
+def test_a_direct_exchange_reaches_equal_keys(client: Client) -> None:
+    topology = Topology(client, "direct")
+    queues = [topology.queue("a"), topology.queue("a", "b"), topology.queue("c")]
+    assert topology.reaches(queues, "a") == [1, 1, 0]
+    assert topology.reaches(queues, "b") == [0, 1, 0]
+    assert topology.reaches(queues, "A") == [0, 0, 0]
+
+
+def test_a_fanout_exchange_reaches_every_queue_once(client: Client) -> None:
+    topology = Topology(client, "fanout")
+    queues = [topology.queue("a", "b"), topology.queue("")]
+    assert topology.reaches(queues, "whatever") == [1, 1]
+
+
+@pytest.mark.parametrize("type_", ["direct", "fanout", "topic", "headers"])
+def test_a_queue_bound_twice_gets_one_copy(client: Client, type_: str) -> None:
+    topology = Topology(client, type_)
+    queue = topology.queue("key", "key")
+    topology.bind(queue, "key", {"extra": 1})
+    assert topology.reaches([queue], "key", headers={"extra": 1}) == [1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keys", "others"),
+    [
+        ("a.b.c", ["a.b.c"], ["a.b", "a.b.c.d", "a.b.C", ""]),
+        ("*", ["a"], ["a.b", ""]),
+        ("#", ["", "a", "a.b.c", "..", "."], []),
+        ("a.*", ["a.b", "a."], ["a", "a.b.c", ".b"]),
+        ("a.#", ["a", "a.b", "a.b.c"], ["b.a", "ab"]),
+        ("#.z", ["z", "a.z", "a.b.z"], ["z.a", "az"]),
+        ("*.*", ["a.b", "."], ["a", "a.b.c"]),
+        ("#.#", ["", "a", "a.b"], []),
+        ("#.a.#", ["a", "b.a", "a.b", "x.a.y"], ["b", "ab.c"]),
+        ("*.a.#.b.*", ["x.a.b.y", "x.a.q.r.b.y"], ["a.b.y", "x.a.b"]),
+        ("#.*", ["a", "a.b", "."], [""]),
+        ("", [""], ["a"]),
+        ("ä.*", ["ä.ö"], ["a.ö"]),
+    ],
+)
+def test_a_topic_exchange_matches_words(
+    client: Client, pattern: str, keys: list[str], others: list[str]
+) -> None:
+    topology = Topology(client, "topic")
+    queue = topology.queue(pattern)
+    for key in keys:
+        assert topology.reaches([queue], key) == [1], key
+    for key in others:
+        assert topology.reaches([queue], key) == [0], key
+
+
+def test_a_topic_exchange_matches_many_hashes_in_reasonable_time(
+    client: Client, flavour: str
+) -> None:
+    if flavour == "rabbitmq":
+        pytest.skip("its matching takes exponential time")
+    topology = Topology(client, "topic")
+    queue = topology.queue(".".join(["#", "a"] * 20) + ".b")
+    assert topology.reaches([queue], ".".join(["a"] * 100)) == [0]
+    assert topology.reaches([queue], ".".join(["a"] * 100) + ".b") == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headers", "expected"),
+    [
+        ({"x-match": "all", "a": 1, "b": "x"}, {"a": 1, "b": "x", "c": 3}, 1),
+        ({"x-match": "all", "a": 1, "b": "x"}, {"a": 1}, 0),
+        ({"a": 1}, {"a": 1}, 1),
+        ({"a": 1}, {"a": 2}, 0),
+        ({"x-match": "any", "a": 1, "b": "x"}, {"b": "x"}, 1),
+        ({"x-match": "any", "a": 1, "b": "x"}, {"b": "y"}, 0),
+        ({"x-match": "any", "a": 1}, {}, 0),
+        ({"x-match": "all"}, {"a": 1}, 1),
+        ({"x-match": "all"}, {}, 1),
+        ({"x-match": "all", "a": None}, {"a": "anything"}, 1),
+        ({"x-match": "all", "a": None}, {}, 0),
+        ({"x-match": "all", "x-b": 1, "a": 1}, {"a": 1}, 1),
+        ({"x-match": "all-with-x", "x-b": 1, "a": 1}, {"a": 1}, 0),
+        ({"x-match": "all-with-x", "x-b": 1, "a": 1}, {"a": 1, "x-b": 1}, 1),
+        ({"x-match": "any-with-x", "x-b": 1, "a": 1}, {"x-b": 1}, 1),
+        ({"x-match": "any", "x-b": 1, "a": 1}, {"x-b": 1}, 0),
+    ],
+)
+def test_a_headers_exchange_matches_arguments(
+    client: Client, arguments: dict[str, Any], headers: dict[str, Any], expected: int
+) -> None:
+    topology = Topology(client, "headers")
+    queue = topology.queue("", arguments=arguments)
+    assert topology.reaches([queue], "ignored", headers=headers) == [expected]
+
+
+def test_a_headers_exchange_takes_messages_without_headers(client: Client) -> None:
+    topology = Topology(client, "headers")
+    queues = [topology.queue("", arguments={"x-match": "any", "a": 1})]
+    assert topology.reaches(queues, "") == [0]
+
+
+def test_an_unbound_queue_gets_nothing_more(client: Client) -> None:
+    for type_ in ("direct", "fanout", "topic"):
+        topology = Topology(client, type_)
+        queue = topology.queue("k.1", "k.2")
+        assert topology.reaches([queue], "k.1") == [1]
+        topology.unbind(queue, "k.1")
+        assert topology.reaches([queue], "k.1") == [1 if type_ == "fanout" else 0]
+        topology.unbind(queue, "k.2")
+        assert topology.reaches([queue], "k.2") == [0]
+
+
+def test_bindings_that_differ_in_arguments_are_two(client: Client) -> None:
+    topology = Topology(client, "headers")
+    queue = topology.queue("", arguments={"a": 1})
+    topology.bind(queue, "", {"a": 2})
+    topology.unbind(queue, "", {"a": 1})
+    assert topology.reaches([queue], "", headers={"a": 1}) == [0]
+    assert topology.reaches([queue], "", headers={"a": 2}) == [1]
+
+
+def test_a_route_learned_is_forgotten_when_bindings_change(client: Client) -> None:
+    topology = Topology(client, "direct")
+    first, second = topology.queue("k"), topology.queue()
+    for _ in range(3):
+        assert topology.reaches([first, second], "k") == [1, 0]
+    topology.bind(second, "k")
+    assert topology.reaches([first, second], "k") == [1, 1]
+    client.call(1, "queue.delete", queue=first)
+    assert topology.reaches([second], "k") == [1]
+    client.call(1, "queue.delete", queue=second)
+    client.publish(1, topology.exchange, "k", b"x", mandatory=True)
+    assert client.expect_message("basic.return", 1).body == b"x"
+
+
+def test_a_queue_deleted_takes_its_bindings_along(client: Client) -> None:
+    topology = Topology(client, "direct")
+    queue = topology.queue("k")
+    client.call(1, "queue.delete", queue=queue)
+    client.call(1, "queue.declare", queue=queue.replace("amq.", "again."), exclusive=True)
+    client.publish(1, topology.exchange, "k", b"x", mandatory=True)
+    client.expect_message("basic.return", 1)
+
+
+def test_an_exchange_deleted_is_gone(client: Client) -> None:
+    topology = Topology(client, "direct")
+    topology.queue("k")
+    client.call(1, "exchange.delete", exchange=topology.exchange)
+    client.send_method(
+        1, "exchange.declare", exchange=topology.exchange, type="direct", passive=True
+    )
+    client.expect_channel_close(1, 404, 40, 10)
+
+
+def test_an_auto_delete_exchange_dies_with_its_last_binding(client: Client) -> None:
+    topology = Topology(client, "direct", auto_delete=True)
+    queue = topology.queue("a", "b")
+    topology.unbind(queue, "a")
+    client.call(1, "exchange.declare", exchange=topology.exchange, type="direct", passive=True)
+    client.call(1, "queue.delete", queue=queue)
+    client.send_method(
+        1, "exchange.declare", exchange=topology.exchange, type="direct", passive=True
+    )
+    client.expect_channel_close(1, 404, 40, 10)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "type_"),
+    [
+        ("amq.direct", "direct"),
+        ("amq.fanout", "fanout"),
+        ("amq.topic", "topic"),
+        ("amq.headers", "headers"),
+        ("amq.match", "headers"),
+    ],
+)
+def test_it_has_the_exchanges_that_every_vhost_has(
+    client: Client, exchange: str, type_: str
+) -> None:
+    client.call(1, "exchange.declare", exchange=exchange, type=type_, passive=True)
+    client.call(1, "exchange.declare", exchange=exchange, type=type_, durable=True)
+
+
+def test_it_declares_without_an_answer(client: Client, name: str) -> None:
+    client.send_method(1, "exchange.declare", exchange=name, type="topic", nowait=True)
+    client.call(1, "exchange.declare", exchange=name, type="topic")
+    client.send_method(1, "exchange.delete", exchange=name, nowait=True)
+    client.send_method(1, "exchange.declare", exchange=name, type="topic", passive=True)
+    client.expect_channel_close(1, 404, 40, 10)
