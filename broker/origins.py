@@ -53,7 +53,10 @@ def origin_allowed(origin: str, host: str, secure: bool, allowed: Collection[str
     """
     if not origin or "*" in allowed or origin in allowed:
         return True
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     if parts.scheme not in DEFAULT_PORTS or not parts.netloc:
         return False
     own = _split(host, DEFAULT_PORTS["https" if secure else "http"])

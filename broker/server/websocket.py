@@ -34,6 +34,7 @@ PING_AFTER_S = 20.0
 GONE_AFTER_S = 60.0
 CLOSE_PATIENCE_S = 5.0
 TICK_S = 1.0
+REQUEST_END = b"\r\n\r\n"
 
 _quiet = logging.getLogger(f"{__name__}.protocol")
 _quiet.setLevel(logging.CRITICAL)  # handshakes that fail are anybody's noise
@@ -86,6 +87,7 @@ class Door(asyncio.Protocol):
             logger=_quiet,
         )
         self._before_login = config.pre_login_bytes
+        self._request_end = b""
         self._connection: Any = None
         self._held: deque[bytes] = deque()
         self._paused = False
@@ -111,6 +113,10 @@ class Door(asyncio.Protocol):
             if self._before_login < 0:
                 self._fail(CloseCode.POLICY_VIOLATION, "too many bytes before login")
                 self._transport.close()
+                return
+        if self._socket.state is State.CONNECTING:
+            data = self._take_request(data)
+            if not data or self._socket.state is not State.OPEN:
                 return
         self._socket.receive_data(data)
         self._take_events()
@@ -183,6 +189,18 @@ class Door(asyncio.Protocol):
 
     def _is_signed_in(self) -> bool:
         return self._connection is not None and bool(self._connection.user)
+
+    def _take_request(self, data: bytes) -> bytes:
+        """Parse the opening request and answer it; returns what came after its end.
+
+        Frames that came along must not be looked at before the answer is sent.
+        """
+        end = (self._request_end + data).find(REQUEST_END)
+        size = len(data) if end < 0 else end + len(REQUEST_END) - len(self._request_end)
+        self._request_end = (self._request_end + data)[-len(REQUEST_END) + 1 :]
+        self._socket.receive_data(data[:size])
+        self._take_events()
+        return data[size:]
 
     def _take_events(self) -> None:
         for event in self._socket.events_received():
