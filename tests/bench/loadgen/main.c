@@ -214,6 +214,7 @@ static struct moment run(uint64_t start_ns, struct moment mark, uint64_t *stop_n
         if (publishing && !allowed && mark.ns) {
             publishing = 0;
             *stop_ns = now_ns();
+            continue;
         }
         if (allowed && opt.rate > 0)
             allowed = paced(start_ns, allowed, &wait);
