@@ -13,7 +13,7 @@ Listen = Callable[..., Awaitable[tuple[Broker, str]]]
 
 @pytest.fixture
 async def listen() -> AsyncIterator[Listen]:
-    """A function that listens and gives the stand-in and the URL: `await listen(frame_max=4096)`."""
+    """A function that listens, and gives the stand-in and the URL."""
     listeners = []
 
     async def start(**settings: Any) -> tuple[Broker, str]:
