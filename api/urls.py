@@ -15,6 +15,7 @@ from api import (
     permissions,
     policies,
     queues,
+    reports,
     unbuilt,
     users,
     vhosts,
@@ -34,6 +35,7 @@ for room in (
     policies,
     definitions,
     health,
+    reports,
     unbuilt,
 ):
     api.add_router("", room.router)

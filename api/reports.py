@@ -1,0 +1,89 @@
+"""Usage reports: what there is, their runs and results, run now, cancel.
+
+Reading takes any management tag; without tag monitoring or administrator, results hold only the
+rows of virtual hosts that the user has permissions in. Running and cancelling takes one of these
+two tags.
+"""
+
+from asyncio import to_thread
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from management.appliance import config
+from management.broker_client import BrokerError
+from management.reports import desk
+from management.reports.client import ReportsRefused, ReportsUnavailable
+from management.reports.desk import Desk
+from management.reports.runs import RESULT_FORMATS, RunNotFound
+from management.reports.visibility import require_monitoring, visible_vhosts
+
+router = Router(tags=["Reports"])
+
+
+async def _at_desk(method: str, *arguments: Any) -> Any:
+    """Call a method of the reports' desk in a thread; its errors as the API's."""
+    try:
+        return await to_thread(getattr(Desk(config().data_dir), method), *arguments)
+    except RunNotFound as error:
+        raise BrokerError(404, "Object Not Found", str(error)) from None
+    except ReportsRefused as error:
+        raise BrokerError(400, "bad_request", str(error)) from None
+    except ReportsUnavailable as error:
+        raise BrokerError(503, "service_unavailable", str(error)) from None
+
+
+def _sees_everything(request: HttpRequest) -> bool:
+    return request.user.is_monitoring  # type: ignore[union-attr, no-any-return]
+
+
+@router.get("/reports")
+async def list_reports(request: HttpRequest) -> Any:
+    """All reports: when they ran last, when they run next."""
+    await visible_vhosts(request.user)  # type: ignore[arg-type]
+    everything = _sees_everything(request)
+    return [desk.described(one, everything=everything) for one in await _at_desk("standings")]
+
+
+@router.get("/reports/{seg:name}")
+async def get_report(request: HttpRequest, name: str) -> Any:
+    """One report, and its runs, newest first."""
+    await visible_vhosts(request.user)  # type: ignore[arg-type]
+    everything = _sees_everything(request)
+    standing = await _at_desk("standing", name)
+    runs = [desk.described_run(run, everything=everything) for run in standing.runs]
+    return desk.described(standing, everything=everything) | {"runs": runs}
+
+
+@router.post("/reports/{seg:name}/run", response={202: Any})
+async def run_report(request: HttpRequest, name: str) -> Any:
+    """Compute the report now; if it is being computed already, that run's id is answered."""
+    require_monitoring(request.user)  # type: ignore[arg-type]
+    user = request.user.name  # type: ignore[union-attr]
+    return 202, {"report": name, "run_id": await _at_desk("run", name, user)}
+
+
+@router.get("/reports/{seg:name}/runs/{seg:run}")
+async def get_run(request: HttpRequest, name: str, run: str) -> Any:
+    """The record of a run; with `.json`, `.csv` or `.parquet` behind its id, its result. The id
+    `latest` is the newest run that has one."""
+    vhosts = await visible_vhosts(request.user)  # type: ignore[arg-type]
+    run_id, _, form = run.partition(".")
+    record = await _at_desk("find", name, run_id)
+    if not form:
+        return desk.described_run(record, everything=_sees_everything(request))
+    content = await _at_desk("file", record, form, vhosts)
+    response = HttpResponse(content, content_type=RESULT_FORMATS[form])
+    if form != "json":
+        file_name = f"{name}-{record.run_id}.{form}"
+        response["Content-Disposition"] = f'attachment; filename="{file_name}"'
+    return response
+
+
+@router.delete("/reports/{seg:name}/runs/{seg:run}", response={204: None})
+async def cancel_run(request: HttpRequest, name: str, run: str) -> HttpResponse:
+    """End a run that waits or runs; its record then says `cancelled`."""
+    require_monitoring(request.user)  # type: ignore[arg-type]
+    await _at_desk("cancel", name, run)
+    return HttpResponse(status=204)
