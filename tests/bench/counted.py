@@ -1,7 +1,7 @@
 """Runs `manage.py` with every allocation of Python objects counted, for the allocation test.
 
 `python -m tests.bench.counted broker ...`; the counter goes to the file named by the environment
-variable LEVERET_TEST_ALLOCATIONS.
+variable COUNT_ALLOCATIONS_IN.
 """
 
 from __future__ import annotations
@@ -49,6 +49,6 @@ def install(path: str) -> None:
 
 if __name__ == "__main__":
     manage = Path(__file__).resolve().parents[2] / "manage.py"
-    install(os.environ["LEVERET_TEST_ALLOCATIONS"])
+    install(os.environ["COUNT_ALLOCATIONS_IN"])
     sys.argv = [str(manage), *sys.argv[1:]]
     runpy.run_path(str(manage), run_name="__main__")

@@ -45,6 +45,10 @@ class Leveret:
         addresses.unlink(missing_ok=True)
         arguments = ["--data-dir", str(self.directory / "data")]
         arguments += ["--amqp-port", "0", "--ws-port", "0", "--metrics-port", "0"]
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
+        # The broker ends when this process does, however it ends (broker/lifetime.py).
+        read_end, self.lifetime = os.pipe()
+        inherited["LEVERET_LIFETIME_FD"] = str(read_end)
         with (self.directory / "output").open("ab") as output:
             self.server = subprocess.Popen(
                 [*self.command, *arguments, *self.extra],
@@ -53,8 +57,10 @@ class Leveret:
                 stderr=output,
                 cwd=REPOSITORY,
                 start_new_session=True,
-                env={**os.environ, **self.environment},
+                pass_fds=[read_end],
+                env={**inherited, "LEVERET_CONFIG": "", **self.environment},
             )
+        os.close(read_end)
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -76,10 +82,14 @@ class Leveret:
         if self.server is not None:
             self.server.kill()
             self.server.wait()
-            self.server = None
+            self._ended()
 
     def stop(self) -> None:
         """A clean stop (SIGTERM)."""
         if self.server is not None:
             processes.end(self.server)
-            self.server = None
+            self._ended()
+
+    def _ended(self) -> None:
+        self.server = None
+        os.close(self.lifetime)

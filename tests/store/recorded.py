@@ -1,6 +1,6 @@
 """Runs `manage.py` with the store's recorder on; the recording is written at the end, as JSON.
 
-`python -m tests.store.recorded broker ...`; the environment variable LEVERET_TEST_RECORDING names
+`python -m tests.store.recorded broker ...`; the environment variable WRITE_RECORDING_TO names
 the file.
 """
 
@@ -18,7 +18,7 @@ from broker.store import disk
 
 def save() -> None:
     """Writes what was recorded."""
-    Path(os.environ["LEVERET_TEST_RECORDING"]).write_text(json.dumps(disk.recorded()))
+    Path(os.environ["WRITE_RECORDING_TO"]).write_text(json.dumps(disk.recorded()))
 
 
 if __name__ == "__main__":
