@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 MESSAGE_MAX = 4 * 1024 * 1024
 """Longest message of a browser in bytes; a larger `frame_max` raises it."""
-WRITE_HIGH = 256 * 1024
 PING_AFTER_S = 20.0
 GONE_AFTER_S = 60.0
 CLOSE_PATIENCE_S = 5.0
@@ -101,7 +100,8 @@ class Door(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH)
+        # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
+        transport.set_write_buffer_limits(high=0)
         self._heard_at = asyncio.get_running_loop().time()
         self._deadline = self._heard_at + self.broker.config.handshake_timeout
         self.listener.doors.add(self)
@@ -116,7 +116,7 @@ class Door(asyncio.Protocol):
                 return
         if self._socket.state is State.CONNECTING:
             data = self._take_request(data)
-            if not data or self._socket.state is not State.OPEN:
+            if not data or self._connection is None:
                 return
         self._socket.receive_data(data)
         self._take_events()
@@ -131,6 +131,10 @@ class Door(asyncio.Protocol):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.lost(f"WebSocket: {exc}" if exc else "WebSocket closed by the peer")
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.pause_writing()
 
     def resume_writing(self) -> None:
         if self._connection is not None:
@@ -156,6 +160,9 @@ class Door(asyncio.Protocol):
 
     def abort(self) -> None:
         self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing() or self._socket.state is not State.OPEN
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -232,6 +239,8 @@ class Door(asyncio.Protocol):
         try:
             while self._held and not self._paused and self._connection is not None:
                 self._connection.feed(self._held.popleft())
+                if self.broker.persister.under_pressure and self._connection is not None:
+                    self.broker.pause(self._connection)
         finally:
             self._feeding = False
 

@@ -17,6 +17,7 @@ class Connection:
         self.received = bytearray()
         self.reasons: list[str] = []
         self.writable_calls = 0
+        self.pause_writing_calls = 0
         self.pause_after: int | None = None
         self.changed = asyncio.Event()
 
@@ -32,6 +33,9 @@ class Connection:
         self.reasons.append(reason)
         self.changed.set()
 
+    def pause_writing(self) -> None:
+        self.pause_writing_calls += 1
+
     def writable(self) -> None:
         self.writable_calls += 1
         self.changed.set()
@@ -43,8 +47,14 @@ class Connection:
                 await self.changed.wait()
 
 
+class Persister:
+    under_pressure = False
+
+
 class Broker:
-    """`config` and `accept`, as the door uses them."""
+    """What the door asks of the broker."""
+
+    persister = Persister()
 
     def __init__(self, **settings: Any) -> None:
         self.config = Config(**settings)

@@ -275,10 +275,11 @@ async def test_the_broker_sees_a_browser_that_does_not_read(listen: Listen) -> N
         assert written < 64 * 1024 * 1024
     connection.transport.write(bytes(1024 * 1024))
     assert connection.writable_calls == 0
+    assert connection.pause_writing_calls == 1
     writer.transport.resume_reading()
     drain = asyncio.create_task(_drain(reader))
     await connection.until(lambda: connection.writable_calls > 0)
-    assert connection.transport.buffered() < 1024 * 1024
+    assert connection.transport.buffered() == 0
     drain.cancel()
     writer.close()
 
