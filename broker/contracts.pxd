@@ -14,6 +14,7 @@ cdef class Confirmer:
     cdef uint64_t flying           # highest one that the round in flight covers
 
     cdef int confirm(self) except -1
+    cdef int write_confirm(self) except -1
 
 
 # What Queue.publish tells the channel.
@@ -24,10 +25,24 @@ cdef enum:
 
 
 cdef class Queue(Task):
+    cdef readonly bint durable
+
     cdef int publish(self, Message* message, bint confirm) except -1
     cdef int settle(self, Place* place, bint acked) except -1
     cdef int requeue(self, Place* place) except -1
     cdef int touch(self) except -1
+
+
+cdef class Exchange:
+    cdef readonly str name
+    cdef readonly bint durable
+    cdef readonly bint auto_delete
+    cdef readonly bint internal
+    cdef readonly dict arguments
+    cdef public uint64_t publish_in
+    cdef public uint64_t publish_out
+    cdef public object gauge
+    cdef dict __dict__
 
 
 cdef class Channel(Confirmer):

@@ -27,6 +27,10 @@ cdef class Confirmer:
         """A round is over: everything up to `flying` is on disk."""
         raise NotImplementedError
 
+    cdef int write_confirm(self) except -1:
+        """Writes what is confirmed and not yet told, before its connection writes."""
+        raise NotImplementedError
+
 
 cdef class Queue(Task):
     """A queue type. `features` zero in an implementation means the fast path."""
@@ -46,6 +50,17 @@ cdef class Queue(Task):
     cdef int touch(self) except -1:
         """Something changed that may let the queue deliver."""
         raise NotImplementedError
+
+
+cdef class Exchange:
+    """What every exchange type shares. The types are in `broker.routing`."""
+
+    def __init__(self, str name, *, bint durable=False, bint auto_delete=False, bint internal=False, arguments=None):
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments or {}
 
 
 cdef class Channel(Confirmer):

@@ -676,9 +676,9 @@ class Incoming(msgspec.Struct):
     """A frame from the broker: a reply (`id` with `ok` or `error`) or a push (`event`, `sub`).
 
     `event` is `start` (the whole state, replaces what was known), `delta` (only what changed),
-    `resync` (pushes were left out; a `start` follows), `ended` (the subscription is over; data is an
-    error) or a name of `EVENTS`. `seq` rises by one with each push of a subscription; `at` is the
-    broker's clock in milliseconds since 1970.
+    `resync` (pushes were left out; a `start` follows), `ended` (the subscription is over; data is
+    an error) or a name of `EVENTS`. `seq` rises by one with each push of a subscription; `at` is
+    the broker's clock in milliseconds since 1970.
     """
 
     id: int | None = None

@@ -10,7 +10,6 @@ from broker.store.queue_store cimport QueueStore
 cdef class ClassicQueue(Queue):
     cdef readonly str name
     cdef readonly str vhost_name
-    cdef readonly bint durable
     cdef readonly bint exclusive
     cdef readonly bint auto_delete
     cdef object _arguments
@@ -27,7 +26,8 @@ cdef class ClassicQueue(Queue):
     cdef list _consumers                 # by priority, highest first; equals in the order of their coming
     cdef uint32_t next_index
     cdef list getters
-    cdef public double idle_since
+    cdef double idle_since
+    cdef uint64_t moved
     cdef readonly uint64_t published
     cdef readonly uint64_t confirmed
     cdef readonly uint64_t delivered

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 N = TypeVar("N", int, float)
@@ -135,7 +135,7 @@ class Series:
         return found
 
 
-def sample_details(rate: float, samples: Sequence[Sample], *, is_level: bool) -> dict[str, object]:
+def sample_details(rate: float, samples: Sequence[Sample]) -> dict[str, object]:
     """RabbitMQ's `X_details`: the rate, and with samples also `samples`, `avg` and `avg_rate`."""
     details: dict[str, object] = {"rate": rate}
     if samples:
@@ -148,13 +148,6 @@ def sample_details(rate: float, samples: Sequence[Sample], *, is_level: bool) ->
         details["avg_rate"] = change / seconds if seconds else 0.0
         details["avg"] = sum(one.sample for one in samples) / len(samples)
     return details
-
-
-def sums(rows: Iterable[Mapping[str, float]], into: dict[str, float]) -> None:
-    """Adds up maps of numbers."""
-    for row in rows:
-        for name, value in row.items():
-            into[name] = into.get(name, 0) + value
 
 
 def _plain(value: float) -> float | int:

@@ -97,8 +97,7 @@ cdef class Persister:
             confirmer.confirming = True
             self.confirmers.append(confirmer)
         self.sync_asked = True
-        self.urgent = True
-        return 0
+        return self.press()
 
     cdef int press(self) except -1:
         """A tail is full, or a reader waits for a watermark: write at the end of this turn, without a sync."""

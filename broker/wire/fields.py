@@ -202,22 +202,3 @@ def encode_table(table: Mapping[str, Any]) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-def kind_of(value: Any) -> str:
-    """The name of a value's type as RabbitMQ's error texts print it."""
-    if value is None:
-        return "void"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, Timestamp):
-        return "timestamp"
-    if isinstance(value, int):
-        return "signedint" if -(2**31) <= value < 2**31 else "long"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, str):
-        return "longstr"
-    if isinstance(value, bytes):
-        return "binary"
-    if isinstance(value, Mapping):
-        return "table"
-    return "array"

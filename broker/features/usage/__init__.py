@@ -4,3 +4,15 @@
 (`docs/formats/usage.md`); the reports process adds them up with Spark. Nothing else in the broker
 knows of it.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.features.usage.feed import Feed
+from broker.store import disk
+
+
+def build(host: Any) -> Feed:
+    """The feed of a broker, under its data directory."""
+    return Feed(host, disk, str(host.config.data_dir / "usage"), host.config.usage_interval * 1000)

@@ -254,7 +254,8 @@ def totals_for(broker: Any, caller: Caller, vhost: str | None) -> Totals:
 def version() -> str:
     """Leveret's own version."""
     try:
-        return str(metadata.version("leveret"))
+        found: str = metadata.version("leveret")
+        return found
     except metadata.PackageNotFoundError:
         return "0.1.0"
 

@@ -1,0 +1,139 @@
+"""The vhosts: which there are, where they lie, and how they come and go.
+
+`vhosts.json` names them with their incarnation ids; each has a directory of that id with its journal and queues. An id is never used
+twice: it is the number of this start of the broker, which is counted on disk, and a sequence number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from broker.settings_files import SettingsError, SettingsFiles
+from broker.store import disk
+from broker.vhost import VHost
+
+log = logging.getLogger("leveret.definitions")
+
+VHOSTS_FILE = "vhosts.json"
+
+
+class VHostRecord(msgspec.Struct, omit_defaults=True):
+    """A vhost as `vhosts.json` holds it. `incarnation` is hexadecimal, as in the directory's name."""
+
+    name: str
+    incarnation: str = ""
+    description: str = ""
+    tags: list[str] = []
+    default_queue_type: str = "classic"
+
+
+class Definitions:
+    """All vhosts of a data directory. `make(name, incarnation, directory, **properties)` builds a `VHost`."""
+
+    def __init__(self, directory: str, files: SettingsFiles, make: Callable[..., VHost]) -> None:
+        self.vhosts: dict[str, VHost] = {}
+        self.problems: list[str] = []
+        self.boot = 0
+        self._directory = directory
+        self._files = files
+        self._make = make
+        self._sequence = itertools.count(1)
+
+    def next_incarnation(self) -> int:
+        """A u64 that no other vhost or queue of this data directory ever had or will have."""
+        return self.boot << 32 | next(self._sequence)
+
+    def recover(self) -> None:
+        """Reads what there is, removes what was deleted, and finds the messages. Raises SettingsError or OSError."""
+        self._count_boot()
+        rows = self._files.load(VHOSTS_FILE, list[VHostRecord])
+        if rows is None:
+            rows = [VHostRecord("/", description="Default virtual host")]
+        for row in rows:
+            if row.name in self.vhosts:
+                raise SettingsError(f"{VHOSTS_FILE}: vhost '{row.name}' is there twice")
+            # A person may add a vhost by its name alone.
+            incarnation = int(row.incarnation, 16) if row.incarnation else self.next_incarnation()
+            self._add(row, incarnation)
+        for vhost in self.vhosts.values():
+            disk.makedirs(vhost.queues_directory)
+            disk.remove_tree(vhost.transient_directory)
+            disk.makedirs(vhost.transient_directory)
+            living = vhost.recover()
+            self._remove_unknown(vhost.queues_directory, living, self.problems)
+            for _ in vhost.recover_messages():
+                pass
+            for problem in vhost.problems:
+                log.error("%s", problem)
+            self.problems += vhost.problems
+        self._remove_unknown(f"{self._directory}/vhosts", {vhost.incarnation for vhost in self.vhosts.values()}, self.problems)
+        self._save()
+
+    def _count_boot(self) -> None:
+        path = f"{self._directory}/boots"
+        text = disk.read(path).decode("ascii", "replace").strip() if disk.exists(path) else "0"
+        if not text.isdigit():
+            raise SettingsError(f"{path}: '{text[:40]}' is not the number of starts")
+        self.boot = int(text) + 1
+        disk.write_atomic(path, f"{self.boot}\n".encode())
+
+    def _remove_unknown(self, directory: str, living: set[int], problems: list[str]) -> None:
+        """Directories of ids that were given and are no more go; anything else is reported and left alone."""
+        for name in disk.listdir(directory):
+            try:
+                incarnation = int(name, 16) if len(name) == 16 else -1
+            except ValueError:
+                incarnation = -1
+            if incarnation in living:
+                continue
+            if 0 < incarnation >> 32 <= self.boot:
+                disk.remove_tree(f"{directory}/{name}")
+            else:
+                problems.append(f"{directory}/{name} is not known here; it was left alone")
+
+    def _add(self, row: VHostRecord, incarnation: int) -> VHost:
+        vhost = self._make(
+            row.name,
+            incarnation,
+            f"{self._directory}/vhosts/{incarnation:016x}",
+            description=row.description,
+            tags=row.tags,
+            default_queue_type=row.default_queue_type,
+        )
+        self.vhosts[row.name] = vhost
+        return vhost
+
+    def create_vhost(self, name: str, *, description: str = "", tags: list[str] | None = None) -> VHost:
+        """A new vhost with its predeclared exchanges. On disk when the settings files and the persister have had their turn."""
+        vhost = self._add(VHostRecord(name, description=description, tags=tags or []), self.next_incarnation())
+        disk.makedirs(vhost.queues_directory)
+        disk.makedirs(vhost.transient_directory)
+        vhost.recover()
+        self._save()
+        return vhost
+
+    def change_vhost(self, name: str, *, description: str | None = None, tags: list[str] | None = None) -> None:
+        """Changes what is given. Raises KeyError."""
+        vhost = self.vhosts[name]
+        if description is not None:
+            vhost.description = description
+        if tags is not None:
+            vhost.tags = tags
+        self._save()
+
+    def delete_vhost(self, name: str) -> None:
+        """Deletes a vhost with all in it. Its directory goes with the next start. Raises KeyError."""
+        self.vhosts.pop(name).delete()
+        self._save()
+
+    def _save(self) -> None:
+        rows: list[Any] = [
+            VHostRecord(vhost.name, f"{vhost.incarnation:016x}", vhost.description, vhost.tags, vhost.default_queue_type)
+            for vhost in self.vhosts.values()
+        ]
+        self._files.put(VHOSTS_FILE, rows)

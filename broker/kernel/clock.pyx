@@ -1,0 +1,43 @@
+# cython: language_level=3
+"""The broker's own clock: the wall's time at start plus the monotonic clock since, in ms.
+
+A jump of the system's clock changes nothing here. `now_ms` is taken anew with every received chunk and every timer, not per message.
+"""
+
+import time
+
+from libc.stdint cimport int64_t
+
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int CLOCK_MONOTONIC
+    int clock_gettime(int clock, timespec* now)
+
+
+cdef int64_t monotonic_ms() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t> now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+
+cdef int64_t offset_ms = time.time_ns() // 1000000 - monotonic_ms()
+cdef int64_t now_ms = offset_ms + monotonic_ms()
+
+
+cdef void refresh() noexcept nogil:
+    global now_ms
+    now_ms = offset_ms + monotonic_ms()
+
+
+def now() -> int:
+    """Milliseconds since 1970 by the broker's clock."""
+    refresh()
+    return now_ms
+
+
+def drift_ms() -> int:
+    """How far the system's clock is ahead of the broker's."""
+    return time.time_ns() // 1000000 - now()

@@ -1,0 +1,28 @@
+"""The direct exchange: bindings whose key equals the message's (AMQP 0-9-1 section 3.1.3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker.routing.exchange import Binding, BoundExchange
+
+
+class DirectExchange(BoundExchange):
+    type = "direct"
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self._by_key: dict[str, list[Binding]] = {}
+
+    def add(self, binding: Binding) -> None:
+        self._by_key.setdefault(binding.routing_key, []).append(binding)
+
+    def remove(self, binding: Binding) -> None:
+        bindings = self._by_key[binding.routing_key]
+        bindings.remove(binding)
+        if not bindings:
+            del self._by_key[binding.routing_key]
+
+    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
+        return iter(self._by_key.get(routing_key, ()))

@@ -1,0 +1,87 @@
+"""What every exchange type shares: bindings, and how a route is looked up.
+
+A type says by `add`, `remove` and `match` which destinations a routing key (and the headers) leads to. Destinations are queues or other
+exchanges; following exchanges, alternate exchanges and loops are the vhost's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from broker.contracts import Exchange
+
+
+class Binding(NamedTuple):
+    """One binding. `destination_type` is `queue` or `exchange`."""
+
+    source: str
+    destination: str
+    destination_type: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+    @property
+    def properties_key(self) -> str:
+        """RabbitMQ's name of a binding between two ends: the key, `~` for an empty one, `key~hash` with arguments."""
+        if not self.arguments:
+            return self.routing_key or "~"
+        digest = hashlib.blake2b(repr(sorted(self.arguments.items())).encode("utf-8", "surrogateescape"), digest_size=12)
+        return f"{self.routing_key}~{digest.hexdigest()}"
+
+
+# What identifies a binding of one exchange; arguments are a table and so not hashable themselves.
+Identity = tuple[str, str, str, str]
+
+
+def identity(binding: Binding) -> Identity:
+    arguments = repr(sorted(binding.arguments.items())) if binding.arguments else ""
+    return binding.destination_type, binding.destination, binding.routing_key, arguments
+
+
+class BoundExchange(Exchange):
+    """An exchange with its bindings. Types override `add`, `remove` and `match`; `by_key` says that the headers do not matter."""
+
+    type = ""
+    by_key = True
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self.bindings: dict[Identity, Binding] = {}
+
+    def check(self, binding: Binding) -> None:
+        """Raises PreconditionFailed for arguments that the type cannot use."""
+
+    def bind(self, binding: Binding) -> bool:
+        """Adds a binding; False if it is there already."""
+        key = identity(binding)
+        if key in self.bindings:
+            return False
+        self.bindings[key] = binding
+        self.add(binding)
+        return True
+
+    def unbind(self, binding: Binding) -> bool:
+        """Removes a binding; False if it is not there."""
+        found = self.bindings.pop(identity(binding), None)
+        if found is None:
+            return False
+        self.remove(found)
+        return True
+
+    def add(self, binding: Binding) -> None:
+        raise NotImplementedError
+
+    def remove(self, binding: Binding) -> None:
+        raise NotImplementedError
+
+    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
+        """The bindings that a message fits."""
+        raise NotImplementedError
+
+    @property
+    def alternate(self) -> str | None:
+        """Name of the exchange that gets what finds no queue here."""
+        name = self.arguments.get("alternate-exchange", self.arguments.get("x-alternate-exchange"))
+        return name if isinstance(name, str) else None

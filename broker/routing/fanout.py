@@ -1,0 +1,21 @@
+"""The fanout exchange: every binding, whatever the key (AMQP 0-9-1 section 3.1.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker.routing.exchange import Binding, BoundExchange
+
+
+class FanoutExchange(BoundExchange):
+    type = "fanout"
+
+    def add(self, binding: Binding) -> None:
+        """`bindings` is all a fanout needs."""
+
+    def remove(self, binding: Binding) -> None:
+        """See `add`."""
+
+    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
+        return iter(self.bindings.values())

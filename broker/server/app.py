@@ -1,0 +1,455 @@
+"""The broker process: builds the rooms, starts and stops them in order, and is the host that sessions ask.
+
+Start: lock the data directory, read settings, replay definitions, find the messages, then listen. Stop: no new connections, tell clients
+(320), let them finish, write and sync everything, then end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import json
+import logging
+import os
+import platform
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+
+from broker import features
+from broker.access import Access, Refused
+from broker.contracts import Topology
+from broker.definitions import Definitions
+from broker.errors import NotAllowed
+from broker.kernel import clock
+from broker.kernel.turn import Turn
+from broker.server.control import ControlServer
+from broker.server.control.node_verbs import version
+from broker.server.logins import Logins
+from broker.server.metrics import MetricsServer
+from broker.server.sampling import Sampling
+from broker.server.tcp import BACKLOG, RECEIVE_BYTES, RelayDoor, SocketDoor
+from broker.server.timers import Timer, TimingWheel
+from broker.server.websocket import WebSocketListener
+from broker.settings_files import SettingsError, SettingsFiles
+from broker.stats import Stats
+from broker.store import disk
+from broker.store.persister import Persister
+from broker.vhost import VHost
+from broker.wire.session import Session
+
+if TYPE_CHECKING:
+    from broker.config import Config
+    from broker.wire.channel import WireChannel
+
+log = logging.getLogger("leveret.broker")
+
+EXIT_SYNC_FAILED = 74  # EX_IOERR of sysexits.h
+TICK_S = 0.2
+# A queue without traffic for this long gives back what it holds in memory, and an empty one its files.
+REST_AFTER_S = 10.0
+RESTS_PER_STEP = 256
+
+
+class StartError(Exception):
+    """The broker cannot start; the text is one line for the person who started it, `status` the exit status."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Broker:
+    """Everything that lives as long as the process. See `broker.wire.session.Host` for what sessions ask of it."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.node_name = f"leveret@{socket.gethostname()}"
+        self.started_at_ms = clock.now()
+        self.topology = Topology()
+        self.turn = Turn()
+        self.persister = Persister(
+            str(config.data_dir),
+            self.turn.wake,
+            tail_limit=config.tail_memory,
+            segment_size=config.segment_size,
+            open_files_limit=min(config.open_files_max, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2),
+            no_sync=config.no_sync,
+        )
+        self.persister.failed = self._sync_failed
+        self.persister.relieved = self._relieved
+        self.turn.after = self.persister.collect
+        self.files = SettingsFiles(config.data_dir, disk)
+        self.access = Access(self.files, failures_max=config.login_failures_max, back_off_longest_s=config.login_backoff_max)
+        self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
+        self.stats = Stats(clock.now)
+        self.features = features.build(self)
+        self.connections: dict[int, Session] = {}
+        self.listeners: list[dict[str, Any]] = []
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.server_properties = {
+            "product": "Leveret",
+            "version": version(),
+            "platform": f"Python {platform.python_version()}",
+            "cluster_name": self.node_name,
+            "information": "A message broker as one appliance",
+        }
+        self.stopping = False
+        self.exit_status = 0
+        self._ids = itertools.count(1)
+        self._paused: set[Session] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def vhosts(self) -> dict[str, VHost]:
+        return self.definitions.vhosts
+
+    @property
+    def problems(self) -> list[str]:
+        """What recovery found wrong, as sentences."""
+        return self.definitions.problems
+
+    # -- start -------------------------------------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Everything before the loop runs. Raises StartError."""
+        config = self.config
+        try:
+            config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
+            config.run_dir.mkdir(exist_ok=True, mode=0o750)
+            self._lock = disk.lock(str(config.data_dir / "lock"))
+        except BlockingIOError:
+            raise StartError(f"the data directory {config.data_dir} is in use by another broker", os.EX_UNAVAILABLE) from None
+        except OSError as error:
+            raise StartError(f"cannot use the data directory {config.data_dir}: {error.strerror}", os.EX_CONFIG) from None
+        try:
+            if not self.access.load():
+                self.access.create_first_user(config.default_user, config.default_password)
+            self.definitions.recover()
+            for feature in self.features:
+                feature.start(clock.now())
+            self.files.flush()
+            disk.sync_file_system(str(config.data_dir))
+        except SettingsError as error:
+            raise StartError(str(error), os.EX_CONFIG) from None
+        except (OSError, ValueError) as error:
+            raise StartError(f"cannot recover {config.data_dir}: {error}", os.EX_IOERR) from None
+        for name, vhost in self.vhosts.items():
+            log.info("vhost '%s': %d queues, %d messages", name, len(vhost.queues), sum(q.messages_ready for q in vhost.queues.values()))
+
+    async def start(self) -> None:
+        """Opens every listener. Raises StartError."""
+        loop = asyncio.get_running_loop()
+        config = self.config
+        self.loop = loop
+        self.timers = TimingWheel(loop)
+        self.turn.schedule = loop.call_soon
+        self.logins = Logins(self.access)
+        self.sampling = Sampling(self)
+        self.control = ControlServer(self)
+        self.websocket = WebSocketListener(self)
+        self._servers: list[Any] = []
+        self.persister.start()
+        loop.add_reader(self.persister.writer.event_fd, self.persister.on_written)
+        loop.add_reader(self.persister.reader.event_fd, self.persister.on_read)
+        loop.add_reader(self.persister.remover.event_fd, self.persister.on_removed)
+        addresses: dict[str, Any] = {}
+        try:
+            server = await loop.create_server(
+                lambda: SocketDoor(self, "amqp"), config.bind, config.amqp_port, backlog=BACKLOG, reuse_address=True
+            )
+            self._servers.append(server)
+            addresses["amqp"] = list(server.sockets[0].getsockname()[:2])
+            self._listening("amqp", server.sockets[0].getsockname())
+        except OSError as error:
+            raise self._cannot_listen("AMQP", config.amqp_port, error) from None
+        try:
+            where = await self.websocket.open(config.bind, config.ws_port)
+            addresses["ws"] = list(where)
+            self._listening("ws", where)
+        except OSError as error:
+            raise self._cannot_listen("AMQP over WebSocket", config.ws_port, error) from None
+        if config.metrics_port:
+            self.metrics = MetricsServer(self)
+            try:
+                where = await self.metrics.start(config.bind, max(0, config.metrics_port))
+            except OSError as error:
+                raise self._cannot_listen("metrics", config.metrics_port, error) from None
+            self._servers.append(self.metrics)
+            addresses["metrics"] = list(where)
+            self._listening("http/prometheus", where)
+        if config.unix_path is not None:
+            await self._listen_unix(config.unix_path, lambda: SocketDoor(self, "unix"), 0o660)
+        await self._listen_unix(config.relay_socket, lambda: RelayDoor(self), 0o600)
+        await self.control.start(config.control_socket)
+        self.sampling.start()
+        self._resting = self._rest_queues()
+        self.timers.later(TICK_S, self._tick)
+        self.timers.later(1.0, self._second)
+        addresses["pid"] = os.getpid()
+        await loop.run_in_executor(
+            None, disk.write_atomic, str(config.run_dir / "broker.json"), json.dumps(addresses).encode()
+        )
+        gc.collect()
+        gc.freeze()
+        log.info("ready: AMQP on %s, WebSocket on %s", addresses["amqp"], addresses["ws"])
+
+    def _listening(self, protocol: str, where: Any) -> None:
+        self.listeners.append({"node": self.node_name, "protocol": protocol, "ip_address": where[0], "port": where[1]})
+
+    def _cannot_listen(self, what: str, port: int, error: OSError) -> StartError:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return StartError(f"cannot listen for {what} on {self.config.bind} port {port}: {reason}", os.EX_UNAVAILABLE)
+
+    async def _listen_unix(self, path: Any, door: Callable[[], Any], mode: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o777 & ~mode)
+        try:
+            sock.bind(str(path))
+        except OSError as error:
+            sock.close()
+            raise StartError(f"cannot listen on {path}: {error.strerror}", os.EX_UNAVAILABLE) from None
+        finally:
+            os.umask(before)
+        self._servers.append(await self.loop.create_unix_server(door, sock=sock, backlog=BACKLOG))
+
+    def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
+        vhost = VHost(
+            name,
+            incarnation,
+            directory,
+            persister=self.persister,
+            turn=self.turn,
+            topology=self.topology,
+            next_incarnation=self.definitions.next_incarnation,
+            emit=self.emit,
+            **properties,
+        )
+        vhost.queue_limit = lambda: self.access.vhost_limit(name, "max-queues")
+        return vhost
+
+    # -- the pulse ---------------------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self.persister.tick()
+        self.timers.later(TICK_S, self._tick)
+
+    def _second(self) -> None:
+        self.timers.later(1.0, self._second)
+        for _ in range(RESTS_PER_STEP):
+            if next(self._resting, None) is None:
+                self._resting = self._rest_queues()
+                break
+        for feature in self.features:
+            steps = feature.tick(clock.now())
+            if steps is not None:
+                self.run_task(self._step_through(steps))
+
+    def _rest_queues(self) -> Any:
+        """Goes round all queues for ever; those whose counters stood still since the last round rest."""
+        for vhost in list(self.vhosts.values()):
+            for queue in list(vhost.queues.values()):
+                if queue.store is not None:
+                    queue.rest_if_idle(self.loop.time(), REST_AFTER_S)
+                yield queue
+
+    async def _step_through(self, steps: Any) -> None:
+        """Runs a feature's generator between turns; what waits for the disk goes to a thread."""
+        for step in steps:
+            if step is not None:
+                await self.loop.run_in_executor(None, step)
+            else:
+                await asyncio.sleep(0)
+
+    def run_task(self, work: Any) -> None:
+        """Runs a coroutine that nobody waits for."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- connections -------------------------------------------------------------------------------------------------------------------
+
+    def accept(
+        self, transport: Any, peer: tuple[str, int], local: tuple[str, int], listener: str, fd: int = -1, tls: Any = None
+    ) -> Session:
+        """A new connection from one of the doors."""
+        return Session(
+            self,
+            self.turn,
+            transport,
+            fd,
+            id=next(self._ids),
+            peer=peer,
+            local=local,
+            listener=listener,
+            connected_at_ms=clock.now(),
+            tls=tls,
+        )
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self.timers.later(seconds, callback)
+
+    def login(self, session: Session, user: str, password: str) -> None:
+        door = "websocket" if session.listener == "ws" else "amqp"
+        self.run_task(self._login(session, user, password, door))
+
+    async def _login(self, session: Session, user: str, password: str, door: str) -> None:
+        outcome = await self.logins.check(user, password, session.peer[0], door)
+        if isinstance(outcome, Refused):
+            session.login_refused(outcome.reason)
+        else:
+            session.logged_in(outcome.name)
+
+    def admit(self, session: Session, vhost: str) -> None:
+        limit = self.access.vhost_limit(vhost, "max-connections")
+        if limit is not None and sum(1 for each in self.connections.values() if each.vhost.name == vhost) >= limit:
+            raise NotAllowed(f"access to vhost '{vhost}' refused for user '{session.user}': connection limit ({limit}) is reached")
+        limit = self.access.user_limit(session.user, "max-connections")
+        if limit is not None and sum(1 for each in self.connections.values() if each.user == session.user) >= limit:
+            raise NotAllowed(f"connection refused for user '{session.user}': user connection limit ({limit}) is reached")
+        if self.stopping:
+            raise NotAllowed("the broker is stopping")
+
+    def opened(self, session: Session) -> None:
+        self.connections[session.id] = session
+        self.stats.connection_opened(session)
+        self.emit("connection.created", {"name": session.name, "user": session.user, "vhost": session.vhost.name})
+        log.info("connection %s: user '%s' opened vhost '%s'", session.name, session.user, session.vhost.name)
+
+    def closed(self, session: Session) -> None:
+        self._paused.discard(session)
+        if self.connections.pop(session.id, None) is not None:
+            self.stats.connection_closed(session)
+            for feature in self.features:
+                feature.connection_closed(session, clock.now())
+            self.emit("connection.closed", {"name": session.name})
+            log.info("connection %s closed%s", session.name, f": {session.close_reason}" if session.close_reason else "")
+
+    def channel_opened(self, channel: WireChannel) -> None:
+        self.stats.channel_opened(channel)
+
+    def channel_closed(self, channel: WireChannel) -> None:
+        self.stats.channel_closed(channel)
+
+    def pause(self, session: Session) -> None:
+        """Unwritten messages fill their memory: this publisher is not read until the disk has caught up."""
+        if session not in self._paused and not session.transport.is_closing():
+            self._paused.add(session)
+            self.persister.pressed = True
+            session.paused = True
+            session.transport.pause_reading()
+
+    def _relieved(self) -> None:
+        paused, self._paused = self._paused, set()
+        for session in paused:
+            session.paused = False
+            session.transport.resume_reading()
+
+    # -- changes -----------------------------------------------------------------------------------------------------------------------
+
+    async def synced(self) -> None:
+        """Returns when every change of definitions and settings so far is on disk."""
+        done: asyncio.Future[None] = self.loop.create_future()
+        self.persister.after_round(lambda: done.done() or done.set_result(None))
+        if self.files.dirty:
+            await self.loop.run_in_executor(None, self.files.flush)
+        await done
+
+    def emit(self, event: str, data: dict[str, Any]) -> None:
+        """Tells statistics, features and subscribers what happened."""
+        queue = data.pop("queue", None)
+        exchange = data.pop("exchange", None)
+        if queue is not None:
+            self.stats.queue_deleted(queue)
+            for feature in self.features:
+                feature.queue_deleted(queue, clock.now())
+        elif exchange is not None:
+            self.stats.exchange_deleted(data["vhost"], exchange)
+        elif event == "queue.created":
+            self.stats.queue_declared(data["vhost"], True)
+        elif not event.startswith(("connection.", "binding.")):
+            # A user, a permission or a limit changed: what routes remember of them is void.
+            self.topology.changed()
+        if hasattr(self, "control"):
+            self.control.publish(event, data)
+
+    # -- stop --------------------------------------------------------------------------------------------------------------------------
+
+    def _sync_failed(self, text: str) -> None:
+        log.critical("the disk failed: %s. Nothing is confirmed any more; the broker ends and recovers at its next start", text)
+        self.exit_status = EXIT_SYNC_FAILED
+        # What is in memory may not match the disk any more: no more words to clients, no clean stop.
+        logging.shutdown()
+        os._exit(EXIT_SYNC_FAILED)
+
+    async def run(self) -> int:
+        """Starts, serves until SIGTERM or SIGINT, stops."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await self.start()
+        await stop.wait()
+        await self.stop()
+        return self.exit_status
+
+    async def stop(self) -> None:
+        """Clean stop: every client is told, everything is written and synced."""
+        self.stopping = True
+        log.info("stopping")
+        for server in self._servers:
+            if isinstance(server, asyncio.Server):
+                server.close()
+        sessions = list(self.connections.values())
+        for session in sessions:
+            session.close(320, "broker forced connection closure with reason 'shutdown'")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(3.0):
+                while self.connections:
+                    await asyncio.sleep(0.02)
+        for session in list(self.connections.values()):
+            session.drop()
+        await asyncio.sleep(0)
+        await self.sampling.close()
+        await self.control.close()
+        await self.websocket.close()
+        for server in self._servers:
+            if not isinstance(server, asyncio.Server):
+                await server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+            self.loop.remove_reader(thread.event_fd)
+        self.timers.close()
+        for feature in self.features:
+            feature.stop(clock.now())
+        for vhost in self.vhosts.values():
+            vhost.close()
+        self.persister.stop()
+        self.files.flush()
+        self.logins.close()
+        for name in ("run/broker.json",):
+            disk.unlink(str(self.config.data_dir / name))
+        log.info("stopped")
+
+
+def main(config: Config) -> int:
+    """Runs the broker until it is told to stop. Returns the exit status; a failed start is one line on standard error."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    broker = Broker(config)
+    try:
+        broker.recover()
+        return asyncio.run(broker.run())
+    except StartError as error:
+        print(f"leveret broker: {error}", file=sys.stderr)
+        return error.status

@@ -1,0 +1,110 @@
+"""AMQP over TCP and Unix sockets: asyncio's transports around `Session`.
+
+All connections are received into one buffer: a chunk is taken apart before the next one is read, so an idle connection owns none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
+
+from broker.server import proxy_protocol
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.wire.session import Session
+
+RECEIVE_BYTES = 256 * 1024
+BACKLOG = 1024
+
+
+class SocketDoor(asyncio.BufferedProtocol):
+    """One accepted socket."""
+
+    __slots__ = ("_broker", "_listener", "_session", "_transport")
+
+    def __init__(self, broker: Broker, listener: str) -> None:
+        self._broker = broker
+        self._listener = listener
+        self._session: Session
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
+        transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
+        if sock.family == socket.AF_UNIX:
+            peer = local = ("unix", 0)
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            peer, local = transport.get_extra_info("peername")[:2], transport.get_extra_info("sockname")[:2]
+        self._session = self._broker.accept(transport, peer, local, self._listener, fd=sock.fileno())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._broker.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._session.receive_buffer(self._broker.receive_buffer, nbytes)
+        if self._broker.persister.under_pressure:
+            self._broker.pause(self._session)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._session.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._session.fd = -1
+        self._session.lost(str(exc) if exc else "client unexpectedly closed TCP connection")
+
+
+class RelayDoor(asyncio.Protocol):
+    """A browser's connection that the web process hands over: PROXY header first, then AMQP. Believed only on the private socket."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._head = b""
+        self._session: Session | None = None
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is None:
+            self._head += data
+            try:
+                parsed = proxy_protocol.parse(self._head)
+            except proxy_protocol.ProxyError:
+                self._transport.abort()
+                return
+            if parsed is None:
+                return
+            length, peer, local = parsed
+            data, self._head = self._head[length:], b""
+            self._session = self._broker.accept(self._transport, peer or ("unix", 0), local or ("unix", 0), "ws")
+            if not data:
+                return
+        self._session.feed(data)
+        if self._broker.persister.under_pressure:
+            self._broker.pause(self._session)
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._session is not None:
+            self._session.lost(str(exc) if exc else "client unexpectedly closed TCP connection")

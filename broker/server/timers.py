@@ -1,0 +1,78 @@
+"""One timer for everything that happens later: heartbeats, handshakes, sweeps.
+
+Deadlines fall into slots of 10 ms; one timer of the loop waits for the earliest slot. Setting and cancelling cost a dictionary entry each,
+so that a hundred thousand of them are nothing special.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+
+log = logging.getLogger("leveret.timers")
+
+SLOT_S = 0.01
+
+
+class Timer:
+    """A callback to come."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Takes it back; harmless when it has fired."""
+        self.callback = None
+
+
+class TimingWheel:
+    """Timers on the loop's monotonic clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._slots: dict[int, list[Timer]] = {}
+        self._order: list[int] = []
+        self._handle: asyncio.TimerHandle | None = None
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Calls `callback()` no earlier than `seconds` from now."""
+        timer = Timer(callback)
+        slot = int((self._loop.time() + seconds) / SLOT_S) + 1
+        timers = self._slots.get(slot)
+        if timers is not None:
+            timers.append(timer)
+            return timer
+        self._slots[slot] = [timer]
+        heapq.heappush(self._order, slot)
+        if self._order[0] == slot:
+            self._arm()
+        return timer
+
+    def _arm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._loop.call_at(self._order[0] * SLOT_S, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        now = self._loop.time()
+        while self._order and self._order[0] * SLOT_S <= now:
+            for timer in self._slots.pop(heapq.heappop(self._order)):
+                callback, timer.callback = timer.callback, None
+                if callback is not None:
+                    try:
+                        callback()
+                    except Exception:
+                        log.exception("a timer failed")
+        if self._order:
+            self._arm()
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._slots.clear()
+        self._order.clear()

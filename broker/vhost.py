@@ -1,0 +1,541 @@
+"""A vhost: exchanges, queues and bindings, and the one door through which they change.
+
+`declare_queue`, `bind` and the like check what is asked and then call `_apply` with a change in the form of an AMQP method. `_apply`
+changes memory and is also what start-up calls for every entry of the journal; whatever is durable is written to the journal on the way.
+Nothing here waits: who needs a change on disk asks the persister for a round.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker import arguments as argument_table
+from broker.contracts import Exchange, Topology
+from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
+from broker.queues.classic import ClassicQueue
+from broker.routing.exchange import Binding, BoundExchange, Identity, identity
+from broker.routing.types import NOT_BUILT, PREDECLARED, TYPES
+from broker.store.journal import Journal
+from broker.store.persister import Persister
+from broker.wire.fields import octets
+from broker.wire.methods import BY_INDEX, decode_arguments, encode_method
+
+# A journal with more entries than this for each object that lives is compacted at start.
+WASTE_MAX = 4
+
+
+class VHost:
+    """One vhost. `directory` holds its journal and its queues; `next_incarnation` gives the ids that are never used twice.
+
+    `emit(event, data)` tells what happened to those who listen.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: int,
+        directory: str,
+        *,
+        persister: Persister,
+        turn: Any,
+        topology: Topology,
+        next_incarnation: Callable[[], int],
+        emit: Callable[[str, dict[str, Any]], None],
+        description: str = "",
+        tags: list[str] | None = None,
+        default_queue_type: str = "classic",
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.directory = directory
+        self.description = description
+        self.tags = tags or []
+        self.default_queue_type = default_queue_type
+        self.exchanges: dict[str, BoundExchange] = {}
+        self.queues: dict[str, ClassicQueue] = {}
+        self.problems: list[str] = []
+        self.queue_limit: Callable[[], int | None] = lambda: None
+        self._bindings_to: dict[tuple[str, str], dict[tuple[str, Identity], Binding]] = {}
+        self._persister = persister
+        self._turn = turn
+        self._topology = topology
+        self._next_incarnation = next_incarnation
+        self._emit = emit
+        self._journal: Journal | None = None
+        self._replaying = False
+        for exchange, kind in PREDECLARED:
+            self.exchanges[exchange] = TYPES[kind](exchange, durable=True)
+
+    # -- start and stop --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def queues_directory(self) -> str:
+        return f"{self.directory}/queues"
+
+    @property
+    def transient_directory(self) -> str:
+        """Queues that do not survive: removed as a whole at start."""
+        return f"{self.directory}/transient"
+
+    def recover(self) -> set[int]:
+        """Replays the journal. Returns the incarnation ids of the queues that are there."""
+        journal = Journal(self._persister, f"{self.directory}/definitions.journal")
+        self._replaying = True
+        for entry in journal.recovered:
+            method = BY_INDEX[int.from_bytes(entry[8:12], "big")]
+            self._apply(method.name, decode_arguments(method, entry[8:]), int.from_bytes(entry[:8], "big"))
+        self._replaying = False
+        entries = len(journal.recovered)
+        journal.recovered.clear()
+        living = list(self._snapshot())
+        if entries > WASTE_MAX * max(len(living), 64):
+            journal.rewrite(living)
+        self._journal = journal
+        return {queue.incarnation for queue in self.queues.values()}
+
+    def recover_messages(self) -> Iterator[ClassicQueue]:
+        """Finds the queues' messages again, a queue a step."""
+        for queue in list(self.queues.values()):
+            for problem in queue.recover():
+                self.problems.append(f"queue '{queue.name}' in vhost '{self.name}': {problem}")
+            yield queue
+
+    def close(self) -> None:
+        """Clean stop: what the queues know is made exact on disk."""
+        for queue in self.queues.values():
+            queue.close()
+
+    def delete(self) -> None:
+        """The vhost is gone: its queues give their files back."""
+        for queue in list(self.queues.values()):
+            self._delete_queue(queue)
+        self._topology.changed()
+
+    def _snapshot(self) -> Iterator[bytes]:
+        """Journal entries that make up everything durable as it is now."""
+        for exchange in self.exchanges.values():
+            if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
+                yield self._entry("exchange.declare", _exchange_change(exchange), 0)
+        for queue in self.queues.values():
+            if queue.durable and not queue.exclusive:
+                yield self._entry("queue.declare", _queue_change(queue), queue.incarnation)
+        for exchange in self.exchanges.values():
+            for binding in exchange.bindings.values():
+                if self._is_durable(binding):
+                    yield self._entry(*_binding_change(binding, "bind"), 0)
+
+    @staticmethod
+    def _entry(method: str, change: dict[str, Any], incarnation: int) -> bytes:
+        return incarnation.to_bytes(8, "big") + encode_method(method, **change)
+
+    # -- the one door ----------------------------------------------------------------------------------------------------------------
+
+    def _change(self, method: str, change: dict[str, Any], *, durable: bool, incarnation: int = 0) -> None:
+        """Writes a change to the journal if it is durable, and carries it out."""
+        if durable and self._journal is not None:
+            self._journal.append(self._entry(method, change, incarnation))
+        self._apply(method, change, incarnation)
+
+    def _apply(self, method: str, change: dict[str, Any], incarnation: int) -> None:
+        self._topology.changed()
+        match method:
+            case "queue.declare":
+                self._add_queue(change, incarnation, None)
+            case "queue.delete":
+                queue = self.queues.get(change["queue"])
+                if queue is not None:
+                    self._delete_queue(queue)
+            case "exchange.declare":
+                self.exchanges[change["exchange"]] = TYPES[change["type"]](
+                    change["exchange"],
+                    durable=change["durable"],
+                    auto_delete=change["auto_delete"],
+                    internal=change["internal"],
+                    arguments=change["arguments"],
+                )
+            case "exchange.delete":
+                self._delete_exchange(change["exchange"])
+            case "queue.bind" | "exchange.bind":
+                binding = _binding_of(method, change)
+                if self.exchanges[binding.source].bind(binding):
+                    rows = self._bindings_to.setdefault((binding.destination_type, binding.destination), {})
+                    rows[binding.source, identity(binding)] = binding
+            case "queue.unbind" | "exchange.unbind":
+                self._remove_binding(_binding_of(method, change))
+
+    # -- exchanges -------------------------------------------------------------------------------------------------------------------
+
+    def exchange(self, name: str) -> BoundExchange:
+        """The exchange. Raises NotFound."""
+        found = self.exchanges.get(name)
+        if found is None:
+            raise NotFound(f"no {describe('exchange', name, self.name)}")
+        return found
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: dict[str, Any] | None = None,
+    ) -> bool:
+        """Declares an exchange; True if it is new. Raises PreconditionFailed or AccessRefused."""
+        resource = describe("exchange", name, self.name)
+        arguments = arguments or {}
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+        if type not in TYPES:
+            if type in NOT_BUILT:
+                raise PreconditionFailed(f"invalid exchange type '{type}' for {resource}: this broker does not carry it out yet")
+            raise PreconditionFailed(f"unknown exchange type '{type}'")
+        current = self.exchanges.get(name)
+        if current is not None:
+            argument_table.check_property(resource, "type", current.type, type)
+            argument_table.check_property(resource, "durable", current.durable, durable)
+            argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
+            argument_table.check_property(resource, "internal", current.internal, internal)
+            argument_table.check_equivalent(resource, current.arguments, arguments)
+            return False
+        _check_name("exchange", name)
+        argument_table.check("exchange", arguments, resource)
+        change = {
+            "exchange": name,
+            "type": type,
+            "durable": durable,
+            "auto_delete": auto_delete,
+            "internal": internal,
+            "arguments": arguments,
+        }
+        self._change("exchange.declare", change, durable=durable)
+        self._emit("exchange.created", {"vhost": self.name, "name": name, "type": type})
+        return True
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
+        """Deletes an exchange; False if there is none. Raises PreconditionFailed (in use) or AccessRefused."""
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+        if name.startswith("amq."):
+            raise AccessRefused(f"deletion of system {describe('exchange', name, self.name)} not allowed")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return False
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"{describe('exchange', name, self.name)} in use")
+        self._change("exchange.delete", {"exchange": name}, durable=exchange.durable)
+        return True
+
+    def _delete_exchange(self, name: str) -> None:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        for binding in list(exchange.bindings.values()):
+            self._remove_binding(binding)
+        # An auto-delete exchange is gone already with its last binding.
+        self.exchanges.pop(name, None)
+        for binding in list(self._bindings_to.get(("exchange", name), {}).values()):
+            self._remove_binding(binding)
+        self._emit("exchange.deleted", {"vhost": self.name, "name": name, "exchange": exchange})
+
+    # -- queues ----------------------------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str, connection: Any = None) -> ClassicQueue:
+        """The queue. Raises NotFound, or ResourceLocked if it is exclusive to another connection."""
+        found = self.queues.get(name)
+        if found is None:
+            raise NotFound(f"no {describe('queue', name, self.name)}")
+        self.check_owner(found, connection)
+        return found
+
+    def check_owner(self, queue: ClassicQueue, connection: Any) -> None:
+        if queue.exclusive and queue.owner is not connection:
+            raise ResourceLocked(
+                f"cannot obtain exclusive access to locked {describe('queue', queue.name, self.name)}. It could be originally declared "
+                "on another connection or the exclusive property value does not match that of the original declaration."
+            )
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: dict[str, Any] | None = None,
+        owner: Any = None,
+    ) -> tuple[ClassicQueue, bool]:
+        """Declares a queue, named by the server if `name` is empty; (queue, whether it is new).
+
+        Raises PreconditionFailed, ResourceLocked or AccessRefused with RabbitMQ's texts.
+        """
+        arguments = arguments or {}
+        if not name:
+            name = f"amq.gen-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
+            is_named = False
+        else:
+            is_named = True
+        resource = describe("queue", name, self.name)
+        current = self.queues.get(name)
+        if current is not None:
+            self.check_owner(current, owner)
+            if current.exclusive != exclusive:
+                raise ResourceLocked(
+                    f"cannot obtain exclusive access to locked {resource}. It could be originally declared on another connection or the "
+                    "exclusive property value does not match that of the original declaration."
+                )
+            argument_table.check_property(resource, "durable", current.durable, durable and not exclusive)
+            argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
+            argument_table.check_equivalent(resource, current.arguments, arguments)
+            return current, False
+        if is_named:
+            _check_name("queue", name)
+        argument_table.check("queue", arguments, resource)
+        kind = arguments.get("x-queue-type", "classic")
+        if kind != "classic":
+            known = kind in ("stream", "quorum", "mqtt")
+            raise PreconditionFailed(
+                f"invalid arg 'x-queue-type' for {resource}: "
+                + (f"this broker does not carry out type '{kind}' yet" if known else f"\"unsupported queue type '{kind}'\"")
+            )
+        limit = self.queue_limit()
+        if limit is not None and len(self.queues) >= limit:
+            raise PreconditionFailed(f"cannot declare {resource}: queue limit in vhost '{self.name}' ({limit}) is reached")
+        # An exclusive queue ends with its connection, so there is nothing about it to survive.
+        durable = durable and not exclusive
+        incarnation = self._next_incarnation()
+        change = {
+            "queue": name,
+            "durable": durable,
+            "exclusive": exclusive,
+            "auto_delete": auto_delete,
+            "arguments": arguments,
+        }
+        if owner is None or not exclusive:
+            self._change("queue.declare", change, durable=durable, incarnation=incarnation)
+        else:
+            self._topology.changed()
+            self._add_queue(change, incarnation, owner)
+        self._emit("queue.created", {"vhost": self.name, "name": name})
+        return self.queues[name], True
+
+    def _add_queue(self, change: dict[str, Any], incarnation: int, owner: Any) -> None:
+        queue = ClassicQueue(
+            self._turn,
+            self._persister,
+            self.queues_directory if change["durable"] else self.transient_directory,
+            self.name,
+            change["queue"],
+            incarnation,
+            durable=change["durable"],
+            exclusive=change["exclusive"],
+            auto_delete=change["auto_delete"],
+            arguments=change["arguments"],
+            owner=owner,
+        )
+        if queue.auto_delete:
+            queue.unused = self._delete_unused
+        self.queues[queue.name] = queue
+
+    def _delete_unused(self, queue: ClassicQueue) -> None:
+        if self.queues.get(queue.name) is queue:
+            self.delete_queue(queue.name, owner=queue.owner)
+
+    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: Any = None) -> int:
+        """Deletes a queue; how many ready messages went with it, 0 if there is none.
+
+        Raises PreconditionFailed (in use, not empty) or ResourceLocked.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            return 0
+        self.check_owner(queue, owner)
+        if if_unused and queue.consumer_count:
+            raise PreconditionFailed(f"{describe('queue', name, self.name)} in use")
+        if if_empty and queue.messages_ready:
+            raise PreconditionFailed(f"{describe('queue', name, self.name)} not empty")
+        count: int = queue.messages_ready
+        self._change("queue.delete", {"queue": name}, durable=queue.durable)
+        return count
+
+    def _delete_queue(self, queue: ClassicQueue) -> None:
+        consumers = queue.consumers
+        del self.queues[queue.name]
+        for binding in list(self._bindings_to.get(("queue", queue.name), {}).values()):
+            self._remove_binding(binding)
+        queue.delete()
+        for consumer in consumers:
+            consumer.channel.connection.cancel_consumer(consumer)
+        if not self._replaying:
+            self._emit("queue.deleted", {"vhost": self.name, "name": queue.name, "queue": queue})
+
+    # -- bindings --------------------------------------------------------------------------------------------------------------------
+
+    def bind(self, source: str, destination: str, destination_type: str, routing_key: str, arguments: dict[str, Any] | None = None) -> bool:
+        """Binds a queue or an exchange to an exchange; False if that binding is there. Raises NotFound, AccessRefused or PreconditionFailed."""
+        binding = Binding(source, destination, destination_type, routing_key, arguments or {})
+        self._check_ends(binding)
+        exchange = self.exchange(source)
+        exchange.check(binding)
+        if identity(binding) in exchange.bindings:
+            return False
+        method, change = _binding_change(binding, "bind")
+        self._change(method, change, durable=self._is_durable(binding))
+        self._emit("binding.created", {"vhost": self.name, "source": source, "destination": destination})
+        return True
+
+    def unbind(
+        self, source: str, destination: str, destination_type: str, routing_key: str, arguments: dict[str, Any] | None = None
+    ) -> bool:
+        """Removes a binding; False if it, or one of its ends, is not there. Raises AccessRefused for the default exchange."""
+        if not source or (destination_type == "exchange" and not destination):
+            raise AccessRefused("operation not permitted on the default exchange")
+        binding = Binding(source, destination, destination_type, routing_key, arguments or {})
+        if source not in self.exchanges or identity(binding) not in self.exchanges[source].bindings:
+            return False
+        method, change = _binding_change(binding, "unbind")
+        self._change(method, change, durable=self._is_durable(binding))
+        return True
+
+    def _check_ends(self, binding: Binding) -> None:
+        if not binding.source or (binding.destination_type == "exchange" and not binding.destination):
+            raise AccessRefused("operation not permitted on the default exchange")
+        if binding.destination_type == "queue":
+            if binding.destination not in self.queues:
+                raise NotFound(f"no {describe('queue', binding.destination, self.name)}")
+        else:
+            self.exchange(binding.destination)
+        self.exchange(binding.source)
+
+    def _is_durable(self, binding: Binding) -> bool:
+        destination: Any = (self.queues if binding.destination_type == "queue" else self.exchanges).get(binding.destination)
+        source = self.exchanges.get(binding.source)
+        return bool(source and source.durable and destination and destination.durable)
+
+    def _remove_binding(self, binding: Binding) -> None:
+        exchange = self.exchanges.get(binding.source)
+        if exchange is None or not exchange.unbind(binding):
+            return
+        key = (binding.destination_type, binding.destination)
+        rows = self._bindings_to[key]
+        del rows[binding.source, identity(binding)]
+        if not rows:
+            del self._bindings_to[key]
+        self._topology.changed()
+        if exchange.auto_delete and not exchange.bindings and not self._replaying:
+            self._change("exchange.delete", {"exchange": exchange.name}, durable=exchange.durable)
+
+    def bindings(
+        self, source: str | None = None, destination: str | None = None, destination_type: str | None = None
+    ) -> Iterator[Binding]:
+        """All bindings, those of a source, or those to a destination; with the implicit ones of the default exchange."""
+        for queue in self.queues if source in (None, "") and destination_type in (None, "queue") else ():
+            if destination in (None, queue):
+                yield Binding("", queue, "queue", queue, {})
+        if destination is not None:
+            for kind in ("queue", "exchange"):
+                if destination_type in (None, kind):
+                    for binding in list(self._bindings_to.get((kind, destination), {}).values()):
+                        if source in (None, binding.source):
+                            yield binding
+            return
+        exchanges = list(self.exchanges.values()) if source is None else [self.exchanges[source]] if source in self.exchanges else []
+        for exchange in exchanges:
+            for binding in list(exchange.bindings.values()):
+                if destination_type in (None, binding.destination_type):
+                    yield binding
+
+    # -- routing ---------------------------------------------------------------------------------------------------------------------
+
+    def is_routed_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
+        """Whether the routing key alone decides, through exchange-to-exchange bindings and alternate exchanges too."""
+        if not exchange.by_key:
+            return False
+        seen = seen if seen is not None else set()
+        seen.add(exchange.name)
+        followers = {binding.destination for binding in exchange.bindings.values() if binding.destination_type == "exchange"}
+        if exchange.alternate is not None:
+            followers.add(exchange.alternate)
+        return all(
+            self.is_routed_by_key(self.exchanges[name], seen) for name in followers if name in self.exchanges and name not in seen
+        )
+
+    def route(self, exchange: BoundExchange, routing_keys: list[str], headers: dict[str, Any]) -> tuple[ClassicQueue, ...]:
+        """The queues that a message published to the exchange with these keys reaches, each once."""
+        found: dict[ClassicQueue, None] = {}
+        seen: set[str] = set()
+        for routing_key in routing_keys:
+            seen = set()
+            self._follow(exchange, routing_key, headers, found, seen)
+        return tuple(found)
+
+    def _follow(
+        self, exchange: BoundExchange, routing_key: str, headers: dict[str, Any], found: dict[ClassicQueue, None], seen: set[str]
+    ) -> bool:
+        """Adds the queues behind an exchange. True if there was any, also one that was found before."""
+        if exchange.name in seen:
+            return False
+        seen.add(exchange.name)
+        if not exchange.name:
+            queue = self.queues.get(routing_key)
+            if queue is not None:
+                found[queue] = None
+            return queue is not None
+        any_queue = False
+        for binding in list(exchange.match(routing_key, headers)):
+            if binding.destination_type == "queue":
+                found[self.queues[binding.destination]] = None
+                any_queue = True
+            else:
+                any_queue |= self._follow(self.exchanges[binding.destination], routing_key, headers, found, seen)
+        if not any_queue and exchange.alternate is not None:
+            alternate = self.exchanges.get(exchange.alternate)
+            if alternate is not None:
+                any_queue = self._follow(alternate, routing_key, headers, found, seen)
+        return any_queue
+
+
+def _check_name(kind: str, name: str) -> None:
+    if name.startswith("amq."):
+        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+    if len(octets(name)) > 255:
+        raise PreconditionFailed(f"the {kind} name is longer than 255 bytes")
+
+
+def _exchange_change(exchange: Exchange) -> dict[str, Any]:
+    return {
+        "exchange": exchange.name,
+        "type": exchange.type,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": exchange.arguments,
+    }
+
+
+def _queue_change(queue: ClassicQueue) -> dict[str, Any]:
+    return {
+        "queue": queue.name,
+        "durable": queue.durable,
+        "exclusive": queue.exclusive,
+        "auto_delete": queue.auto_delete,
+        "arguments": queue.arguments,
+    }
+
+
+def _binding_change(binding: Binding, verb: str) -> tuple[str, dict[str, Any]]:
+    if binding.destination_type == "queue":
+        ends = {"queue": binding.destination, "exchange": binding.source}
+    else:
+        ends = {"destination": binding.destination, "source": binding.source}
+    return f"{binding.destination_type}.{verb}", {**ends, "routing_key": binding.routing_key, "arguments": binding.arguments}
+
+
+def _binding_of(method: str, change: dict[str, Any]) -> Binding:
+    if method.startswith("queue."):
+        return Binding(change["exchange"], change["queue"], "queue", change["routing_key"], change["arguments"])
+    return Binding(change["source"], change["destination"], "exchange", change["routing_key"], change["arguments"])

@@ -1,0 +1,640 @@
+# cython: language_level=3
+"""A channel's hot half: content in, deliveries out, acks, confirms. What is asked once in a while is in `broker.wire.commands`.
+
+A publish whose content lies in one received chunk is routed as a view into that chunk. If the bytes end before the content does, `keep`
+copies what is there and the rest is collected. Nothing reaches a queue before its last byte.
+"""
+
+import logging
+
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from broker.contracts cimport Channel, Consumer, Exchange, NEEDS_SYNC, Queue, REJECTED, Topology
+from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
+from broker.kernel.ledger cimport Ledger, Unacked
+from broker.kernel.message cimport Message, PERSISTENT, Place
+from broker.store.disk cimport record_mark, recording
+from broker.store.persister cimport Persister
+from broker.kernel cimport clock
+from broker.wire.output cimport OUT_FULL, Output
+from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
+
+cdef extern from "<string.h>" nogil:
+    void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)
+
+
+cdef enum:
+    FRAME_END = 0xCE
+    MEMO_MAX = 600               # a method frame longer than this is not remembered
+    # Property flags that make a publish a case for `special`: headers, reply-to, expiration, user-id.
+    SPECIAL_FLAGS = (1 << 13) | (1 << 9) | (1 << 8) | (1 << 4)
+
+
+cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mode) except -1:
+    """Checks that the property list fills its bytes and finds the delivery mode. Raises FrameError (501)."""
+    cdef uint32_t at = 2
+    cdef uint32_t size
+    cdef int bit
+    cdef uint16_t flags
+    delivery_mode[0] = 1
+    if length < 2:
+        raise FrameError("cannot decode: a content header without property flags")
+    flags = load16(p)
+    if flags == 0 and length == 2:
+        return 0
+    if flags & 3:
+        raise FrameError("cannot decode: unknown property flags")
+    for bit in range(15, 1, -1):
+        if not flags >> bit & 1:
+            continue
+        if bit == 13:
+            if length - at < 4:
+                raise FrameError("cannot decode: the properties end too early")
+            size = load32(p + at)
+            if size > length - at - 4:
+                raise FrameError("cannot decode: the properties end too early")
+            size += 4
+        elif bit == 12 or bit == 11:
+            size = 1
+        elif bit == 6:
+            size = 8
+        else:
+            size = 1 + <uint32_t> p[at] if at < length else 1
+        if size > length - at:
+            raise FrameError("cannot decode: the properties end too early")
+        if bit == 12:
+            delivery_mode[0] = p[at]
+        at += size
+    if at != length:
+        raise FrameError(f"cannot decode: {length - at} bytes follow the properties")
+    return 0
+
+
+cdef bint is_special(Message* message) noexcept:
+    """Whether the properties ask for more than the memo knows: reply-to, expiration, user-id, or CC and BCC among the headers."""
+    cdef uint16_t flags = load16(message.properties)
+    cdef const uint8_t* end = message.properties + message.properties_length
+    if not flags & SPECIAL_FLAGS:
+        return False
+    if flags & (SPECIAL_FLAGS & ~(1 << 13)):
+        return True
+    return (memmem(message.properties, end - message.properties, b"\x02CC", 3) != NULL
+            or memmem(message.properties, end - message.properties, b"\x03BCC", 4) != NULL)
+
+
+cdef class WireChannel(Channel):
+    """One channel. `connection` is the Connection that `output` is the writing half of."""
+
+    def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *, uint64_t max_message_size=128 << 20,
+                 uint64_t max_unacked=1000000):
+        self.output = connection
+        self.connection = connection
+        self.number = number
+        self.persister = persister
+        self.topology = topology
+        self.expect = EXPECT_METHOD
+        self.kept = Buffer()
+        self.memo = Buffer()
+        self.ledger = Ledger()
+        self.consumers = {}
+        self.lingering = None
+        self.flowing = True
+        self.max_message_size = max_message_size
+        self.max_unacked = max_unacked
+
+    # -- what others see ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def confirm(self):
+        return self.confirm_mode
+
+    @property
+    def messages_unacknowledged(self):
+        return self.ledger.count
+
+    @property
+    def messages_unconfirmed(self):
+        return self.sequence - self.told_sequence if self.confirm_mode else 0
+
+    @property
+    def messages_uncommitted(self):
+        return len(self.transaction_publishes) if self.transaction_publishes else 0
+
+    @property
+    def acks_uncommitted(self):
+        return len(self.transaction_settles) if self.transaction_settles else 0
+
+    def counters(self) -> dict:
+        """Cumulative counts under RabbitMQ's names."""
+        return {
+            "publish": self.published, "confirm": self.confirmed, "return_unroutable": self.returned,
+            "drop_unroutable": self.dropped, "deliver": self.delivered, "deliver_no_ack": self.delivered_no_ack, "get": self.got,
+            "get_no_ack": self.got_no_ack, "get_empty": self.got_empty, "ack": self.acked, "redeliver": self.redelivered,
+        }
+
+    # -- content in --------------------------------------------------------------------------------------------------------------------
+
+    cdef int on_publish(self, const uint8_t* payload, uint32_t length) except -1:
+        """basic.publish: two octets reserved, exchange, routing key, bits (mandatory, immediate)."""
+        cdef uint32_t at = 2
+        if length < 5:
+            raise FrameError("cannot decode: basic.publish ends too early")
+        at += 1 + <uint32_t> payload[at]
+        if at >= length:
+            raise FrameError("cannot decode: basic.publish ends too early")
+        at += 1 + <uint32_t> payload[at]
+        if at + 1 != length:
+            raise FrameError("cannot decode: the arguments of basic.publish do not fill its frame")
+        if payload[at] & 2:
+            raise NotImplementedYet("immediate=true")
+        self.method = payload + 2
+        self.method_length = length - 2
+        self.expect = EXPECT_HEADER
+        self.is_kept = False
+        self.body_kept = False
+        return 0
+
+    cdef int on_header(self, const uint8_t* payload, uint32_t length) except -1:
+        if self.expect == EXPECT_METHOD:
+            raise UnexpectedFrame("expected method frame, got non method frame instead")
+        if self.expect == EXPECT_BODY:
+            raise UnexpectedFrame("expected content body, got non content body frame instead")
+        if length < 14:
+            raise FrameError("cannot decode: a content header ends too early")
+        if load16(payload) != 60:
+            raise UnexpectedFrame(f"expected content header for class 60, got one for class {load16(payload)} instead")
+        self.body_length = load64(payload + 4)
+        if self.body_length > self.max_message_size:
+            self.expect = EXPECT_METHOD
+            self.kept.release()
+            raise PreconditionFailed(
+                f"message size {self.body_length} is larger than configured max size {self.max_message_size}")
+        self.body_received = 0
+        self.properties = payload + 12
+        self.properties_length = length - 12
+        if self.is_kept:
+            self.kept.add(self.properties, self.properties_length)
+        if self.body_length == 0:
+            return self.content(payload)
+        self.expect = EXPECT_BODY
+        return 0
+
+    cdef int on_body(self, const uint8_t* payload, uint32_t length) except -1:
+        if self.expect == EXPECT_METHOD:
+            raise UnexpectedFrame("expected method frame, got non method frame instead")
+        if self.expect == EXPECT_HEADER:
+            raise UnexpectedFrame("expected content header for class 60, got non content header frame instead")
+        if length > self.body_length - self.body_received:
+            raise FrameError("content body frame exceeds remaining content size")
+        if length == self.body_length and not self.body_kept:
+            return self.content(payload)
+        if not self.body_kept:
+            self.keep()
+            self.body_kept = True
+        self.kept.add(payload, length)
+        self.body_received += length
+        if self.body_received == self.body_length:
+            return self.content(NULL)
+        return 0
+
+    cdef int keep(self) except -1:
+        """The chunk ends, or the body comes in parts: copies what the pointers show."""
+        if self.expect == EXPECT_METHOD or self.is_kept:
+            return 0
+        self.is_kept = True
+        self.kept.length = 0
+        self.kept.add(self.method, self.method_length)
+        if self.expect == EXPECT_BODY:
+            self.kept.add(self.properties, self.properties_length)
+        return 0
+
+    cdef int content(self, const uint8_t* body) except -1:
+        """A message is whole: routes it, or puts it aside for the transaction's commit."""
+        cdef Message message
+        cdef const uint8_t* p
+        cdef uint8_t delivery_mode
+        cdef uint8_t bits
+        self.expect = EXPECT_METHOD
+        if self.is_kept:
+            self.method = self.kept.data
+            self.properties = self.kept.data + self.method_length
+            if self.body_kept:
+                body = self.kept.data + self.method_length + self.properties_length
+        walk_properties(self.properties, self.properties_length, &delivery_mode)
+        p = self.method
+        message.exchange_length = p[0]
+        message.exchange = p + 1
+        p += 1 + <uint32_t> p[0]
+        message.routing_key_length = p[0]
+        message.routing_key = p + 1
+        p += 1 + <uint32_t> p[0]
+        bits = p[0]
+        message.properties = self.properties
+        message.properties_length = self.properties_length
+        message.body = body
+        message.body_length = <uint32_t> self.body_length
+        message.flags = PERSISTENT if delivery_mode == 2 else 0
+        message.timestamp = clock.now_ms
+        self.published += 1
+        if self.transactional:
+            self.check_target(message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length],
+                              message.properties[:message.properties_length])
+            self.transaction_publishes.append((
+                message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length],
+                message.properties[:message.properties_length], message.body[:message.body_length], message.flags, bits & 1))
+        else:
+            self.route(&message, bits & 1)
+        if self.is_kept:
+            self.kept.drop(self.kept.length)
+        return 0
+
+    def check_target(self, bytes exchange, bytes routing_key, bytes properties):
+        """Raises what publishing there would raise."""
+        self.connection.resolve(self, exchange, routing_key)
+        if load16(<const uint8_t*> <char*> properties) & SPECIAL_FLAGS:
+            self.connection.check_properties(self, properties)
+
+    def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, bytes body, int flags, bint mandatory):
+        """Routes a message that a transaction had put aside."""
+        cdef Message message
+        message.exchange = <const uint8_t*> <char*> exchange
+        message.exchange_length = <uint8_t> len(exchange)
+        message.routing_key = <const uint8_t*> <char*> routing_key
+        message.routing_key_length = <uint8_t> len(routing_key)
+        message.properties = <const uint8_t*> <char*> properties
+        message.properties_length = <uint32_t> len(properties)
+        message.body = <const uint8_t*> <char*> body
+        message.body_length = <uint32_t> len(body)
+        message.flags = <uint8_t> flags
+        message.timestamp = clock.now_ms
+        method = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key + (b"\x01" if mandatory else b"\x00")
+        self.method = <const uint8_t*> <char*> method
+        self.method_length = <uint32_t> len(method)
+        self.route(&message, mandatory)
+
+    cdef int route(self, Message* message, bint mandatory) except -1:
+        """Gives the message to every queue of its route and notes what its confirm waits for."""
+        cdef uint64_t version = self.topology.version
+        cdef tuple targets
+        cdef Exchange exchange
+        cdef int result = 0
+        cdef Py_ssize_t i
+        if (self.memo_version == version and self.memo.length == self.method_length
+                and memcmp(self.memo.data, self.method, self.method_length) == 0):
+            exchange = self.memo_exchange
+            targets = self.memo_targets
+        else:
+            exchange, targets = self.connection.resolve(
+                self, message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length])
+            if targets is not None and self.method_length <= MEMO_MAX:
+                self.memo.length = 0
+                self.memo.add(self.method, self.method_length)
+                self.memo_version = version
+                self.memo_exchange = exchange
+                self.memo_targets = targets
+        exchange.publish_in += 1
+        if targets is None or is_special(message):
+            targets = self.connection.special(
+                self, exchange, targets, message.routing_key[:message.routing_key_length],
+                message.properties[:message.properties_length])
+            if self.replaced is not None:
+                message.properties = <const uint8_t*> <char*> self.replaced
+                message.properties_length = <uint32_t> len(self.replaced)
+        for i in range(PyTuple_GET_SIZE(targets)):
+            result |= (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, self.confirm_mode)
+        if PyTuple_GET_SIZE(targets) == 0:
+            if mandatory:
+                self.returned += 1
+                self.write_return(message)
+            else:
+                self.dropped += 1
+        else:
+            exchange.publish_out += 1
+        if self.confirm_mode:
+            self.sequence += 1
+            if result & REJECTED:
+                self.connection.send_nack(self, self.sequence)
+            if result & NEEDS_SYNC or self.wanted > self.settled_sequence:
+                self.wanted = self.sequence
+                if not self.confirming:
+                    self.persister.want_confirm(self)
+            else:
+                self.settled_sequence = self.sequence
+                self.output.touch_confirm(self)
+        return 0
+
+    # -- confirms ----------------------------------------------------------------------------------------------------------------------
+
+    def select_confirms(self):
+        self.confirm_mode = True
+
+    cdef int confirm(self) except -1:
+        if self.flying > self.settled_sequence:
+            self.settled_sequence = self.flying
+            self.output.touch_confirm(self)
+        return 0
+
+    cdef int write_confirm(self) except -1:
+        """basic.ack of everything confirmed and not yet told."""
+        cdef uint8_t* p
+        cdef uint64_t count = self.settled_sequence - self.told_sequence
+        if count == 0 or self.closing:
+            return 0
+        p = self.output.out.room(21)
+        p[0] = 1
+        store16(p + 1, self.number)
+        store32(p + 3, 13)
+        store16(p + 7, 60)
+        store16(p + 9, 80)
+        store64(p + 11, self.settled_sequence)
+        p[19] = 1 if count > 1 else 0
+        p[20] = FRAME_END
+        self.output.out.length += 21
+        self.confirmed += count
+        self.told_sequence = self.settled_sequence
+        if recording:
+            record_mark(b"confirm", self.settled_sequence)
+        return 0
+
+    # -- deliveries --------------------------------------------------------------------------------------------------------------------
+
+    cdef bint can_take(self, Consumer consumer) noexcept:
+        cdef Output output = self.output
+        if output.congested or output.out.length > OUT_FULL or not self.flowing:
+            return False
+        if consumer.no_ack:
+            return True
+        if consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count:
+            return False
+        if self.global_prefetch_count and self.consumer_unacked >= self.global_prefetch_count:
+            return False
+        return self.ledger.count < self.max_unacked
+
+    cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1:
+        """basic.deliver with its content."""
+        cdef Buffer out = self.output.out
+        cdef Unacked* entry
+        cdef uint64_t tag
+        cdef uint8_t* p
+        cdef uint8_t* start
+        cdef uint32_t tag_length = <uint32_t> len(consumer.wire_tag)
+        cdef uint32_t payload = 4 + tag_length + 9 + 1 + message.exchange_length + 1 + message.routing_key_length
+        if consumer.no_ack:
+            tag = self.ledger.next
+            self.ledger.skip_tag()
+            self.delivered_no_ack += 1
+        else:
+            tag = self.ledger.next
+            entry = self.ledger.add()
+            entry.consumer = <void*> consumer
+            entry.segment = place.segment
+            entry.position = place.position
+            entry.length = place.length
+            entry.redelivered = place.redelivered
+            consumer.unacked += 1
+            self.consumer_unacked += 1
+            self.delivered += 1
+        consumer.delivered += 1
+        if place.redelivered:
+            self.redelivered += 1
+        start = out.room(payload + 8)
+        start[0] = 1
+        store16(start + 1, self.number)
+        store32(start + 3, payload)
+        store16(start + 7, 60)
+        store16(start + 9, 60)
+        p = start + 11
+        memcpy(p, <char*> consumer.wire_tag, tag_length)
+        p += tag_length
+        store64(p, tag)
+        p[8] = <uint8_t> place.redelivered
+        p += 9
+        p[0] = message.exchange_length
+        memcpy(p + 1, message.exchange, message.exchange_length)
+        p += 1 + message.exchange_length
+        p[0] = message.routing_key_length
+        memcpy(p + 1, message.routing_key, message.routing_key_length)
+        p += 1 + message.routing_key_length
+        p[0] = FRAME_END
+        out.length += payload + 8
+        self.write_content(message)
+        return self.output.touch()
+
+    cdef int write_content(self, Message* message) except -1:
+        """Content header and body frames."""
+        cdef Buffer out = self.output.out
+        cdef uint32_t part_max = self.output.frame_max - 8
+        cdef uint32_t left = message.body_length
+        cdef uint32_t part
+        cdef const uint8_t* body = message.body
+        cdef uint8_t* p = out.room(<size_t> 8 + 12 + message.properties_length + left + (left // part_max + 1) * 8)
+        p[0] = 2
+        store16(p + 1, self.number)
+        store32(p + 3, 12 + message.properties_length)
+        store16(p + 7, 60)
+        store16(p + 9, 0)
+        store64(p + 11, message.body_length)
+        memcpy(p + 19, message.properties, message.properties_length)
+        p += 19 + message.properties_length
+        p[0] = FRAME_END
+        p += 1
+        while left:
+            part = left if left < part_max else part_max
+            p[0] = 3
+            store16(p + 1, self.number)
+            store32(p + 3, part)
+            memcpy(p + 7, body, part)
+            p[7 + part] = FRAME_END
+            p += 8 + part
+            body += part
+            left -= part
+        out.length = p - out.data
+        return 0
+
+    cdef int write_return(self, Message* message) except -1:
+        """basic.return 312 NO_ROUTE with the content; it stands before the confirm."""
+        cdef Buffer out = self.output.out
+        cdef uint32_t payload = 4 + 2 + 9 + 1 + message.exchange_length + 1 + message.routing_key_length
+        cdef uint8_t* p = out.room(payload + 8)
+        p[0] = 1
+        store16(p + 1, self.number)
+        store32(p + 3, payload)
+        store16(p + 7, 60)
+        store16(p + 9, 50)
+        store16(p + 11, 312)
+        p[13] = 8
+        memcpy(p + 14, b"NO_ROUTE", 8)
+        p += 22
+        p[0] = message.exchange_length
+        memcpy(p + 1, message.exchange, message.exchange_length)
+        p += 1 + message.exchange_length
+        p[0] = message.routing_key_length
+        memcpy(p + 1, message.routing_key, message.routing_key_length)
+        p += 1 + message.routing_key_length
+        p[0] = FRAME_END
+        out.length += payload + 8
+        self.write_content(message)
+        return self.output.touch()
+
+    def take_got(self, Consumer consumer, tuple place):
+        """A message that basic.get took: its delivery tag, entered in the ledger where it wants an ack."""
+        cdef Unacked* entry
+        cdef uint64_t tag = self.ledger.next
+        if place[3]:
+            self.redelivered += 1
+        if consumer.no_ack:
+            self.ledger.skip_tag()
+            self.got_no_ack += 1
+            return tag
+        entry = self.ledger.add()
+        entry.consumer = <void*> consumer
+        entry.segment, entry.position, entry.length, entry.redelivered = place
+        consumer.unacked += 1
+        self.got += 1
+        if self.lingering is None:
+            self.lingering = set()
+        self.lingering.add(consumer)
+        return tag
+
+    # -- settling ----------------------------------------------------------------------------------------------------------------------
+
+    cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1:
+        """basic.ack, nack or reject of one delivery, or of all up to it."""
+        cdef Unacked* entry
+        cdef uint64_t each, last
+        cdef Ledger ledger = self.ledger
+        if self.transactional:
+            self.check_tag(tag, multiple)
+            self.transaction_settles.append((tag, multiple, how))
+            return 0
+        if not multiple:
+            entry = ledger.find(tag)
+            if entry == NULL:
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            return self.settle_entry(entry, tag, how)
+        if tag == 0:
+            last = ledger.next - 1
+        else:
+            if ledger.find(tag) == NULL:
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            last = tag
+        each = ledger.first
+        while each <= last:
+            entry = ledger.find(each)
+            if entry != NULL:
+                self.settle_entry(entry, each, how)
+            each += 1
+        return 0
+
+    def check_tag(self, uint64_t tag, bint multiple):
+        """A transaction takes only acks of open deliveries, each once."""
+        if multiple and tag == 0:
+            return
+        if self.ledger.find(tag) == NULL or any(
+                each == tag or (many and (each == 0 or each >= tag)) for each, many, _ in self.transaction_settles):
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+
+    def settle_committed(self, uint64_t tag, bint multiple, int how):
+        self.on_settle(tag, multiple, how)
+
+    cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1:
+        cdef Consumer consumer = <Consumer> entry.consumer
+        cdef Queue queue = consumer.queue
+        cdef Place place
+        place.segment = entry.segment
+        place.position = entry.position
+        place.length = entry.length
+        place.redelivered = entry.redelivered
+        self.ledger.settle(entry)
+        consumer.unacked -= 1
+        if len(consumer.wire_tag) > 1:
+            self.consumer_unacked -= 1
+        if how == SETTLE_REQUEUE:
+            queue.requeue(&place)
+        else:
+            queue.settle(&place, how == SETTLE_ACK)
+            if queue.durable:
+                self.acks_unwritten = True
+        if how == SETTLE_ACK:
+            self.acked += 1
+            consumer.acked += 1
+        if self.global_prefetch_count:
+            self.touch_queues()
+        elif consumer.active:
+            queue.touch()
+        if self.lingering is not None and consumer.unacked == 0:
+            self.lingering.discard(consumer)
+        return 0
+
+    def requeue_all(self):
+        """Puts every unacked delivery back: the channel ends, or basic.recover."""
+        cdef uint64_t each = self.ledger.first
+        cdef uint64_t last = self.ledger.next
+        cdef Unacked* entry
+        while each < last:
+            entry = self.ledger.find(each)
+            if entry != NULL:
+                self.settle_entry(entry, each, SETTLE_REQUEUE)
+            each += 1
+
+    cdef int touch_queues(self) except -1:
+        cdef Consumer consumer
+        for consumer in self.consumers.values():
+            consumer.queue.touch()
+        return 0
+
+    def resume(self):
+        """Deliveries may go on: the socket took what it had, flow was turned on, or the prefetch changed."""
+        self.touch_queues()
+
+    def add_consumer(self, Consumer consumer):
+        self.consumers[consumer.tag] = consumer
+
+    def remove_consumer(self, Consumer consumer):
+        """The consumer is gone; it stays alive while the ledger points to it."""
+        self.consumers.pop(consumer.tag, None)
+        if consumer.unacked:
+            if self.lingering is None:
+                self.lingering = set()
+            self.lingering.add(consumer)
+
+    # -- replies -----------------------------------------------------------------------------------------------------------------------
+
+    def hold(self, bint sync=True):
+        """Replies from now on wait until all that was asked for so far is written (and synced)."""
+        if self.held is None:
+            self.held = []
+        self.held_until = self.persister.after_round(self.release, sync)
+        self.acks_unwritten = False
+
+    def reply(self, bytes data, then=None):
+        """Sends frames in the order of replies; `then()` is called when they are written. A reply waits for the acks before it."""
+        if self.acks_unwritten and self.held is None:
+            self.hold(False)
+        if self.held is not None:
+            self.held.append((data, then))
+            return
+        self.output.send(data)
+        if then is not None:
+            then()
+
+    def release(self):
+        """A round is over: lets go of the replies that waited for it."""
+        if self.held is None or self.persister.completed < self.held_until:
+            return
+        held, self.held = self.held, None
+        for data, then in held:
+            self.output.send(data)
+            if then is not None:
+                then()
+
+    def forget_content(self):
+        """The channel ends: an unfinished message never happened."""
+        self.expect = EXPECT_METHOD
+        self.kept.release()
+        self.memo.release()
+        self.memo_targets = None
+        self.memo_exchange = None
+        self.memo_version = 0

@@ -1,0 +1,37 @@
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from broker.kernel.buffer cimport Buffer
+from broker.wire.channel cimport WireChannel
+from broker.wire.output cimport Output
+
+
+cdef enum:
+    AWAIT_HEADER = 0
+    HANDSHAKE = 1            # from connection.start to connection.open-ok
+    RUNNING = 2
+    CLOSING = 3              # connection.close is sent; everything but close-ok is ignored
+    CLOSED = 4
+
+
+cdef class Connection(Output):
+    cdef readonly int phase
+    cdef Buffer partial
+    cdef list slots                      # channels by number; slot 0 is None
+    cdef WireChannel publishing          # the channel whose content is unfinished in this chunk
+    cdef readonly uint64_t recv_oct
+    cdef readonly uint64_t recv_cnt
+    cdef uint64_t budget                 # bytes that may come before login
+    cdef readonly uint16_t channel_max
+    cdef uint16_t current_channel
+    cdef uint32_t current_method
+    cdef public bint paused              # the transport is not read
+    cdef public bint heard               # something came since the last heartbeat check
+    cdef uint64_t sent_at_last_beat
+    cdef public object gauge
+
+    cdef int receive(self, const uint8_t* data, size_t length) except -1
+    cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1
+    cdef int frame(self, const uint8_t* frame, uint32_t size) except -1
+    cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
+    cdef int keep(self) except -1
+    cdef WireChannel channel_at(self, uint16_t number)

@@ -1,0 +1,350 @@
+# cython: language_level=3
+"""A connection's frames: cut, checked, given to their channels; errors turned into closes.
+
+Sans-IO: bytes come in by `receive_buffer` or `feed`, leave by the transport that `Output` writes to. The methods that are not hot are
+dispatched by name to the session (`broker.wire.session`), which every connection is (it inherits from this class).
+"""
+
+import logging
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from broker.errors import AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame
+from broker.kernel cimport clock
+from broker.kernel.buffer cimport Buffer, load16, load32, load64
+from broker.kernel.turn cimport Turn
+from broker.wire.channel cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE, WireChannel
+from broker.wire.methods import BY_INDEX, CLASSES, decode_arguments, method_frame
+from broker.wire.output cimport Output
+
+log = logging.getLogger("leveret.connection")
+
+cdef enum:
+    FRAME_END = 0xCE
+    SMALL_FRAME = 8192           # the largest frame before connection.tune-ok; tokens as passwords need more than 4096
+    METHOD_PUBLISH = 60 << 16 | 40
+    METHOD_ACK = 60 << 16 | 80
+    METHOD_REJECT = 60 << 16 | 90
+    METHOD_NACK = 60 << 16 | 120
+    METHOD_CLOSE_OK = 10 << 16 | 51
+    METHOD_CLOSE = 10 << 16 | 50
+    CHANNEL_OPEN = 20 << 16 | 10
+    CHANNEL_CLOSE_OK = 20 << 16 | 41
+    CHANNEL_CLOSE = 20 << 16 | 40
+
+
+cdef class Connection(Output):
+    """The reading half. A subclass carries out the methods (`on_...`) and knows the vhost."""
+
+    def __init__(self, Turn turn, transport, int fd=-1, *, uint64_t budget=65536):
+        Output.__init__(self, turn, transport, fd)
+        self.phase = AWAIT_HEADER
+        self.frame_max = SMALL_FRAME
+        self.partial = Buffer()
+        self.slots = [None]
+        self.budget = budget
+        self.channel_max = 0
+
+    @property
+    def channels(self) -> dict:
+        return {channel.number: channel for channel in self.slots if channel is not None}
+
+    @property
+    def is_open(self) -> bool:
+        return self.phase == RUNNING
+
+    def feed(self, const uint8_t[::1] data):
+        """Bytes from the peer, split anywhere."""
+        if data.shape[0]:
+            self.receive(&data[0], data.shape[0])
+
+    def receive_buffer(self, const uint8_t[::1] data, size_t length):
+        """The first `length` bytes of a shared receive buffer; nothing points into it afterwards."""
+        self.receive(&data[0], length)
+
+    cdef int receive(self, const uint8_t* data, size_t length) except -1:
+        """Takes a chunk apart. An error ends the channel or the connection and never leaves this function."""
+        cdef size_t at = 0
+        cdef size_t wanted
+        cdef size_t part
+        clock.refresh()
+        self.recv_oct += length
+        self.heard = True
+        if self.phase == CLOSED:
+            return 0
+        if self.phase < RUNNING:
+            if length > self.budget:
+                self.fail(FrameError("too many bytes before login", True))
+                return 0
+            self.budget -= length
+        try:
+            # What was left of the last chunk becomes one whole frame first.
+            while self.partial.length and at < length:
+                wanted = 8 if self.phase == AWAIT_HEADER else 7
+                if self.partial.length >= wanted and self.phase != AWAIT_HEADER:
+                    self.check_size(load32(self.partial.data + 3))
+                    wanted = <size_t> load32(self.partial.data + 3) + 8
+                part = wanted - self.partial.length
+                if part > length - at:
+                    part = length - at
+                self.partial.add(data + at, part)
+                at += part
+                if self.partial.length == wanted and wanted >= 8:
+                    self.frames(self.partial.data, wanted)
+                    self.keep()
+                    self.partial.drop(self.partial.length)
+            if at < length:
+                at += self.frames(data + at, length - at)
+                self.keep()
+                if at < length and self.phase != CLOSED:
+                    self.partial.add(data + at, length - at)
+        except AMQPError as error:
+            self.fail(error)
+        except Exception:
+            log.exception("connection %s: internal error", self.label())
+            self.fail(InternalFault("internal error; the broker's log has the details"))
+        return 0
+
+    cdef int keep(self) except -1:
+        """The bytes end here: unfinished content must not point into them."""
+        if self.publishing is not None:
+            self.publishing.keep()
+            self.publishing = None
+        return 0
+
+    def check_size(self, uint32_t size):
+        """Raises FrameError for a frame above the negotiated maximum."""
+        cdef uint32_t largest = self.frame_max
+        if size + 8 > largest:
+            raise FrameError(f"type unknown, all octets = <<>>: {{frame_too_large,{size},{largest - 8}}}", True)
+
+    cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1:
+        """Carries out every whole frame. Returns how many bytes those were."""
+        cdef size_t at = 0
+        cdef uint32_t size
+        if self.phase == AWAIT_HEADER:
+            if length < 8:
+                if data[0] != 65:   # not an A: this is no AMQP
+                    self.on_protocol_header(data[:length])
+                    return length
+                return 0
+            self.on_protocol_header(data[:8])
+            at = 8
+        while length - at >= 8 and self.phase != CLOSED:
+            size = load32(data + at + 3)
+            if size + 8 > self.frame_max or size > 0x7fffffff:
+                self.check_size(size)
+            if length - at < <size_t> size + 8:
+                break
+            if data[at + 7 + size] != FRAME_END:
+                raise FrameError(f"type {data[at]}, all octets = <<>>: {{invalid_frame_end_marker,{data[at + 7 + size]}}}", True)
+            self.recv_cnt += 1
+            try:
+                self.frame(data + at, size)
+            except AMQPError as error:
+                if getattr(error, "lost_sync", False):
+                    raise
+                # The stream is still whole: the frames behind are read on, if only to be ignored.
+                self.fail(error)
+            at += size + 8
+        if self.phase == CLOSED:
+            return length
+        return at
+
+    cdef int frame(self, const uint8_t* frame, uint32_t size) except -1:
+        cdef uint8_t kind = frame[0]
+        cdef uint16_t number = load16(frame + 1)
+        cdef const uint8_t* payload = frame + 7
+        cdef WireChannel channel
+        self.current_channel = number
+        self.current_method = 0
+        if kind == 1:
+            if size < 4:
+                raise FrameError("cannot decode: a method frame without class and method")
+            return self.method(number, payload, size)
+        if kind == 8:
+            if number != 0:
+                raise UnexpectedFrame("heartbeat on a channel other than 0")
+            return 0
+        if kind != 2 and kind != 3:
+            raise FrameError(f"type {kind}, all octets = <<>>: unknown_frame", True)
+        if self.phase == CLOSING:
+            return 0
+        if number == 0:
+            raise UnexpectedFrame("content on channel 0")
+        channel = self.channel_at(number)
+        if channel is None:
+            raise ChannelFault("expected 'channel.open'")
+        if channel.closing:
+            return 0
+        if channel.expect != 0:
+            # The publish whose content this is.
+            self.current_method = METHOD_PUBLISH
+        if self.publishing is not channel:
+            self.keep()
+        if kind == 2:
+            channel.on_header(payload, size)
+        else:
+            channel.on_body(payload, size)
+        self.publishing = channel if channel.expect != 0 else None
+        return 0
+
+    cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1:
+        cdef uint32_t index = load32(payload)
+        cdef WireChannel channel
+        self.current_method = index
+        if self.phase != RUNNING or number == 0:
+            self.connection_method(number, index, payload[:size])
+            return 0
+        channel = self.channel_at(number)
+        if channel is None:
+            if index == CHANNEL_OPEN:
+                self.cold_method(None, index, payload[:size])
+                return 0
+            if index == CHANNEL_CLOSE_OK:
+                return 0
+            if index == CHANNEL_CLOSE:
+                self.send(method_frame(number, "channel.close-ok"))
+                return 0
+            raise ChannelFault("expected 'channel.open'")
+        if channel.closing:
+            if index == CHANNEL_CLOSE_OK or index == CHANNEL_CLOSE:
+                self.cold_method(channel, index, payload[:size])
+            return 0
+        if channel.expect != 0:
+            if channel.expect == 1:
+                raise UnexpectedFrame("expected content header for class 60, got non content header frame instead")
+            raise UnexpectedFrame("expected content body, got non content body frame instead")
+        if index == METHOD_PUBLISH:
+            self.keep()
+            channel.on_publish(payload + 4, size - 4)
+            self.publishing = channel
+            return 0
+        if index == METHOD_ACK and size == 13:
+            return channel.on_settle(load64(payload + 4), payload[12] & 1, SETTLE_ACK)
+        if index == METHOD_NACK and size == 13:
+            return channel.on_settle(load64(payload + 4), payload[12] & 1, SETTLE_REQUEUE if payload[12] & 2 else SETTLE_REJECT)
+        if index == METHOD_REJECT and size == 13:
+            return channel.on_settle(load64(payload + 4), False, SETTLE_REQUEUE if payload[12] & 1 else SETTLE_REJECT)
+        self.cold_method(channel, index, payload[:size])
+        return 0
+
+    def connection_method(self, uint16_t number, uint32_t index, bytes payload):
+        """A method on channel 0, or before the connection is open."""
+        if self.phase == CLOSING:
+            if index == METHOD_CLOSE_OK:
+                self.finish()
+            elif index == METHOD_CLOSE:
+                self.send(method_frame(0, "connection.close-ok"))
+            return
+        if self.phase == RUNNING and index >> 16 != 10:
+            raise ChannelFault("unexpected method in connection state running")
+        if number != 0:
+            raise ChannelFault("expected a method of class connection on channel 0")
+        self.cold_method(None, index, payload)
+
+    def cold_method(self, channel, uint32_t index, bytes payload):
+        """Decodes a method that is asked once in a while and carries it out."""
+        method = BY_INDEX.get(index)
+        if method is None:
+            if index >> 16 in CLASSES:
+                raise FrameError(f"cannot decode: method {index & 0xffff} of class {index >> 16} is unknown")
+            raise CommandInvalid(f"class {index >> 16} is unknown")
+        if not method.from_client:
+            raise FrameError(f"cannot decode: {method.name} is sent by servers only")
+        self.on_method(channel, self.current_channel, method.name, decode_arguments(method, payload))
+
+    cdef WireChannel channel_at(self, uint16_t number):
+        if number < len(self.slots):
+            return <WireChannel> self.slots[number] if self.slots[number] is not None else None
+        return None
+
+    def find_channel(self, uint16_t number):
+        return self.channel_at(number)
+
+    def put_channel(self, WireChannel channel):
+        while len(self.slots) <= channel.number:
+            self.slots.append(None)
+        self.slots[channel.number] = channel
+
+    def drop_channel(self, WireChannel channel):
+        """Forgets a channel; nothing it holds is used any more."""
+        if self.publishing is channel:
+            self.publishing = None
+        self.slots[channel.number] = None
+        while len(self.slots) > 1 and self.slots[len(self.slots) - 1] is None:
+            self.slots.pop()
+
+    @property
+    def channel_count(self):
+        cdef Py_ssize_t count = 0
+        for channel in self.slots:
+            if channel is not None:
+                count += 1
+        return count
+
+    cdef int uncongested(self) except -1:
+        for channel in self.slots:
+            if channel is not None:
+                (<WireChannel> channel).touch_queues()
+        return 0
+
+    def fail(self, error):
+        """The one place where an error becomes channel.close or connection.close."""
+        cdef WireChannel channel
+        if self.phase == CLOSING or self.phase == CLOSED:
+            return
+        class_id, method_id = self.current_method >> 16, self.current_method & 0xffff
+        text = error.reply_text()
+        if self.phase != RUNNING:
+            self.fail_handshake(error, class_id, method_id)
+            return
+        if not error.hard and self.current_channel != 0:
+            channel = self.channel_at(self.current_channel)
+            if channel is not None:
+                if channel.closing:
+                    return
+                log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
+                self.end_channel(channel)
+                channel.closing = True
+                self.send(method_frame(channel.number, "channel.close", reply_code=error.reply_code, reply_text=text,
+                                       class_id=class_id, method_id=method_id))
+                return
+        log.warning("connection %s closed: %s", self.label(), text)
+        self.close_with(error.reply_code, text, class_id, method_id, getattr(error, "lost_sync", False))
+
+    def close_with(self, int code, str text, int class_id, int method_id, bint lost_sync=False):
+        """Sends connection.close and waits for close-ok; a stream that cannot be read on is dropped soon."""
+        self.keep()
+        self.phase = CLOSING
+        self.end_channels()
+        self.send(method_frame(0, "connection.close", reply_code=code, reply_text=text, class_id=class_id, method_id=method_id))
+        if lost_sync:
+            self.phase = CLOSED
+            self.work()
+        self.await_close_ok(lost_sync)
+
+    def set_tuned(self, uint16_t channel_max, uint32_t frame_max):
+        self.channel_max = channel_max
+        self.frame_max = frame_max
+
+    def set_phase(self, int phase):
+        self.phase = phase
+
+    def flush_and_close(self):
+        """Writes what there is and closes the transport behind it."""
+        self.work()
+        self.transport.close()
+
+    def set_closed(self):
+        """The transport is gone: nothing is read or written any more."""
+        self.phase = CLOSED
+        self.closed = True
+        self.publishing = None
+
+    def beat(self) -> bool:
+        """Whether a heartbeat is due: nothing was sent since the last call."""
+        silent = self.send_oct == self.sent_at_last_beat
+        self.sent_at_last_beat = self.send_oct
+        return silent

@@ -1,0 +1,92 @@
+# cython: language_level=3
+"""The writing half of a connection: frames gather here and leave once per turn.
+
+A plain socket is written to directly; only what the kernel does not take at once goes through the transport, which then says when it is
+gone. Other transports (TLS, WebSocket) get whole frames.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from broker.contracts cimport Confirmer
+from broker.kernel.buffer cimport Buffer
+from broker.kernel.turn cimport Task, Turn
+
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_send "send"(int fd, const void* data, size_t length, int flags)
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+
+
+cdef class Output(Task):
+    """Outgoing bytes of one connection. `transport` has `.write(bytes)` and `.close()`."""
+
+    def __init__(self, Turn turn, transport, int fd=-1):
+        self.out = Buffer()
+        self.turn = turn
+        self.transport = transport
+        self.fd = fd
+        # A transport that does not call `pause_writing` says how much it still holds.
+        self.buffered = getattr(transport, "buffered", None)
+        self.frame_max = 4096
+        self.confirmers = []
+
+    cdef int touch(self) except -1:
+        if not self.pending:
+            self.turn.touch_connection(self)
+        return 0
+
+    cdef int touch_confirm(self, Confirmer confirmer) except -1:
+        """The confirmer has something to say before this turn's write."""
+        if confirmer not in self.confirmers:
+            self.confirmers.append(confirmer)
+        return self.touch()
+
+    cdef int work(self) except -1:
+        """Writes what has gathered."""
+        cdef Confirmer confirmer
+        cdef size_t length
+        cdef ssize_t sent = 0
+        cdef bytes rest
+        if self.confirmers:
+            for confirmer in self.confirmers:
+                confirmer.write_confirm()
+            self.confirmers.clear()
+        length = self.out.length
+        if length == 0 or self.closed or self.congested:
+            return 0
+        self.send_oct += length
+        self.send_cnt += 1
+        if self.fd >= 0:
+            sent = c_send(self.fd, self.out.data, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent < 0:
+                sent = 0
+            if <size_t> sent == length:
+                self.out.drop(length)
+                return 0
+        rest = PyBytes_FromStringAndSize(<char*> self.out.data + sent, length - sent)
+        self.out.drop(length)
+        self.transport.write(rest)
+        if self.buffered is not None and self.buffered() > OUT_FULL:
+            self.congested = True
+        return 0
+
+    def send(self, bytes data):
+        """Adds whole frames, which leave at the end of the turn."""
+        if not self.closed:
+            self.out.add(<char*> data, len(data))
+            self.touch()
+
+    def pause_writing(self):
+        """The transport has not got rid of everything: no more deliveries for now."""
+        self.congested = True
+
+    def writable(self):
+        """The transport takes bytes again."""
+        if self.congested:
+            self.congested = False
+            self.uncongested()
+            self.touch()
+
+    cdef int uncongested(self) except -1:
+        return 0

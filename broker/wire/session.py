@@ -1,0 +1,483 @@
+"""A connection from its protocol header to its end: handshake, tuning, channels, close (AMQP 0-9-1 section 2.2, class connection).
+
+`Connection` cuts frames; a `Session` is what they mean. Whatever needs the loop, passwords or other vhosts is asked of the host, which is
+the broker: `Host` below is all that this room knows of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from broker.contracts import Consumer, Exchange
+from broker.errors import AccessRefused, AMQPError, ChannelFault, CommandInvalid, LoginRefused, NotAllowed, SyntaxFault
+from broker.wire import commands, properties
+from broker.wire.channel import WireChannel
+from broker.wire.connection import Connection
+from broker.wire.fields import Reader, encode_table, text
+from broker.wire.methods import frame, method_frame
+
+log = logging.getLogger("leveret.connection")
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+# 0-9 is treated as 0-9-1, as RabbitMQ does.
+ACCEPTED_HEADERS = (HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x00\x00\x09\x00")
+HEARTBEAT = frame(8, 0, b"")
+MECHANISMS = ("PLAIN", "AMQPLAIN")
+# A refused stranger waits this long for the end, so that guessing passwords is slow.
+SILENT_CLOSE_S = 3.0
+ROUTES_MAX = 1024
+
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+}
+
+HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
+
+
+class Host(Protocol):
+    """What a session asks of the broker."""
+
+    config: Any
+    access: Any
+    vhosts: dict[str, Any]
+    persister: Any
+    topology: Any
+    server_properties: dict[str, Any]
+
+    def login(self, session: Session, user: str, password: str) -> None:
+        """Checks a password; answers with `session.logged_in` or `session.login_refused`."""
+
+    def admit(self, session: Session, vhost: str) -> None:
+        """Raises NotAllowed if a connection limit is reached."""
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Any:
+        """A timer; its `.cancel()` takes it back."""
+
+    def opened(self, session: Session) -> None: ...
+
+    def closed(self, session: Session) -> None: ...
+
+    def channel_opened(self, channel: WireChannel) -> None: ...
+
+    def channel_closed(self, channel: WireChannel) -> None: ...
+
+
+class Session(Connection):
+    """One client. `peer` and `local` are (address, port); `listener` says through which door it came."""
+
+    __slots__ = (
+        "_capabilities",
+        "_client_properties",
+        "_host",
+        "_routes",
+        "_routes_version",
+        "_step",
+        "_timer",
+        "auth_mechanism",
+        "close_reason",
+        "connected_at_ms",
+        "exclusive_queues",
+        "heartbeat",
+        "id",
+        "listener",
+        "local",
+        "name",
+        "peer",
+        "protocol",
+        "tls",
+        "user",
+        "user_provided_name",
+        "vhost",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        turn: Any,
+        transport: Any,
+        fd: int,
+        *,
+        id: int,
+        peer: tuple[str, int],
+        local: tuple[str, int],
+        listener: str,
+        connected_at_ms: int,
+        tls: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(turn, transport, fd, budget=host.config.pre_login_bytes)
+        self._host = host
+        self._capabilities: dict[str, Any] = {}
+        self._client_properties = b""
+        self._routes: dict[tuple[bytes, bytes], tuple[Exchange, tuple[Any, ...] | None]] = {}
+        self._routes_version = 0
+        self._step = "header"
+        self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
+        self.auth_mechanism = ""
+        self.close_reason = ""
+        self.connected_at_ms = connected_at_ms
+        self.exclusive_queues: set[str] = set()
+        self.heartbeat = 0
+        self.id = id
+        self.listener = listener
+        self.local = local
+        self.peer = peer
+        self.name = f"{_address(peer)} -> {_address(local)}"
+        self.protocol = "AMQP 0-9-1"
+        self.tls = tls
+        self.user = ""
+        self.user_provided_name = ""
+        self.vhost: Any = None
+
+    # -- what others see ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def client_properties(self) -> dict[str, Any]:
+        return Reader(self._client_properties).table() if self._client_properties else {}
+
+    @property
+    def state(self) -> str:
+        if not self.is_open:
+            return "closing" if self.phase == CLOSING else "closed" if self.phase == CLOSED else "starting"
+        return "flow" if self.paused else "running"
+
+    def label(self) -> str:
+        return self.name
+
+    @property
+    def host(self) -> Host:
+        return self._host
+
+    def check(self, kind: str, resource_kind: str, name: str) -> None:
+        """Raises AccessRefused unless the user may `configure`, `write` or `read` the resource."""
+        self._host.access.check(self.user, self.vhost.name, kind, resource_kind, name)
+
+    def can(self, capability: str) -> bool:
+        """Whether the client announced a capability."""
+        return self._capabilities.get(capability) is True
+
+    # -- handshake ---------------------------------------------------------------------------------------------------------------------
+
+    def on_protocol_header(self, header: bytes) -> None:
+        if header not in ACCEPTED_HEADERS:
+            # The spec's answer to a stranger: the header that would have been right, then the end.
+            self.set_phase(CLOSED)
+            self.out_and_close(HEADER)
+            return
+        self.set_phase(HANDSHAKE)
+        self._step = "start-ok"
+        self.send(
+            method_frame(
+                0,
+                "connection.start",
+                version_major=0,
+                version_minor=9,
+                server_properties={**self._host.server_properties, "capabilities": CAPABILITIES},
+                mechanisms=" ".join(MECHANISMS),
+                locales="en_US",
+            )
+        )
+
+    def on_method(self, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]) -> None:
+        """Carries out a decoded method. Raises AMQPError."""
+        if channel is not None or name == "channel.open":
+            commands.run(self, channel, number, name, arguments)
+            return
+        if self.phase == HANDSHAKE:
+            if name == "connection.close":
+                self.send(method_frame(0, "connection.close-ok"))
+                self.finish()
+            elif name != f"connection.{self._step}":
+                raise ChannelFault(f"expected 'connection.{self._step}', got '{name}'")
+            else:
+                getattr(self, "_on_" + self._step.replace("-", "_"))(**arguments)
+        elif name == "connection.close":
+            self.close_reason = arguments["reply_text"]
+            self.end_channels()
+            self.end_queues()
+            self.set_phase(CLOSING)
+            # The acks before it are written before the client may believe them.
+            self._host.persister.after_round(self._close_ok, False)
+        elif name == "connection.update-secret":
+            # A password's user has nothing to renew; clients send it anyway.
+            self.send(method_frame(0, "connection.update-secret-ok"))
+        elif name == "connection.close-ok":
+            raise CommandInvalid("connection.close-ok without a connection.close")
+        else:
+            raise ChannelFault("unexpected method in connection state running")
+
+    def _on_start_ok(self, client_properties: dict[str, Any], mechanism: str, response: bytes, locale: str) -> None:
+        capabilities = client_properties.get("capabilities")
+        self._capabilities = {k: v for k, v in capabilities.items() if v is True} if isinstance(capabilities, dict) else {}
+        self._client_properties = encode_table(client_properties)
+        name = client_properties.get("connection_name")
+        self.user_provided_name = name if isinstance(name, str) else ""
+        self.auth_mechanism = mechanism
+        if mechanism == "PLAIN":
+            parts = response.split(b"\x00")
+            if len(parts) != 3:
+                raise SyntaxFault("the response of mechanism PLAIN is not authzid, user and password")
+            user, password = text(parts[1]), text(parts[2])
+        elif mechanism == "AMQPLAIN":
+            table = Reader(len(response).to_bytes(4, "big") + response).table()
+            user, password = table.get("LOGIN"), table.get("PASSWORD")
+            if not isinstance(user, str) or not isinstance(password, str):
+                raise SyntaxFault("the response of mechanism AMQPLAIN has no LOGIN or no PASSWORD")
+        else:
+            raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}")
+        self._step = "login"
+        self._host.login(self, user, password)
+
+    def logged_in(self, user: str) -> None:
+        """The host's answer to `login`."""
+        if self.phase != HANDSHAKE:
+            return
+        self.user = user
+        self._step = "tune-ok"
+        config = self._host.config
+        self.send(
+            method_frame(
+                0, "connection.tune", channel_max=config.channel_max, frame_max=config.frame_max, heartbeat=config.heartbeat
+            )
+        )
+
+    def login_refused(self, reason: str) -> None:
+        """The host's answer to `login`."""
+        if self.phase != HANDSHAKE:
+            return
+        log.warning("connection %s: login refused with mechanism %s: %s", self.name, self.auth_mechanism, reason)
+        error = LoginRefused(
+            f"Login was refused using authentication mechanism {self.auth_mechanism}. For details see the broker logfile."
+        )
+        if self.can("authentication_failure_close"):
+            self.close_with(error.reply_code, error.reply_text(), 0, 0)
+        else:
+            self._close_silently()
+
+    def _on_tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        config = self._host.config
+        for what, value, offered in (("channel_max", channel_max, config.channel_max), ("frame_max", frame_max, config.frame_max)):
+            if value > offered or (value == 0 and offered):
+                raise NotAllowed(f"negotiated {what} = {value} is higher than the maximum allowed value ({offered})")
+        if frame_max < 4096:
+            raise NotAllowed(f"negotiated frame_max = {frame_max} is lower than the minimum allowed value (4096)")
+        self.set_tuned(channel_max, frame_max)
+        self.heartbeat = heartbeat
+        self._step = "open"
+
+    def _on_open(self, virtual_host: str) -> None:
+        vhost = self._host.vhosts.get(virtual_host)
+        if vhost is None:
+            raise NotAllowed(f"vhost {virtual_host} not found")
+        if not self._host.access.vhost_access(self.user, virtual_host):
+            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{self.user}'")
+        self._host.admit(self, virtual_host)
+        self.vhost = vhost
+        self._timer.cancel()
+        self.set_phase(RUNNING)
+        self._step = "running"
+        self.send(method_frame(0, "connection.open-ok"))
+        if self.heartbeat:
+            self._timer = self._host.later(self.heartbeat / 2, self._beat)
+        self._host.opened(self)
+
+    def fail_handshake(self, error: AMQPError, class_id: int, method_id: int) -> None:
+        """An error before the connection is open: told where the peer speaks AMQP and has logged in, else a silent end."""
+        log.warning("connection %s: handshake failed: %s", self.name, error.text)
+        if self._step in ("tune-ok", "open"):
+            self.close_with(error.reply_code, error.reply_text(), class_id, method_id)
+        else:
+            self._close_silently()
+
+    def _handshake_timed_out(self) -> None:
+        if self.phase < RUNNING:
+            log.warning("connection %s: no connection.open within the handshake's time", self.name)
+            self.drop()
+
+    def _close_silently(self) -> None:
+        self.set_phase(CLOSED)
+        self._timer.cancel()
+        self._timer = self._host.later(SILENT_CLOSE_S, self.drop)
+
+    def out_and_close(self, data: bytes) -> None:
+        self.transport.write(data)
+        self.transport.close()
+
+    # -- heartbeats --------------------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Every half interval: sends a heartbeat if nothing else was sent, and ends a connection that was silent for two intervals."""
+        if self.phase != RUNNING:
+            return
+        if self.heard or self.paused:
+            self.heard = False
+            self._step = "running"
+        else:
+            silent = int(self._step.partition(":")[2] or 0) + 1
+            if silent >= 5:
+                log.warning("connection %s: missed heartbeats from the client, timeout: %ds", self.name, self.heartbeat)
+                self.drop()
+                return
+            self._step = f"running:{silent}"
+        if self.beat():
+            self.send(HEARTBEAT)
+        self._timer = self._host.later(self.heartbeat / 2, self._beat)
+
+    # -- channels ----------------------------------------------------------------------------------------------------------------------
+
+    def open_channel(self, number: int) -> WireChannel:
+        """Raises NotAllowed at the limits."""
+        if self.channel_count >= self.channel_max:
+            raise NotAllowed(
+                f"number of channels opened ({self.channel_count}) has reached the negotiated channel_max ({self.channel_max})"
+            )
+        limit = self._host.access.user_limit(self.user, "max-channels")
+        if limit is not None and self.channel_count >= limit:
+            raise NotAllowed(
+                f"number of channels opened for user '{self.user}' has reached the maximum allowed user limit of ({limit})"
+            )
+        config = self._host.config
+        channel = WireChannel(
+            self,
+            number,
+            self._host.persister,
+            self._host.topology,
+            max_message_size=config.max_message_size,
+            max_unacked=config.max_unacked,
+        )
+        self.put_channel(channel)
+        self._host.channel_opened(channel)
+        return channel
+
+    def end_channel(self, channel: WireChannel) -> None:
+        """The channel's consumers go, its unacked messages go back, unfinished content never happened."""
+        channel.forget_content()
+        for consumer in list(channel.consumers.values()):
+            channel.remove_consumer(consumer)
+            consumer.queue.remove_consumer(consumer)
+        channel.requeue_all()
+        self._host.channel_closed(channel)
+
+    def end_queues(self) -> None:
+        """Exclusive queues live as long as their connection."""
+        for name in list(self.exclusive_queues):
+            self.vhost.delete_queue(name, owner=self)
+        self.exclusive_queues.clear()
+
+    def end_channels(self) -> None:
+        for channel in list(self.channels.values()):
+            if not channel.closing:
+                self.end_channel(channel)
+            self.drop_channel(channel)
+
+    def cancel_consumer(self, consumer: Consumer) -> None:
+        """The queue is gone: tells the client, if it said that it understands."""
+        channel = consumer.channel
+        channel.remove_consumer(consumer)
+        consumer.stop()
+        if self.can("consumer_cancel_notify") and not channel.closing:
+            channel.reply(method_frame(channel.number, "basic.cancel", consumer_tag=consumer.tag, no_wait=True))
+
+    # -- routing -----------------------------------------------------------------------------------------------------------------------
+
+    def resolve(self, channel: WireChannel, exchange_name: bytes, routing_key: bytes) -> tuple[Exchange, tuple[Any, ...] | None]:
+        """The exchange and, where the key alone decides, the queues. Raises AccessRefused or NotFound.
+
+        Holds until the topology's version rises.
+        """
+        version = self._host.topology.version
+        if self._routes_version != version or len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+            self._routes_version = version
+        found = self._routes.get((exchange_name, routing_key))
+        if found is not None:
+            return found
+        name = text(exchange_name)
+        key = text(routing_key)
+        access = self._host.access
+        access.check(self.user, self.vhost.name, "write", "exchange", name)
+        exchange = self.vhost.exchange(name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'")
+        if exchange.type == "topic":
+            access.check_topic(self.user, self.vhost.name, "write", name, key)
+        targets = self.vhost.route(exchange, [key], {}) if self.vhost.is_routed_by_key(exchange) else None
+        self._routes[exchange_name, routing_key] = exchange, targets
+        return exchange, targets
+
+    def special(
+        self, channel: WireChannel, exchange: Any, targets: tuple[Any, ...] | None, routing_key: bytes, listed: bytes
+    ) -> tuple[Any, ...]:
+        """The queues of a message whose properties matter for its route, after checking those. Raises PreconditionFailed."""
+        channel.replaced = None
+        found = commands.check_properties(self, properties.decode(listed))
+        headers = found.get("headers", {})
+        keys = [text(routing_key)]
+        for name in ("CC", "BCC"):
+            if name in headers:
+                keys += headers[name]
+        if "BCC" in headers:
+            channel.replaced = properties.encode({**found, "headers": {k: v for k, v in headers.items() if k != "BCC"}})
+        if targets is not None and len(keys) == 1:
+            return targets
+        return self.vhost.route(exchange, keys, headers)  # type: ignore[no-any-return]
+
+    def check_properties(self, channel: WireChannel, listed: bytes) -> None:
+        commands.check_properties(self, properties.decode(listed))
+
+    def send_nack(self, channel: WireChannel, tag: int) -> None:
+        self.send(method_frame(channel.number, "basic.nack", delivery_tag=tag))
+
+    def _close_ok(self) -> None:
+        if self.phase == CLOSING:
+            self.send(method_frame(0, "connection.close-ok"))
+            self.finish()
+
+    # -- end ---------------------------------------------------------------------------------------------------------------------------
+
+    def close(self, code: int = 320, text: str = "Closed via management plugin") -> None:
+        """Ends the connection with a reason, as an operator does."""
+        if self.phase == RUNNING:
+            self.close_reason = text
+            self.close_with(code, f"CONNECTION_FORCED - {text}"[:255], 0, 0)
+        elif self.phase < RUNNING:
+            self.drop()
+
+    def await_close_ok(self, lost_sync: bool) -> None:
+        """connection.close is sent: the client has a bounded time for its close-ok."""
+        self._timer.cancel()
+        self._timer = self._host.later(SILENT_CLOSE_S if lost_sync else self._host.config.handshake_timeout, self.drop)
+
+    def finish(self) -> None:
+        """Everything is said: writes it and closes the transport."""
+        self._timer.cancel()
+        self.end_channels()
+        self.set_phase(CLOSED)
+        self.flush_and_close()
+
+    def drop(self) -> None:
+        """Ends the transport without another word."""
+        self.set_phase(CLOSED)
+        self.transport.abort()
+
+    def lost(self, reason: str = "") -> None:
+        """The transport is gone."""
+        self._timer.cancel()
+        if not self.close_reason:
+            self.close_reason = reason
+        self.end_channels()
+        self.set_closed()
+        self.end_queues()
+        self._host.closed(self)
+
+
+def _address(where: tuple[str, int]) -> str:
+    address, port = where
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
