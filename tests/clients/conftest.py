@@ -1,0 +1,59 @@
+"""Where the real clients connect.
+
+`AMQP_TEST_ADDRESS` and `AMQP_TEST_FLAVOUR` work as in tests/amqp/conftest.py.
+"""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import aio_pika
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+
+@pytest.fixture(scope="session")
+def amqp_address(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """Host and port of the broker under test, shared by all tests: use names of your own."""
+    given = os.environ.get("AMQP_TEST_ADDRESS")
+    if given:
+        host, _, port = given.rpartition(":")
+        return host, int(port)
+    broker = request.getfixturevalue("shared_broker")
+    return broker.host, broker.amqp_port
+
+
+@pytest.fixture
+def name() -> str:
+    """A name no other test uses."""
+    return f"clients-{uuid.uuid4().hex[:12]}"
+
+
+def parameters(address: tuple[str, int], **more: object) -> pika.ConnectionParameters:
+    """pika's parameters for guest at `address`."""
+    values: dict[str, object] = {"heartbeat": 0, "blocked_connection_timeout": 30, **more}
+    return pika.ConnectionParameters(*address, **values)
+
+
+@pytest.fixture
+def blocking(amqp_address: tuple[str, int]) -> Iterator[pika.BlockingConnection]:
+    """An open blocking connection."""
+    connection = pika.BlockingConnection(parameters(amqp_address))
+    yield connection
+    if connection.is_open:
+        connection.close()
+
+
+@pytest.fixture
+def channel(blocking: pika.BlockingConnection) -> BlockingChannel:
+    """A channel of the blocking connection."""
+    return blocking.channel()
+
+
+@pytest.fixture
+async def aio(amqp_address: tuple[str, int]) -> AsyncIterator[aio_pika.abc.AbstractConnection]:
+    """An open aio-pika connection."""
+    host, port = amqp_address
+    async with await aio_pika.connect(f"amqp://guest:guest@{host}:{port}/") as connection:
+        yield connection
