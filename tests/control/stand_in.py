@@ -1,0 +1,296 @@
+"""A small broker in memory with the objects that the control socket reads and changes.
+
+It stands in where a test is about the control socket itself: who may call, how rows are paged and
+pushed. Messages are lists, nothing is routed but by the default exchange.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from broker.access import Access
+from broker.access.passwords import SHA256, rabbit_hash
+from broker.errors import NotFound, PreconditionFailed, describe
+from broker.server.control import ControlServer
+from broker.server.logins import Logins
+from broker.server.sampling import Sampling
+from broker.settings_files import SettingsFiles
+from broker.stats import NodeReading, Stats
+from management.broker_client import BrokerClient
+from tests.control.disks import MemoryDisk
+
+
+class Binding(NamedTuple):
+    source: str
+    destination: str
+    destination_type: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+
+class Exchange:
+    def __init__(self, name: str, type: str = "direct", **flags: Any) -> None:
+        self.name = name
+        self.type = type
+        self.durable = flags.get("durable", True)
+        self.auto_delete = flags.get("auto_delete", False)
+        self.internal = flags.get("internal", False)
+        self.arguments = flags.get("arguments") or {}
+        self.publish_in = self.publish_out = 0
+
+
+class Queue:
+    def __init__(self, vhost: str, name: str, **flags: Any) -> None:
+        self.name = name
+        self.vhost_name = vhost
+        self.type = "classic"
+        self.state = "running"
+        self.durable = flags.get("durable", False)
+        self.exclusive = flags.get("exclusive", False)
+        self.auto_delete = flags.get("auto_delete", False)
+        self.arguments = flags.get("arguments") or {}
+        self.owner = flags.get("owner")
+        self.policy = None
+        self.segments = self.disk_bytes = self.message_bytes_persistent = 0
+        self.exclusive_consumer_tag = None
+        self.consumers: list[Any] = []
+        self.ready: list[tuple[int, str, str, bytes, bytes, bool]] = []
+        self.out: dict[int, tuple[int, str, str, bytes, bytes, bool]] = {}
+        self.counts = dict.fromkeys(
+            ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack",
+             "redeliver", "reject", "confirm"), 0
+        )  # fmt: skip
+        self._position = 0
+
+    @property
+    def consumer_count(self) -> int:
+        return len(self.consumers)
+
+    @property
+    def messages_ready(self) -> int:
+        return len(self.ready)
+
+    @property
+    def messages_unacknowledged(self) -> int:
+        return len(self.out)
+
+    @property
+    def message_bytes_ready(self) -> int:
+        return sum(len(message[4]) for message in self.ready)
+
+    @property
+    def message_bytes_unacknowledged(self) -> int:
+        return sum(len(message[4]) for message in self.out.values())
+
+    def counters(self) -> dict[str, int]:
+        return dict(self.counts)
+
+    def add(self, routing_key: str, properties: bytes, body: bytes) -> None:
+        self._position += 1
+        self.ready.append((self._position, "", routing_key, properties, body, False))
+        self.counts["publish"] += 1
+
+    def get(self, getter: Any) -> None:
+        if not self.ready:
+            self.counts["get_empty"] += 1
+            getter.empty(self)
+            return
+        message = self.ready.pop(0)
+        self.out[message[0]] = message
+        self.counts["get"] += 1
+        place = (message[0], message[5])
+        getter.message(self, message[1], message[2], message[3], message[4], place)
+
+    def requeue_place(self, place: tuple[int, bool]) -> None:
+        message = self.out.pop(place[0])
+        self.ready.append((*message[:5], True))
+        self.ready.sort()
+
+    def settle_place(self, place: tuple[int, bool], acked: bool = True) -> None:
+        del self.out[place[0]]
+        self.counts["ack" if acked else "reject"] += 1
+
+    def purge(self) -> int:
+        count = len(self.ready)
+        self.ready.clear()
+        return count
+
+
+class VHost:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.description = ""
+        self.tags: list[str] = []
+        self.default_queue_type = "classic"
+        self.exchanges = {"": Exchange(""), "amq.topic": Exchange("amq.topic", "topic")}
+        self.queues: dict[str, Queue] = {}
+        self.bound: list[Binding] = []
+
+    def declare_queue(self, name: str, **flags: Any) -> tuple[Queue, bool]:
+        old = self.queues.get(name)
+        if old is not None:
+            if old.durable != flags.get("durable", False):
+                raise PreconditionFailed("inequivalent arg 'durable'")
+            return old, False
+        self.queues[name] = Queue(self.name, name, **flags)
+        return self.queues[name], True
+
+    def delete_queue(self, name: str, **flags: Any) -> int:
+        queue = self.queues.pop(name)
+        self.bound = [one for one in self.bound if one.destination != name]
+        return queue.messages_ready
+
+    def declare_exchange(self, name: str, type: str = "direct", **flags: Any) -> bool:
+        if name in self.exchanges:
+            return False
+        self.exchanges[name] = Exchange(name, type, **flags)
+        return True
+
+    def delete_exchange(self, name: str, **flags: Any) -> bool:
+        return self.exchanges.pop(name, None) is not None
+
+    def bind(self, *binding: Any) -> bool:
+        new = Binding(*binding)
+        if new.source not in self.exchanges:
+            raise NotFound(f"no {describe('exchange', new.source, self.name)}")
+        if new in self.bound:
+            return False
+        self.bound.append(new)
+        return True
+
+    def unbind(self, *binding: Any) -> bool:
+        if Binding(*binding) not in self.bound:
+            return False
+        self.bound.remove(Binding(*binding))
+        return True
+
+    def bindings(
+        self,
+        source: str | None = None,
+        destination: str | None = None,
+        destination_type: str | None = None,
+    ) -> Iterator[Binding]:
+        implicit = [Binding("", name, "queue", name, {}) for name in self.queues]
+        for one in [*implicit, *self.bound]:
+            wanted = (source, destination, destination_type)
+            if all(want in (None, have) for want, have in zip(wanted, one[:3], strict=True)):
+                yield one
+
+    def publish(self, exchange: str, routing_key: str, properties: bytes, body: bytes) -> bool:
+        queue = self.queues.get(routing_key) if not exchange else None
+        if queue is None:
+            return False
+        queue.add(routing_key, properties, body)
+        return True
+
+
+class Channel:
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.confirm = self.transactional = False
+        self.prefetch_count = self.global_prefetch_count = 0
+        self.messages_unacknowledged = self.messages_unconfirmed = 0
+        self.messages_uncommitted = self.acks_uncommitted = 0
+        self.consumers: dict[str, Any] = {}
+        self.published = 0
+
+    def counters(self) -> dict[str, int]:
+        return {"publish": self.published}
+
+
+class Connection:
+    def __init__(self, broker: Broker, number: int, user: str, vhost: str = "/") -> None:
+        self.id = number
+        self.name = f"127.0.0.1:{40000 + number} -> 127.0.0.1:5672"
+        self.user = user
+        self.vhost = vhost
+        self.state = "running"
+        self.peer = ("127.0.0.1", 40000 + number)
+        self.local = ("127.0.0.1", 5672)
+        self.protocol = "AMQP 0-9-1"
+        self.auth_mechanism = "PLAIN"
+        self.tls = False
+        self.channel_max, self.frame_max, self.heartbeat = 2047, 131072, 60
+        self.connected_at_ms = 0
+        self.recv_oct = self.send_oct = self.recv_cnt = self.send_cnt = 0
+        self.client_properties = {"connection_name": f"client {number}"}
+        self.channels = {1: Channel(self, 1)}
+        self.closed: tuple[int, str] | None = None
+        self._broker = broker
+
+    def close(self, code: int = 320, text: str = "") -> None:
+        self.closed = (code, text)
+        self._broker.connections.pop(self.id, None)
+
+
+class Definitions:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def create_vhost(self, name: str, **given: Any) -> None:
+        self._broker.vhosts[name] = VHost(name)
+        self.change_vhost(name, **given)
+
+    def change_vhost(self, name: str, **given: Any) -> None:
+        for key, value in given.items():
+            if value is not None:
+                setattr(self._broker.vhosts[name], key, value)
+
+    def delete_vhost(self, name: str) -> None:
+        del self._broker.vhosts[name]
+
+
+class Broker:
+    """What the control socket knows as the broker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.config = SimpleNamespace(
+            data_dir=directory, no_sync=False, max_message_size=1 << 27, http_port=15672
+        )
+        self.disk = MemoryDisk()
+        self.files = SettingsFiles(directory, self.disk)
+        self.access = Access(self.files)
+        self.logins = Logins(self.access)
+        self.stats = Stats()
+        self.sampling = Sampling(self)
+        self.sampling.node = NodeReading()
+        self.vhosts = {"/": VHost("/")}
+        self.connections: dict[int, Connection] = {}
+        self.definitions = Definitions(self)
+        self.node_name = "leveret@test"
+        self.started_at_ms = 1
+        self.listeners = [{"protocol": "amqp", "ip_address": "127.0.0.1", "port": 5672}]
+        self.server = ControlServer(self)
+        self.synced_count = 0
+
+    async def synced(self) -> None:
+        self.synced_count += 1
+        self.files.flush()
+        await asyncio.sleep(0)
+
+    def emit(self, event: str, data: dict[str, Any]) -> None:
+        self.server.publish(event, data)
+
+    def add_user(self, name: str, *tags: str, vhosts: tuple[str, ...] = ("/",)) -> None:
+        self.access.put_user(name, list(tags), rabbit_hash("secret"), SHA256)
+        for vhost in vhosts:
+            self.access.put_permission(name, vhost, ".*", ".*", ".*")
+
+    def connect(self, user: str, vhost: str = "/") -> Connection:
+        number = max(self.connections, default=0) + 1
+        self.connections[number] = Connection(self, number, user, vhost)
+        return self.connections[number]
+
+    async def start(self) -> BrokerClient:
+        path = Path(self.config.data_dir) / "control.sock"
+        await self.server.start(path)
+        return BrokerClient(path)
+
+    async def stop(self) -> None:
+        await self.server.close()
+        self.logins.close()

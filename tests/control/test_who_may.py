@@ -1,0 +1,301 @@
+"""Every verb and every noun, asked by a user of every tag: RabbitMQ's rules, one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.control_schema import NOUNS, VERBS
+from management.broker_client import BrokerClient, BrokerError
+from tests.control.stand_in import Broker
+
+TAGS = ("none", "management", "policymaker", "monitoring", "administrator")
+ALL = set(TAGS) - {"none"}
+POLICY = {"policymaker", "administrator"}
+MONITOR = {"monitoring", "administrator"}
+ADMIN = {"administrator"}
+NOBODY: set[str] = set()
+
+# Whom RabbitMQ lets through, measured at its HTTP API; arguments that would be let through.
+IN_VHOST = {"vhost": "/", "name": "q"}
+BINDING = {"vhost": "/", "source": "amq.topic", "destination": "q", "destination_type": "queue"}
+EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
+    "authenticate": (NOBODY, {"user": "none", "password": "secret", "peer": "192.0.2.1"}),
+    "session.valid": (NOBODY, {"user": "none", "epoch": 1, "session_id": "s"}),
+    "session.end": (NOBODY, {"session_id": "s", "expires_at": 1}),
+    "ticket.issue": (set(TAGS), {}),
+    "whoami": (ALL, {}),
+    "overview": (ALL, {}),
+    "nodes": (MONITOR, {}),
+    "list": (ALL, {"noun": "queues"}),
+    "item": (ALL, {"noun": "queues", "vhost": "/", "name": "q"}),
+    "history": (ALL, {"what": "overview"}),
+    "subscribe": (ALL, {"topic": "overview"}),
+    "unsubscribe": (NOBODY, {"sub": 99}),
+    "health": (ALL, {"check": "alarms"}),
+    "auth.attempts": (MONITOR, {}),
+    "auth.attempts.reset": (ADMIN, {}),
+    "queue.declare": (ALL, IN_VHOST),
+    "queue.delete": (ALL, IN_VHOST),
+    "queue.purge": (ALL, IN_VHOST),
+    "queue.get": (ALL, IN_VHOST),
+    "exchange.declare": (ALL, {"vhost": "/", "name": "x"}),
+    "exchange.delete": (ALL, {"vhost": "/", "name": "amq.topic"}),
+    "exchange.publish": (
+        ALL,
+        {"vhost": "/", "name": "amq.default", "routing_key": "q", "payload": b""},
+    ),
+    "binding.create": (ALL, BINDING),
+    "binding.delete": (ALL, {**BINDING, "properties_key": "there"}),
+    "connection.close": (ADMIN, {"name": "other"}),
+    "connection.close_user": (ADMIN, {"user": "other"}),
+    "vhost.put": (ADMIN, {"name": "shop"}),
+    "vhost.delete": (ADMIN, {"name": "/"}),
+    "user.put": (ADMIN, {"name": "new", "tags": []}),
+    "user.delete": (ADMIN, {"name": "other"}),
+    "permission.put": (
+        ADMIN,
+        {"vhost": "/", "user": "other", "configure": "", "write": "", "read": ""},
+    ),
+    "permission.delete": (ADMIN, {"vhost": "/", "user": "other"}),
+    "topic-permission.put": (
+        ADMIN,
+        {"vhost": "/", "user": "other", "exchange": "x", "write": "", "read": ""},
+    ),
+    "topic-permission.delete": (ADMIN, {"vhost": "/", "user": "other", "exchange": "amq.topic"}),
+    "vhost-limit.put": (ADMIN, {"vhost": "/", "name": "max-queues", "value": 1}),
+    "vhost-limit.delete": (ADMIN, {"vhost": "/", "name": "max-queues"}),
+    "user-limit.put": (ADMIN, {"user": "other", "name": "max-channels", "value": 1}),
+    "user-limit.delete": (ADMIN, {"user": "other", "name": "max-channels"}),
+    "global-parameter.put": (POLICY, {"name": "p", "value": 1}),
+    "global-parameter.delete": (POLICY, {"name": "there"}),
+    "definitions.export": (ADMIN, {}),
+    "definitions.import": (ADMIN, {"definitions": {}}),
+    "password.hash": (ADMIN, {"password": "x"}),
+}
+LISTED = {
+    "queues": ALL,
+    "exchanges": ALL,
+    "bindings": ALL,
+    "connections": ALL,
+    "channels": ALL,
+    "consumers": ALL,
+    "vhosts": ALL,
+    "users": ADMIN,
+    "permissions": ADMIN,
+    "topic-permissions": ADMIN,
+    "vhost-limits": ALL,
+    "user-limits": ALL,
+    "global-parameters": POLICY,
+    "parameters": POLICY,
+    "policies": ALL,
+    "operator-policies": ALL,
+}
+
+
+@pytest.fixture
+def people(broker: Broker) -> Broker:
+    """A user per tag with full permissions in `/`, and another one who owns a connection."""
+    for tag in TAGS:
+        broker.add_user(tag, *([] if tag == "none" else [tag]))
+    broker.add_user("other", "management")
+    broker.access.put_topic_permission("other", "/", "amq.topic", ".*", ".*")
+    broker.access.put_global_parameter("there", 1)
+    vhost = broker.vhosts["/"]
+    vhost.declare_queue("q")
+    vhost.bind("amq.topic", "q", "queue", "there", {})
+    broker.connect("other").name = "other"
+    return broker
+
+
+def rows() -> list[tuple[str, str]]:
+    known = [verb for verb in VERBS if not verb.startswith("reports.")]
+    return [(verb, tag) for verb in known for tag in TAGS]
+
+
+@pytest.mark.parametrize(("verb", "tag"), rows())
+async def test_it_lets_each_verb_through_by_tag(
+    people: Broker, client: BrokerClient, verb: str, tag: str
+) -> None:
+    allowed, args = EXPECTED[verb]
+    if tag in allowed:
+        await client.call(verb, as_user=tag, **args)
+        return
+    before = people.access.version
+    with pytest.raises(BrokerError) as caught:
+        await client.call(verb, as_user=tag, **args)
+    if verb == "unsubscribe":
+        assert caught.value.status == 404
+        return
+    assert caught.value.status == 401, verb
+    assert caught.value.error == "not_authorised"
+    assert people.access.version == before
+    assert people.connections
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+async def test_it_lists_each_noun_by_tag(people: Broker, client: BrokerClient, noun: str) -> None:
+    for tag in TAGS:
+        if tag in LISTED[noun]:
+            await client.call("list", as_user=tag, noun=noun)
+            continue
+        with pytest.raises(BrokerError) as caught:
+            await client.call("list", as_user=tag, noun=noun)
+        assert caught.value.status == 401
+
+
+async def test_it_names_the_tag_that_is_missing(people: Broker, client: BrokerClient) -> None:
+    for verb, tag, reason in (
+        ("whoami", "none", "Not management user"),
+        ("nodes", "management", "Not monitor user"),
+        ("definitions.export", "monitoring", "Not administrator user"),
+    ):
+        with pytest.raises(BrokerError) as caught:
+            await client.call(verb, as_user=tag)
+        assert caught.value.reason == reason
+
+
+async def test_it_hides_vhosts_from_who_has_no_permission_there(
+    people: Broker, client: BrokerClient
+) -> None:
+    await client.call("vhost.put", name="shop")
+    await client.call("queue.declare", vhost="shop", name="secret")
+    for noun in ("queues", "exchanges", "bindings"):
+        found = await client.call("list", as_user="management", noun=noun)
+        assert {row["vhost"] for row in found["items"]} == {"/"}
+        seen = await client.call("list", as_user="administrator", noun=noun)
+        assert {row["vhost"] for row in seen["items"]} == {"/", "shop"}
+    for vhost in ("shop", "missing"):
+        for verb, args in (
+            ("item", {"noun": "queues", "name": "secret"}),
+            ("list", {"noun": "queues"}),
+            ("queue.purge", {"name": "secret"}),
+            ("overview", {}),
+        ):
+            with pytest.raises(BrokerError) as caught:
+                await client.call(verb, as_user="management", vhost=vhost, **args)
+            assert caught.value.reason == "User not authorised to access virtual host"
+    overview = await client.call("overview", as_user="management")
+    assert "shop" not in str(overview)
+
+
+async def test_it_lets_an_administrator_look_but_not_write_without_permission(
+    people: Broker, client: BrokerClient
+) -> None:
+    people.access.delete_permission("administrator", "/")
+    assert await client.call("item", as_user="administrator", noun="queues", vhost="/", name="q")
+    for verb in ("queue.declare", "queue.delete", "queue.purge", "queue.get"):
+        with pytest.raises(BrokerError) as caught:
+            await client.call(verb, as_user="administrator", vhost="/", name="q")
+        assert caught.value.status == 401
+        assert "refused for user 'administrator'" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("verb", "args", "needed"),
+    [
+        ("queue.declare", {"name": "mine"}, ("mine", "", "")),
+        ("queue.delete", {"name": "q"}, ("q", "", "")),
+        ("queue.purge", {"name": "q"}, ("", "", "q")),
+        ("queue.get", {"name": "q"}, ("", "", "q")),
+        (
+            "queue.declare",
+            {"name": "mine", "arguments": {"x-dead-letter-exchange": "dead"}},
+            ("mine", "dead", "mine"),
+        ),
+        ("exchange.declare", {"name": "x"}, ("x", "", "")),
+        (
+            "exchange.declare",
+            {"name": "x", "arguments": {"alternate-exchange": "other"}},
+            ("x", "other", "x"),
+        ),
+        ("exchange.delete", {"name": "amq.topic"}, ("amq.topic", "", "")),
+        (
+            "exchange.publish",
+            {"name": "amq.default", "routing_key": "q", "payload": b""},
+            ("", "amq.default", ""),
+        ),
+        (
+            "binding.create",
+            {"source": "amq.topic", "destination": "q", "destination_type": "queue"},
+            ("", "q", "amq.topic"),
+        ),
+        (
+            "binding.delete",
+            {
+                "source": "amq.topic",
+                "destination": "q",
+                "destination_type": "queue",
+                "properties_key": "there",
+            },
+            ("", "q", "amq.topic"),
+        ),
+    ],
+)
+async def test_it_asks_for_the_permissions_that_amqp_asks_for(
+    people: Broker,
+    client: BrokerClient,
+    verb: str,
+    args: dict[str, Any],
+    needed: tuple[str, str, str],
+) -> None:
+    exact = [f"^{name}$".replace(".", r"\.") if name else "" for name in needed]
+    for missing in range(3):
+        if not needed[missing]:
+            continue
+        patterns = ["" if place == missing else pattern for place, pattern in enumerate(exact)]
+        people.access.put_permission("management", "/", *patterns)
+        with pytest.raises(BrokerError) as caught:
+            await client.call(verb, as_user="management", vhost="/", **args)
+        assert caught.value.status == 401
+        kind = ("configure", "write", "read")[missing]
+        assert caught.value.reason.startswith(f"{kind} access to ")
+    people.access.put_permission("management", "/", *exact)
+    await client.call(verb, as_user="management", vhost="/", **args)
+
+
+async def test_it_shows_connections_of_others_only_to_who_may_monitor(
+    people: Broker, client: BrokerClient
+) -> None:
+    people.connect("management")
+    for tag, count in (("management", 1), ("policymaker", 0), ("monitoring", 2)):
+        for noun in ("connections", "channels"):
+            found = await client.call("list", as_user=tag, noun=noun)
+            assert len(found["items"]) == count, (tag, noun)
+    with pytest.raises(BrokerError, match="User not authorised to access object"):
+        await client.call("item", as_user="management", noun="connections", name="other")
+    with pytest.raises(BrokerError, match="Not administrator user"):
+        await client.call("connection.close", as_user="monitoring", name="other")
+    own = next(one for one in people.connections.values() if one.user == "management")
+    await client.call("connection.close", as_user="management", name=own.name)
+    assert own.closed == (320, "Closed via management plugin")
+
+
+async def test_it_keeps_routing_keys_from_who_may_not_publish_them(
+    people: Broker, client: BrokerClient
+) -> None:
+    people.access.put_topic_permission("management", "/", "amq.topic", "^a", "^b")
+    publish = {"vhost": "/", "name": "amq.topic", "payload": b""}
+    await client.call("exchange.publish", as_user="management", routing_key="a.x", **publish)
+    with pytest.raises(BrokerError, match="write access to topic 'c' in exchange"):
+        await client.call("exchange.publish", as_user="management", routing_key="c", **publish)
+    with pytest.raises(BrokerError, match="read access to topic 'a'"):
+        await client.call("binding.create", as_user="management", routing_key="a", **BINDING)
+    await client.call("binding.create", as_user="management", routing_key="b", **BINDING)
+
+
+async def test_it_believes_no_user_that_it_does_not_know(client: BrokerClient) -> None:
+    with pytest.raises(BrokerError, match="user does not exist") as caught:
+        await client.call("whoami", as_user="nobody")
+    assert caught.value.status == 401
+
+
+async def test_it_lets_only_an_administrator_name_the_cluster(
+    people: Broker, client: BrokerClient
+) -> None:
+    args = {"name": "cluster_name", "value": "here"}
+    with pytest.raises(BrokerError, match="Not administrator user"):
+        await client.call("global-parameter.put", as_user="policymaker", **args)
+    await client.call("global-parameter.put", as_user="administrator", **args)
+    assert (await client.call("overview"))["cluster_name"] == "here"
