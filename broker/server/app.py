@@ -128,6 +128,8 @@ class Broker:
             raise StartError(f"the data directory {config.data_dir} is in use by another broker", os.EX_UNAVAILABLE) from None
         except OSError as error:
             raise StartError(f"cannot use the data directory {config.data_dir}: {error.strerror}", os.EX_CONFIG) from None
+        # What a killed predecessor said of its addresses is not true any more.
+        disk.unlink(str(config.run_dir / "broker.json"))
         try:
             if not self.access.load():
                 self.access.create_first_user(config.default_user, config.default_password)
@@ -437,8 +439,7 @@ class Broker:
         self.persister.stop()
         self.files.flush()
         self.logins.close()
-        for name in ("run/broker.json",):
-            disk.unlink(str(self.config.data_dir / name))
+        disk.unlink(str(self.config.run_dir / "broker.json"))
         log.info("stopped")
 
 
