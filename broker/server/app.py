@@ -180,7 +180,7 @@ class Broker:
         if config.metrics_port:
             self.metrics = MetricsServer(self)
             try:
-                where = await self.metrics.start(config.bind, max(0, config.metrics_port))
+                where = (config.bind, await self.metrics.start(config.bind, max(0, config.metrics_port)))
             except OSError as error:
                 raise self._cannot_listen("metrics", config.metrics_port, error) from None
             self._servers.append(self.metrics)
