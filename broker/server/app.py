@@ -200,7 +200,7 @@ class Broker:
         )
         gc.collect()
         gc.freeze()
-        log.info("ready: AMQP on %s, WebSocket on %s", addresses["amqp"], addresses["ws"])
+        log.info("listening: AMQP on %s, WebSocket on %s", addresses["amqp"], addresses["ws"])
 
     def _listening(self, protocol: str, where: Any) -> None:
         self.listeners.append({"node": self.node_name, "protocol": protocol, "ip_address": where[0], "port": where[1]})

@@ -63,12 +63,17 @@ cdef class Output(Task):
                 sent = 0
             if <size_t> sent == length:
                 self.out.drop(length)
+                if length > OUT_FULL:
+                    self.uncongested()
                 return 0
         rest = PyBytes_FromStringAndSize(<char*> self.out.data + sent, length - sent)
         self.out.drop(length)
         self.transport.write(rest)
         if self.buffered is not None and self.buffered() > OUT_FULL:
             self.congested = True
+        if length > OUT_FULL and not self.congested:
+            # Queues had to stop in the middle because of what is now gone.
+            self.uncongested()
         return 0
 
     def send(self, bytes data):
