@@ -1,0 +1,169 @@
+"""The set-up script and the build of compiled modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.appliance import ROOT
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def environment() -> ModuleType:
+    return tool("environment")
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The build's knowledge of a small tree: `a` cimports `b`, which includes `c.h`."""
+    module = tool("compiled")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "MANIFEST", tmp_path / "build" / "compiled.json")
+    room = tmp_path / "broker" / "room"
+    room.mkdir(parents=True)
+    (room / "a.pyx").write_text("from broker.room.b cimport twice, thrice\n")
+    (room / "b.pyx").write_text("cdef int twice(int x): return x * 2\n")
+    (room / "b.pxd").write_text('cdef extern from "c.h":\n    int once\n')
+    (room / "c.h").write_text('#include "d.h"\n')
+    (room / "d.h").write_text("static int once = 1;\n")
+    return module
+
+
+def build(compiled: ModuleType) -> None:
+    for source in compiled.modules():
+        compiled.binary(source).write_bytes(b"")
+    built = {compiled.dotted(source): compiled.entry(source) for source in compiled.modules()}
+    compiled.note(built)
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.name for path in paths]
+
+
+def test_it_builds_everything_at_first_and_nothing_after(compiled: ModuleType) -> None:
+    assert names(compiled.to_build()) == ["a.pyx", "b.pyx"]
+    build(compiled)
+    assert compiled.to_build() == compiled.stale() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "rebuilt"),
+    [
+        ("a.pyx", ["a.pyx"]),
+        ("b.pyx", ["b.pyx"]),
+        ("b.pxd", ["a.pyx", "b.pyx"]),
+        ("c.h", ["a.pyx", "b.pyx"]),
+        ("d.h", ["a.pyx", "b.pyx"]),
+    ],
+)
+def test_it_builds_what_depends_on_a_changed_file(
+    compiled: ModuleType, changed: str, rebuilt: list[str]
+) -> None:
+    build(compiled)
+    path = compiled.ROOT / "broker" / "room" / changed
+    path.write_text(path.read_text() + "# more\n")
+    assert names(compiled.stale()) == names(compiled.to_build()) == rebuilt
+
+
+def test_it_goes_by_content_and_not_by_time(compiled: ModuleType) -> None:
+    build(compiled)
+    for path in (compiled.ROOT / "broker" / "room").iterdir():
+        os.utime(path, (2**31, 2**31))
+    assert compiled.stale() == []
+
+
+def test_it_misses_a_module_that_was_deleted(compiled: ModuleType) -> None:
+    build(compiled)
+    compiled.binary(compiled.modules()[0]).unlink()
+    assert names(compiled.stale()) == ["a.pyx"]
+
+
+def test_it_builds_again_for_bounds_checks(
+    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(compiled)
+    monkeypatch.setenv("LEVERET_BOUNDSCHECK", "1")
+    assert names(compiled.to_build()) == ["a.pyx", "b.pyx"]
+    assert compiled.stale() == []
+
+
+def test_it_prints_the_line_to_run_when_it_may_not_install(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment.shutil, "which", lambda name: None)
+    monkeypatch.setattr(environment.os, "geteuid", lambda: 1000)
+    monkeypatch.delenv("LEVERET_TEST_BROWSER", raising=False)
+    with pytest.raises(environment.SetUpError) as caught:
+        environment.install_system_packages("test")
+    line = str(caught.value).splitlines()[-1].strip()
+    assert line.startswith("sudo apt-get install --no-install-recommends gcc")
+    assert line.endswith("chromium")
+
+
+def test_it_installs_missing_packages_as_root(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    missing = [["gcc"], []]
+    monkeypatch.setattr(environment, "missing_system_packages", lambda goal: missing.pop(0))
+    monkeypatch.setattr(environment.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(environment.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(environment, "run", lambda commands, *_: ran.extend(commands))
+    environment.install_system_packages("run")
+    assert ran[-1] == ["apt-get", "install", "--yes", "--no-install-recommends", "gcc"]
+
+
+def test_it_needs_only_the_standard_library() -> None:
+    for name in ("environment", "compiled"):
+        code = f"import sys; sys.path.insert(0, 'tools'); import {name}"
+        result = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True, check=False
+        )
+        assert result.returncode == 0, result.stderr
+
+
+def test_it_lists_every_target_of_the_makefile() -> None:
+    assert shutil.which("make")
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for target in ("run", "build", "test", "bench", "lint", "demo", "clean", "help"):
+        assert f"make {target} " in shown.stdout
+
+
+def test_it_imports_every_package_it_requires() -> None:
+    """A dependency that nothing uses is one too many."""
+    import re
+    import tomllib
+
+    from tests.tidy.sources import PACKAGES, files
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    loaded_by_others = {"httptools", "pandas"}  # uvicorn, PySpark
+    module_of = {"argon2-cffi": "argon2", "django-ninja": "ninja", "google-re2": "re2"}
+    text = "\n".join(path.read_text() for path in files(".py", ".pyx", under=PACKAGES))
+    unused = []
+    for requirement in [*project["dependencies"], *extras["reports"], *extras["demo"]]:
+        match = re.match(r"[\w-]+", requirement)
+        assert match is not None
+        name = match[0]
+        module = module_of.get(name, name.lower().replace("-", "_"))
+        used = re.search(rf"^\s*(?:import|from) {module}\b|[\"']{module}[\"'.]", text, re.MULTILINE)
+        if name not in loaded_by_others and not used:
+            unused.append(name)
+    assert not unused
