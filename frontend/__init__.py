@@ -1,0 +1,1 @@
+"""The web interface: pages rendered on the server, each a view, a template and a script."""

@@ -1,0 +1,44 @@
+"""Where objects are: addresses of the pages of queues, exchanges, connections, vhosts, users.
+
+A browser folds the path segments `.` and `..` away even when they are percent-encoded, so
+objects of these names are addressed by query instead.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from management.paths import link
+
+_FOLDED = {".", ".."}
+
+
+def queue(vhost: str, name: str, tab: str = "") -> str:
+    """The page of a queue, or one of its tabs."""
+    return _address("queue", {"vhost": vhost, "name": name}, tab)
+
+
+def exchange(vhost: str, name: str) -> str:
+    """The page of an exchange; the default exchange is `amq.default`."""
+    return _address("exchange", {"vhost": vhost, "name": name or "amq.default"})
+
+
+def connection(name: str) -> str:
+    """The page of a connection."""
+    return _address("connection", {"name": name})
+
+
+def vhost(name: str) -> str:
+    """The page of a vhost."""
+    return _address("vhost", {"name": name})
+
+
+def user(name: str) -> str:
+    """The page of a user."""
+    return _address("user", {"name": name})
+
+
+def _address(view: str, names: dict[str, str], tab: str = "") -> str:
+    if _FOLDED.isdisjoint(names.values()) and all(names.values()):
+        return link(f"{view}-{tab}" if tab else view, *names.values())
+    return f"{link(f'{view}-by-query')}?{urlencode({**names, **({'tab': tab} if tab else {})})}"

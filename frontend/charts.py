@@ -1,0 +1,79 @@
+"""Chart data for a page: which span the URL asks for, and the broker's history of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from django.http import HttpRequest
+
+from frontend.asking import ask
+from management.broker_client import BrokerError
+
+SPARK_POINTS = 60
+
+
+class Range(NamedTuple):
+    """A span that ends now, as the URL names it."""
+
+    name: str
+    seconds: int
+    words: str
+
+
+RANGES = (
+    Range("15m", 900, "quarter of an hour"),
+    Range("1h", 3600, "hour"),
+    Range("6h", 21_600, "six hours"),
+    Range("1d", 86_400, "day"),
+)
+_DELIVERING = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+
+
+def chosen_range(request: HttpRequest) -> Range:
+    """The range of `?range=`, by default the last quarter of an hour."""
+    return next((span for span in RANGES if span.name == request.GET.get("range")), RANGES[0])
+
+
+async def history(request: HttpRequest, what: str, key: list[str]) -> dict[str, Any]:
+    """`{step_ms, times, series}` of the chosen range; empty when there is none yet."""
+    now_ms = int(time.time() * 1000)
+    from_ms = now_ms - chosen_range(request).seconds * 1000
+    try:
+        found: dict[str, Any] = await ask(request, "history", what=what, key=key, from_ms=from_ms)
+    except BrokerError as error:
+        if error.status not in (400, 404):
+            raise
+        return {"step_ms": 1000, "times": [], "series": {}}
+    series = found["series"]
+    parts = [series.pop(name) for name in _DELIVERING if name in series]
+    if parts:
+        series["deliver_get"] = [_sum(column) for column in zip(*parts, strict=True)]
+    wanted = {name: values for name, values in series.items() if name in _SHOWN}
+    return {**found, "series": wanted}
+
+
+def sparks(found: dict[str, Any]) -> dict[str, list[float | None]]:
+    """The last points of each series, for the sparklines of the tiles."""
+    return {name: values[-SPARK_POINTS:] for name, values in found["series"].items()}
+
+
+def _sum(values: tuple[float | None, ...]) -> float | None:
+    """What they add up to; a gap if one is missing."""
+    return None if None in values else round(sum(value or 0.0 for value in values), 3)
+
+
+_SHOWN = {
+    "publish",
+    "deliver_get",
+    "ack",
+    "redeliver",
+    "messages_ready",
+    "messages_unacknowledged",
+    "connections",
+    "consumers",
+    "publish_in",
+    "publish_out",
+    "recv_oct",
+    "send_oct",
+}

@@ -1,0 +1,111 @@
+// What every page does: menu, theme, dialogs, toasts, times, copy buttons, and the live figures on top.
+
+import "./components/security.js";
+import "./components/dialogs.js";
+import { toast } from "./components/toasts.js";
+import "./components/palette.js";
+import { rate, moment, timeOfDay } from "./components/figures.js";
+import { at } from "./components/cells.js";
+import { live } from "./components/live.js";
+import { overview } from "./components/overview_feed.js";
+
+// Menu on small screens
+const toggle = document.querySelector(".menu-toggle");
+toggle.addEventListener("click", () => {
+  const open = document.body.classList.toggle("menu-open");
+  toggle.setAttribute("aria-expanded", String(open));
+});
+
+// Theme
+const themeButtons = document.querySelectorAll("[data-theme-choice]");
+function showTheme() {
+  const chosen = document.documentElement.dataset.theme ?? "auto";
+  for (const button of themeButtons) button.setAttribute("aria-pressed", String(button.dataset.themeChoice === chosen));
+}
+for (const button of themeButtons) {
+  button.addEventListener("click", () => {
+    const choice = button.dataset.themeChoice;
+    if (choice === "auto") {
+      delete document.documentElement.dataset.theme;
+      localStorage.removeItem("leveret.theme");
+    } else {
+      document.documentElement.dataset.theme = choice;
+      localStorage.setItem("leveret.theme", choice);
+    }
+    showTheme();
+    document.dispatchEvent(new Event("theme"));
+  });
+}
+showTheme();
+
+// A menu closes when one clicks elsewhere or leaves with Esc.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.drop[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of document.querySelectorAll("details.drop[open]")) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});
+
+// Times in the viewer's zone
+function showTimes(root) {
+  for (const element of root.querySelectorAll("time[datetime]:not([title])")) {
+    const when = Date.parse(element.dateTime);
+    if (Number.isNaN(when)) continue;
+    element.title = element.textContent;
+    element.textContent = moment(when);
+  }
+}
+showTimes(document);
+document.addEventListener("htmx:after:swap", () => showTimes(document));
+
+// Copy
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest?.("[data-copy]");
+  if (!button) return;
+  const text = button.dataset.copy || button.parentElement.querySelector("pre")?.textContent || "";
+  await navigator.clipboard?.writeText(text);
+  const label = button.textContent;
+  button.textContent = "copied";
+  setTimeout(() => { button.textContent = label; }, 1500);
+});
+
+// Live state and head figures
+const stateElement = document.getElementById("live-state");
+const WORDS = {
+  live: ["good", "live"],
+  paused: ["idle", "paused"],
+  connecting: ["idle", "connecting"],
+  reconnecting: ["warn", "reconnecting"],
+  "broker away": ["bad", "broker away"],
+  "signed out": ["bad", "signed out"],
+};
+function showState() {
+  const [tone, word] = WORDS[live.state];
+  stateElement.className = `state ${tone}`;
+  stateElement.textContent = word;
+  const lost = live.state === "reconnecting" || live.state === "broker away";
+  document.body.classList.toggle("lost", lost);
+  stateElement.title = lost && live.lastUpdate
+    ? `Last update ${timeOfDay(live.lastUpdate)}` : "Whether the numbers on this page are live";
+}
+live.addEventListener("state", showState);
+showState();
+
+for (const name of ["publish", "deliver_get"]) {
+  const element = document.querySelector(`[data-head="${name}"]`);
+  overview.listen((state) => {
+    const text = rate(at(state, `message_stats.${name}_details.rate`) ?? 0);
+    if (element.textContent !== text) element.textContent = text;
+  });
+}
+
+// What was done on the page before, left in a cookie for a few seconds
+const left = document.cookie.split("; ").find((cookie) => cookie.startsWith("leveret_toast="));
+if (left) {
+  document.cookie = "leveret_toast=; max-age=0; path=/; samesite=lax";
+  toast(decodeURIComponent(left.slice("leveret_toast=".length)));
+}

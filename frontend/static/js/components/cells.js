@@ -1,0 +1,66 @@
+// Live values: every `[data-live]` element below a root shows one value of a state object.
+
+import { FORMATS } from "./figures.js";
+
+/** The value of a dotted key: a change is pushed under the whole key, a row holds nested objects. */
+export function at(state, path) {
+  if (state == null) return undefined;
+  if (path in state) return state[path];
+  let value = state;
+  for (const key of path.split(".")) {
+    if (value == null || typeof value !== "object") return undefined;
+    value = value[key];
+  }
+  return value;
+}
+
+/** Take one push of a subscription: a start replaces the state, a delta holds changed values. */
+export function taken(state, event, data) {
+  return event === "start" ? { ...data } : Object.assign(state ?? {}, data);
+}
+
+const waiting = new Set();
+let scheduled = false;
+
+function flush() {
+  scheduled = false;
+  for (const cells of waiting) cells.write();
+  waiting.clear();
+}
+
+export class Cells {
+  #cells = [];
+  #state = null;
+
+  constructor(root) {
+    for (const element of root.querySelectorAll("[data-live]")) {
+      this.#cells.push({
+        element,
+        path: element.dataset.live,
+        format: FORMATS[element.dataset.format] ?? FORMATS.text,
+        node: element.firstChild ?? element.appendChild(document.createTextNode("")),
+      });
+    }
+  }
+
+  /** Show `state` at the next frame. */
+  update(state) {
+    this.#state = state;
+    waiting.add(this);
+    if (!scheduled) {
+      scheduled = true;
+      requestAnimationFrame(flush);
+    }
+  }
+
+  write() {
+    for (const { element, path, format, node } of this.#cells) {
+      const value = at(this.#state, path);
+      const text = format(value);
+      if (node.data === text) continue;
+      node.data = text;
+      element.classList.toggle("zero", text === "0");
+      element.classList.toggle("unknown", value == null);
+    }
+  }
+}

@@ -1,0 +1,87 @@
+import { connectionAddress, queueAddress } from "./components/addresses.js";
+import { Cells, at } from "./components/cells.js";
+import { pageData } from "./components/chart.js";
+import { count, nameElement, net, rate } from "./components/figures.js";
+import { overview } from "./components/overview_feed.js";
+import { Spark } from "./components/sparks.js";
+import { totalsCharts } from "./components/totals.js";
+
+const PATHS = {
+  publish: "message_stats.publish_details.rate",
+  deliver_get: "message_stats.deliver_get_details.rate",
+  messages_ready: "queue_totals.messages_ready",
+  messages_unacknowledged: "queue_totals.messages_unacknowledged",
+  connections: "object_totals.connections",
+  consumers: "object_totals.consumers",
+};
+
+const history = pageData("history");
+const charts = totalsCharts(history);
+const cells = new Cells(document.getElementById("tiles"));
+const sparks = [...document.querySelectorAll("[data-spark]")]
+  .map((svg) => [svg.dataset.spark, new Spark(svg, history.series[svg.dataset.spark] ?? [])]);
+
+function element(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+function link(address, name) {
+  const made = element("a", "", nameElement(name));
+  made.href = address;
+  return made;
+}
+
+function showProblems(state) {
+  const health = at(state, "health") ?? { state: at(state, "health.state"), text: at(state, "health.text") };
+  const word = document.getElementById("health-state");
+  word.className = `state ${health.state === "fine" ? "good" : health.state}`;
+  word.textContent = health.text;
+  document.getElementById("problems").replaceChildren(...(state.problems ?? []).map((problem) => {
+    const about = element("span", "grow");
+    if (problem.kind === "queue") {
+      about.append(link(queueAddress(problem.vhost, problem.name), problem.name), " ", hint(problem.vhost), " ");
+    }
+    about.append(problem.text);
+    return element("li", `notice ${problem.severity}`, element("span", `state ${problem.severity}`, problem.trouble), about);
+  }));
+  const urgent = (state.problems ?? []).length;
+  document.title = `${urgent ? `▲ ${urgent} · ` : ""}Overview · Leveret`;
+}
+
+function hint(name) {
+  const made = nameElement(name);
+  made.classList.add("hint");
+  return made;
+}
+
+function row(first, ...numbers) {
+  const head = element("th", "name-cell", ...first);
+  head.scope = "row";
+  return element("tr", "", head, ...numbers.map((text) => element("td", "number", text)));
+}
+
+function showMovers(id, rows) {
+  document.getElementById(id).replaceChildren(...rows);
+  document.getElementById(`${id}-none`).hidden = rows.length > 0;
+}
+
+let shown = {};
+overview.listen((state, event, time) => {
+  cells.update(state);
+  for (const [name, spark] of sparks) spark.push(at(state, PATHS[name]));
+  charts.push(time, state);
+  const parts = { problems: state.problems, queues: state.top_queues, publishers: state.top_publishers, health: at(state, "health.text") };
+  if (parts.problems !== shown.problems || parts.health !== shown.health) showProblems(state);
+  if (parts.queues !== shown.queues) {
+    showMovers("top-queues", (parts.queues ?? []).map((one) => row(
+      [link(queueAddress(one.vhost, one.name), one.name), " ", hint(one.vhost)], count(one.messages), `${net(one.net_rate)}/s`)));
+  }
+  if (parts.publishers !== shown.publishers) {
+    showMovers("top-publishers", (parts.publishers ?? []).map((one) => row(
+      [link(connectionAddress(one.connection), one.user_provided_name || one.connection), " ", hint(one.user)], `${rate(one.publish_rate)}/s`)));
+  }
+  shown = parts;
+});

@@ -1,0 +1,55 @@
+import { Cells, at, taken } from "./components/cells.js";
+import { count, rate } from "./components/figures.js";
+import { live } from "./components/live.js";
+import { Spark } from "./components/sparks.js";
+import { showTrouble } from "./components/troubles.js";
+
+const key = JSON.parse(document.getElementById("queue-key").textContent);
+const meanings = JSON.parse(document.getElementById("trouble-meanings").textContent);
+const historyElement = document.getElementById("history");
+const history = historyElement && JSON.parse(historyElement.textContent);
+const cells = new Cells(document);
+const meaning = document.querySelector("[data-trouble-meaning]");
+const heading = document.querySelector("h1");
+const PATHS = {
+  messages_ready: "messages_ready",
+  messages_unacknowledged: "messages_unacknowledged",
+  publish: "message_stats.publish_details.rate",
+  deliver_get: "message_stats.deliver_get_details.rate",
+  ack: "message_stats.ack_details.rate",
+  redeliver: "message_stats.redeliver_details.rate",
+};
+
+const sparks = [];
+const charts = [];
+if (history) {
+  const { ChartCard } = await import("./components/chart.js");
+  for (const svg of document.querySelectorAll("[data-spark]")) {
+    const name = svg.dataset.spark;
+    if (PATHS[name]) sparks.push([name, new Spark(svg, history.series[name] ?? [])]);
+  }
+  charts.push(
+    new ChartCard(document.getElementById("chart-depth"), [
+      { key: "messages_ready", label: "ready", colour: "series-1", fill: true },
+      { key: "messages_unacknowledged", label: "unacknowledged", colour: "series-4", fill: true },
+    ], count),
+    new ChartCard(document.getElementById("chart-rates"), [
+      { key: "publish", label: "publish", colour: "series-1" },
+      { key: "deliver_get", label: "deliver", colour: "series-2", dash: [6, 3] },
+      { key: "ack", label: "ack", colour: "series-3" },
+      { key: "redeliver", label: "redeliver", colour: "series-4", dash: [2, 3] },
+    ], rate),
+  );
+  for (const chart of charts) chart.load(history);
+}
+
+let state = null;
+live.subscribe({ topic: "item", noun: "queues", key }, (event, data, time) => {
+  state = taken(state, event, data);
+  const read = (name) => at(state, PATHS[name]);
+  cells.update(state);
+  showTrouble(heading, state);
+  meaning.textContent = meanings[state.trouble] ? `${meanings[state.trouble]}.` : "";
+  for (const [name, spark] of sparks) spark.push(read(name));
+  for (const chart of charts) chart.push(time, read);
+});

@@ -1,0 +1,3 @@
+import { liveTable } from "./components/table.js";
+
+liveTable();

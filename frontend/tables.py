@@ -1,0 +1,198 @@
+"""Tables of the list pages: a page declares its columns; the rest follows from the URL.
+
+`/queues?vhost=shop&q=orders&state=growing&sort=-messages&page=2` says the whole of what one
+looks at: the broker filters, sorts and pages; this module turns the URL into the broker's
+arguments and back into links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+
+from broker.control_schema import NOUNS
+from frontend.asking import ask
+from frontend.templatetags.show import at
+from management.broker_client import BrokerError
+
+PAGE_SIZE = 100
+NUMBERS = {"count", "rate", "net", "size", "duration"}
+
+
+class Column(NamedTuple):
+    """One column. `kind` names how a cell is written (`templatetags.cells`); `key` may be dotted.
+
+    `phone`: the cell is also shown on a small screen. `sort`: another key to sort by, or None if
+    the broker cannot sort by it.
+    """
+
+    key: str
+    label: str
+    kind: str = "text"
+    group: str = ""
+    help: str = ""
+    phone: bool = False
+    sort: str | None = ""
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in NUMBERS
+
+    @property
+    def sort_key(self) -> str | None:
+        return self.key if self.sort == "" else self.sort
+
+
+class Heading(NamedTuple):
+    """The head of a column: where a click leads and how the column is sorted now."""
+
+    column: Column
+    url: str
+    direction: str
+    starts_group: bool
+
+
+@dataclass
+class Table:
+    """What the template `components/table.html` shows."""
+
+    noun: str
+    columns: Sequence[Column]
+    query: dict[str, str]
+    default_sort: str
+    path: str
+    can_pick: bool = False
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[list[Any]] = field(default_factory=list)
+    page: int = 1
+    page_count: int = 1
+    filtered_count: int = 0
+    total_count: int = 0
+    error: str = ""
+
+    @property
+    def first(self) -> int:
+        return (self.page - 1) * PAGE_SIZE + 1 if self.rows else 0
+
+    @property
+    def last(self) -> int:
+        return (self.page - 1) * PAGE_SIZE + len(self.rows)
+
+    @property
+    def is_filtered(self) -> bool:
+        return any(self.query.get(key) for key in ("q", "state", "vhost"))
+
+    @property
+    def previous_url(self) -> str:
+        return self.url(page=str(self.page - 1)) if self.page > 1 else ""
+
+    @property
+    def next_url(self) -> str:
+        return self.url(page=str(self.page + 1)) if self.page < self.page_count else ""
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """Headings over columns, each with how many columns it spans; empty if there are none."""
+        if not any(column.group for column in self.columns):
+            return []
+        found = groupby(self.columns, key=lambda column: column.group)
+        return [(label, len(list(columns))) for label, columns in found]
+
+    @property
+    def group_starts(self) -> set[str]:
+        """Keys of the columns where a group begins."""
+        starts, before = set(), ""
+        for column in self.columns:
+            if column.group != before:
+                starts.add(column.key)
+            before = column.group
+        return starts
+
+    @property
+    def headings(self) -> list[Heading]:
+        sort = self.query.get("sort") or self.default_sort
+        starts = self.group_starts
+        found = []
+        for column in self.columns:
+            key = column.sort_key
+            direction, url = "", ""
+            if key:
+                direction = {key: "ascending", f"-{key}": "descending"}.get(sort, "")
+                downwards = f"-{key}" if column.is_number else key
+                upwards = key if column.is_number else f"-{key}"
+                url = self.url(sort=upwards if sort == downwards else downwards, page="")
+            found.append(Heading(column, url, direction, column.key in starts))
+        return found
+
+    def url(self, **changes: str) -> str:
+        """This page's address with other query values; an empty value leaves the key out."""
+        query = {key: value for key, value in {**self.query, **changes}.items() if value}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
+
+async def load(
+    request: HttpRequest,
+    noun: str,
+    columns: Sequence[Column],
+    *,
+    default_sort: str,
+    can_pick: bool = False,
+    also: Sequence[str] = (),
+    **arguments: Any,
+) -> Table:
+    """Ask the broker for the page of rows the URL names. `also`: further keys that are needed.
+
+    A filter the broker cannot read (a regular expression) leaves the table empty with `error` set.
+    """
+    wanted = ("vhost", "q", "state", "sort", "page")
+    query = {key: request.GET.get(key, "") for key in wanted}
+    table = Table(noun, columns, query, default_sort, request.path, can_pick)
+    sort = query.get("sort") or default_sort
+    name = query.get("q", "")
+    is_regex = len(name) > 2 and name.startswith("/") and name.endswith("/")
+    keys = NOUNS[noun].key
+    asked: dict[str, Any] = {
+        "noun": noun,
+        "page": _page_number(query.get("page")),
+        "page_size": PAGE_SIZE,
+        "sort": sort.removeprefix("-"),
+        "sort_reverse": sort.startswith("-"),
+        "columns": sorted({*keys, *also, *(column.key for column in columns)}),
+        **arguments,
+    }
+    for key in ("vhost", "state"):
+        if query.get(key):
+            asked[key] = query[key]
+    if name:
+        asked |= {"name": name[1:-1] if is_regex else name, "use_regex": is_regex}
+    try:
+        answer = await _ask_page(request, asked)
+    except BrokerError as error:
+        if error.status != 400:
+            raise
+        table.error = error.reason
+        return table
+    table.rows = answer["items"]
+    table.keys = [[at(row, key) for key in keys] for row in table.rows]
+    for fact in ("page", "page_count", "filtered_count", "total_count"):
+        setattr(table, fact, answer[fact])
+    return table
+
+
+async def _ask_page(request: HttpRequest, asked: dict[str, Any]) -> dict[str, Any]:
+    """The page asked for, or the first if there are fewer pages by now."""
+    try:
+        return await ask(request, "list", **asked)
+    except BrokerError as error:
+        if error.error != "page_out_of_range":
+            raise
+        return await ask(request, "list", **{**asked, "page": 1})
+
+
+def _page_number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and 0 < int(text) < 10**6 else 1

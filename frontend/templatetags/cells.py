@@ -1,0 +1,157 @@
+"""Cells of the data tables: one function per kind of column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from frontend import addresses, figures, troubles
+from frontend.tables import NUMBERS, Column
+from frontend.templatetags.show import at, exchange_name, live, moment, name, value
+
+register = template.Library()
+
+Row = dict[str, Any]
+
+
+@register.simple_tag
+def cell(row: Row, column: Column) -> SafeString | str:
+    """The content of one cell."""
+    if column.kind in NUMBERS:
+        return live(column.key, row, column.kind)
+    return _KINDS[column.kind](row, column)
+
+
+def _link(address: str, label: SafeString | str) -> SafeString:
+    return format_html('<a href="{}">{}</a>', address, label)
+
+
+def _text(row: Row, column: Column) -> SafeString | str:
+    found = at(row, column.key)
+    return figures.UNKNOWN if found is None or found == "" else name(found)
+
+
+def _live_text(row: Row, column: Column) -> SafeString:
+    return live(column.key, row, "text")
+
+
+def _queue(row: Row, column: Column) -> SafeString:
+    return _link(addresses.queue(row["vhost"], row["name"]), name(row["name"]))
+
+
+def _queue_of_consumer(row: Row, column: Column) -> SafeString:
+    queue = row["queue"]
+    return _link(addresses.queue(queue["vhost"], queue["name"], "consumers"), name(queue["name"]))
+
+
+def _exchange(row: Row, column: Column) -> SafeString:
+    return _link(addresses.exchange(row["vhost"], row["name"]), exchange_name(row["name"]))
+
+
+def _connection(row: Row, column: Column) -> SafeString:
+    """A connection by what its client calls itself, with its address behind it."""
+    given = row.get("user_provided_name") or at(row, "client_properties.connection_name")
+    address = addresses.connection(row["name"])
+    if not given:
+        return _link(address, name(row["name"]))
+    return format_html(
+        '<a href="{}">{}</a> <span class="hint nowrap">{}</span>', address, name(given), row["name"]
+    )
+
+
+def _connection_of(row: Row, column: Column) -> SafeString | str:
+    found = at(row, "connection_details.name") or at(row, "channel_details.connection_name")
+    return _link(addresses.connection(found), name(found)) if found else figures.UNKNOWN
+
+
+def _vhost(row: Row, column: Column) -> SafeString:
+    return _link(addresses.vhost(at(row, column.key)), name(at(row, column.key)))
+
+
+def _user(row: Row, column: Column) -> SafeString:
+    return _link(addresses.user(at(row, column.key)), name(at(row, column.key)))
+
+
+def _trouble(row: Row, column: Column) -> SafeString:
+    return trouble(row)
+
+
+def _features(row: Row, column: Column) -> SafeString | str:
+    """What is particular about a queue or an exchange, as chips."""
+    chips = []
+    if row.get("type") not in (None, "classic", "direct", "fanout", "topic", "headers"):
+        chips.append((row["type"], "Type"))
+    if row.get("durable"):
+        chips.append(("durable", "Is there again after a restart"))
+    if row.get("auto_delete"):
+        chips.append(("auto-delete", "Goes when its last user goes"))
+    if row.get("exclusive"):
+        chips.append(("exclusive", "Belongs to one connection"))
+    if row.get("internal"):
+        chips.append(("internal", "Only exchanges publish to it"))
+    arguments = row.get("arguments") or {}
+    if arguments:
+        text = ", ".join(f"{key} = {found}" for key, found in arguments.items())
+        chips.append((f"{len(arguments)} argument{'s' if len(arguments) > 1 else ''}", text))
+    if not chips:
+        return mark_safe('<span class="unknown">–</span>')
+    return format_html_join(" ", '<span class="chip" title="{1}">{0}</span>', chips)
+
+
+def _tags(row: Row, column: Column) -> SafeString | str:
+    tags = at(row, column.key) or []
+    if not tags:
+        return mark_safe('<span class="unknown">none</span>')
+    return format_html_join(" ", '<span class="chip">{}</span>', ((tag,) for tag in tags))
+
+
+def _yes_no(row: Row, column: Column) -> str | SafeString:
+    return "yes" if at(row, column.key) else mark_safe('<span class="zero">no</span>')
+
+
+def _moment(row: Row, column: Column) -> SafeString | str:
+    return moment(at(row, column.key))
+
+
+def _code(row: Row, column: Column) -> SafeString:
+    return format_html('<code class="name" dir="auto">{}</code>', at(row, column.key) or "")
+
+
+def _value(row: Row, column: Column) -> SafeString | str:
+    return value(at(row, column.key))
+
+
+@register.simple_tag
+def trouble(row: Row) -> SafeString:
+    """The state of a queue or a consumer as a word with its shape."""
+    word = row.get("trouble") or "fine"
+    return format_html(
+        '<span class="state {}" data-trouble title="{}">{}</span>',
+        troubles.tone(word),
+        troubles.MEANING.get(word, ""),
+        word,
+    )
+
+
+_KINDS: dict[str, Callable[[Row, Column], SafeString | str]] = {
+    "text": _text,
+    "live-text": _live_text,
+    "queue": _queue,
+    "consumer-queue": _queue_of_consumer,
+    "exchange": _exchange,
+    "connection": _connection,
+    "connection-of": _connection_of,
+    "vhost": _vhost,
+    "user": _user,
+    "trouble": _trouble,
+    "features": _features,
+    "tags": _tags,
+    "yes-no": _yes_no,
+    "moment": _moment,
+    "code": _code,
+    "value": _value,
+}

@@ -1,0 +1,165 @@
+"""Template filters and tags: figures, names, live values, links to objects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from broker.control_schema import NOUNS
+from frontend import addresses, figures
+
+register = template.Library()
+
+_FORMATS = {
+    "count": figures.count,
+    "rate": figures.rate,
+    "net": figures.net,
+    "size": figures.size,
+    "duration": figures.duration,
+    "text": lambda value: figures.UNKNOWN if value is None else str(value),
+}
+
+for _name in ("count", "rate", "net", "size", "duration"):
+    register.filter(_name, _FORMATS[_name])
+
+register.simple_tag(addresses.queue, name="queue_url")
+register.simple_tag(addresses.exchange, name="exchange_url")
+register.simple_tag(addresses.connection, name="connection_url")
+register.simple_tag(addresses.vhost, name="vhost_url")
+register.simple_tag(addresses.user, name="user_url")
+
+
+@register.filter
+def name(value: Any) -> SafeString:
+    """A name of a user's choosing: isolated from its surroundings, unseen characters escaped."""
+    text = "" if value is None else str(value)
+    if not text:
+        return mark_safe('<bdi class="name name-empty">(empty)</bdi>')
+    parts = format_html_join(
+        "",
+        "{}",
+        (
+            (format_html('<span class="escape">{}</span>', part) if is_escape else part,)
+            for part, is_escape in figures.name_parts(text)
+        ),
+    )
+    return format_html('<bdi class="name" dir="auto">{}</bdi>', parts)
+
+
+@register.filter
+def exchange_name(value: Any) -> SafeString:
+    """An exchange's name; the default exchange has none and is called by what it is."""
+    return name(value) if value else mark_safe('<span class="name-empty">(default)</span>')
+
+
+@register.simple_tag
+def live(path: str, row: Any, kind: str = "count") -> SafeString:
+    """A value that the page's script keeps up to date; `path` is its dotted key in `row`."""
+    value = at(row, path)
+    text = _FORMATS[kind](value)
+    return format_html(
+        '<span class="live-value{}" data-live="{}" data-format="{}">{}</span>',
+        " unknown" if value is None else " zero" if text == "0" else "",
+        path,
+        kind,
+        text,
+    )
+
+
+@register.filter
+def at(row: Any, path: str) -> Any:
+    """The value at a dotted key of nested maps, or None."""
+    for key in path.split("."):
+        if not isinstance(row, dict):
+            return None
+        row = row.get(key)
+    return row
+
+
+@register.filter
+def state_url(table: Any, word: str) -> str:
+    """The address of a table filtered by a state."""
+    return table.url(state=word, page="")
+
+
+@register.filter
+def row_key(row: dict[str, Any], noun: str) -> str:
+    """The key of a row as JSON, for the form that acts on picked rows."""
+    return as_json([at(row, key) for key in NOUNS[noun].key])
+
+
+@register.filter
+def moment(milliseconds: float | None) -> SafeString | str:
+    """A `<time>` in UTC that the script turns into the viewer's zone."""
+    if not milliseconds:
+        return figures.UNKNOWN
+    stamp = figures.moment(milliseconds)
+    readable = stamp.replace("T", " ").replace("Z", " UTC")
+    return format_html('<time class="nowrap" datetime="{}">{}</time>', stamp, readable)
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """Compact JSON for an attribute; the template's own escaping makes it safe there."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+@register.filter
+def literal(text: str) -> str:
+    """A string literal that Python, JavaScript and Java all read, for snippets."""
+    return json.dumps(text)
+
+
+@register.filter
+def value(value: Any) -> SafeString | str:
+    """A value of an arguments or headers table as a person reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return name(value.decode("utf-8", "backslashreplace"))
+    if isinstance(value, (dict, list)):
+        return name(as_json(value))
+    return name(value) if value != "" else name("")
+
+
+@register.simple_tag
+def spark(
+    values: list[float | None] | None, series: int, label: str, live_name: str = ""
+) -> SafeString:
+    """A sparkline of `values`; the script moves it when `live_name` names a series."""
+    line, area = figures.spark_path(values or [])
+    known = [value for value in values or [] if value is not None]
+    title = (
+        f"{label}: from {figures.rate(min(known))} to {figures.rate(max(known))}"
+        f", now {figures.rate(known[-1])}"
+        if known
+        else f"{label}: no data yet"
+    )
+    return format_html(
+        '<svg class="spark s{}" viewBox="0 0 120 26" preserveAspectRatio="none"'
+        ' data-spark="{}" role="img">'
+        '<title>{}</title><path class="area" d="{}"/><path class="line" d="{}"/></svg>',
+        series,
+        live_name,
+        title,
+        area,
+        line,
+    )
+
+
+@register.simple_tag
+def meter(part: float | None, whole: float | None, tone: str = "") -> SafeString:
+    """A bar that is filled to part / whole."""
+    share = 0.0 if not part or not whole else max(0.0, min(1.0, part / whole))
+    return format_html(
+        '<svg class="meter {}" role="img" viewBox="0 0 100 6" preserveAspectRatio="none">'
+        "<title>{} %</title>"
+        '<rect width="{}" height="6"/></svg>',
+        tone,
+        round(share * 100),
+        f"{share * 100:.1f}",
+    )

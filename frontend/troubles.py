@@ -1,0 +1,33 @@
+"""The words for the state of a queue or a consumer, worst first, with tone and meaning.
+
+The broker finds the word (`trouble` of a row); here is only how it is shown.
+"""
+
+_TONES = {
+    "not served": "bad",
+    "stuck": "bad",
+    "at a limit": "warn",
+    "growing": "warn",
+    "redelivering": "warn",
+    "full": "warn",
+    "fine": "good",
+    "idle": "idle",
+}
+
+MEANING = {
+    "not served": "Messages wait and no consumer takes them",
+    "stuck": "Messages are out for acknowledgement, and none has been acknowledged for a while",
+    "at a limit": "At 90 % or more of a limit on length or bytes",
+    "growing": "More comes in than goes out",
+    "redelivering": "Messages come back again and again",
+    "full": "The prefetch is used up: nothing more is sent before an acknowledgement",
+    "fine": "Nothing needs attention",
+    "idle": "Nothing waits and nothing moves",
+}
+
+WORDS = tuple(_TONES)
+
+
+def tone(word: str) -> str:
+    """`good`, `warn`, `bad` or `idle`."""
+    return _TONES.get(word, "idle")

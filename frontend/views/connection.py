@@ -1,0 +1,43 @@
+"""One connection: who it is, what it does, its channels; closing it with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from frontend.asking import ask, done, reason_of
+from frontend.charts import RANGES, chosen_range, history
+from management.broker_client import BrokerError
+
+REASON = "Closed in the web interface"
+
+
+async def connection(request: HttpRequest, name: str = "") -> HttpResponseBase:
+    """GET: the page. POST: close it; the client is told 320 and the reason."""
+    name = name or request.GET.get("name", "")
+    if not name:
+        raise Http404
+    facts: dict[str, Any] = {"section": "connections", "status": 200}
+    if request.method == "POST":
+        try:
+            reason = request.POST.get("reason", "").strip()[:200] or REASON
+            await ask(request, "connection.close", name=name, reason=reason)
+            return done(request, "/connections", "The connection is closed.")
+        except BrokerError as error:
+            facts |= {"error": reason_of(error), "status": 400}
+    row = await ask(request, "item", noun="connections", name=name)
+    listed = await ask(request, "list", noun="channels", connection=name)
+    found = await history(request, "connection", [name])
+    facts |= {
+        "connection": row,
+        "key": [name],
+        "channels": listed["items"],
+        "history": found,
+        "ranges": RANGES,
+        "range": chosen_range(request),
+        "given_name": row.get("user_provided_name")
+        or (row.get("client_properties") or {}).get("connection_name"),
+    }
+    return render(request, "connection.html", facts, status=facts["status"])

@@ -1,0 +1,128 @@
+"""One exchange: what comes in and goes out, its bindings, binding and publishing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from frontend import addresses, charts, figures, messages
+from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
+from management.broker_client import BrokerError
+
+DEFAULT = "amq.default"
+BINDINGS_SHOWN = 500
+
+
+async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> HttpResponseBase:
+    """GET: the page. POST `action`: publish, bind, unbind, delete."""
+    if not name:
+        vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
+    if not name:
+        raise Http404
+    facts: dict[str, Any] = {"form": request.POST, "status": 200}
+    if request.method == "POST":
+        action = _ACTIONS.get(request.POST.get("action", ""))
+        if action is None:
+            raise Http404
+        try:
+            answer = await action(request, vhost, name, facts)
+        except (BrokerError, FormError) as error:
+            answer = None
+            facts |= {"error": reason_of(error), "status": 400}
+        if answer is not None:
+            return answer
+        if is_fragment(request):
+            return render(request, "queue/published.html", facts)
+    row = await ask(request, "item", noun="exchanges", vhost=vhost, name=name)
+    real_name = "" if name == DEFAULT else name
+    found = await charts.history(request, "exchange", [vhost, real_name])
+    facts |= {
+        "section": "exchanges",
+        "exchange": row,
+        "key": [vhost, real_name],
+        "expect": name if figures.is_plain(name) else "delete",
+        "can_change": bool(real_name) and not real_name.startswith("amq."),
+        "outgoing": await _bindings(request, vhost, source=real_name),
+        "incoming": await _bindings(
+            request, vhost, destination=real_name, destination_type="exchange"
+        )
+        if real_name
+        else {"items": []},
+        "history": found,
+        "ranges": charts.RANGES,
+        "range": charts.chosen_range(request),
+        "queues": await names_of(request, "queues", vhost=vhost),
+        "exchanges": [
+            other for other in await names_of(request, "exchanges", vhost=vhost) if other
+        ],
+    }
+    return render(request, "exchange.html", facts, status=facts["status"])
+
+
+async def _bindings(request: HttpRequest, vhost: str, **ends: str) -> dict[str, Any]:
+    answer: dict[str, Any] = await ask(
+        request, "list", noun="bindings", vhost=vhost, page=1, page_size=BINDINGS_SHOWN, **ends
+    )
+    return answer
+
+
+async def _publish(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
+    message = messages.to_publish(request.POST)
+    facts["size"] = len(message["payload"])
+    facts["published"] = await ask(request, "exchange.publish", vhost=vhost, name=name, **message)
+
+
+async def _bind(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    kind = "exchange" if request.POST.get("destination_type") == "exchange" else "queue"
+    destination = request.POST.get("destination", "")
+    await ask(
+        request,
+        "binding.create",
+        vhost=vhost,
+        source=name,
+        destination=destination,
+        destination_type=kind,
+        routing_key=request.POST.get("routing_key", ""),
+        arguments=arguments_table(request.POST),
+    )
+    return done(request, addresses.exchange(vhost, name), f"Bound to {kind} {destination}.")
+
+
+async def _unbind(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    fields = request.POST
+    await ask(
+        request,
+        "binding.delete",
+        vhost=vhost,
+        source=fields.get("source", name),
+        destination=fields.get("destination", ""),
+        destination_type=fields.get("destination_type", "queue"),
+        properties_key=fields.get("properties_key", "~"),
+    )
+    return done(request, addresses.exchange(vhost, name), "The binding is gone.")
+
+
+async def _delete(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    expected = name if figures.is_plain(name) else "delete"
+    if request.POST.get("confirm", "") != expected:
+        raise FormError("The name that was typed is not this exchange's name. Nothing was done.")
+    await ask(
+        request, "exchange.delete", vhost=vhost, name=name, if_unused="if_unused" in request.POST
+    )
+    return done(request, "/exchanges", "The exchange is deleted.")
+
+
+_ACTIONS: dict[str, Any] = {
+    "publish": _publish,
+    "bind": _bind,
+    "unbind": _unbind,
+    "delete": _delete,
+}

@@ -1,0 +1,95 @@
+"""The node: distance to each limit, listeners, and every setting with its value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from broker.config import SECTIONS, settings
+from frontend import figures
+from frontend.asking import ask
+from management.appliance import config
+
+
+async def node(request: HttpRequest) -> HttpResponseBase:
+    """For users with tag monitoring or administrator; the broker refuses others."""
+    row = (await ask(request, "nodes"))[0]
+    overview = await ask(request, "overview")
+    facts = {
+        "section": "node",
+        "node": row,
+        "overview": overview,
+        "gauges": _gauges(row),
+        "settings": _settings(),
+    }
+    return render(request, "node.html", facts)
+
+
+def _gauges(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the node uses of what it has, each with a tone near the limit."""
+    used_disk = row["disk_total"] - row["disk_free"]
+    found = [
+        ("Memory", figures.size, row["mem_used"], row["mem_limit"], "used of"),
+        ("Disk", figures.size, used_disk, row["disk_total"], "used of"),
+        ("File descriptors", figures.count, row["fd_used"], row["fd_total"], "open of"),
+        ("Processor", _percent, row["cpu_used"] * 100, 100, "of one core; the broker uses at most"),
+    ]
+    gauges = []
+    for label, written, part, whole, words in found:
+        share = part / whole if whole else 0.0
+        tone = "bad" if share > 0.95 else "warn" if share > 0.8 else ""
+        note = f"{words} {written(whole)}"
+        gauges.append(
+            {"label": label, "value": written(part), "note": note}
+            | {"part": part, "whole": whole, "tone": tone}
+        )
+    return gauges
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f} %"
+
+
+def _settings() -> list[dict[str, Any]]:
+    """The table of settings by section; a secret is never shown."""
+    groups = []
+    known = config()
+    for section, title in SECTIONS.items():
+        rows = []
+        for item in settings():
+            if item.section != section:
+                continue
+            value = getattr(known, item.name, None)
+            is_default = value == item.default
+            rows.append(
+                {
+                    "name": item.name,
+                    "help": item.text,
+                    "value": _shown(value, item.kind),
+                    "default": _shown(item.default, item.kind),
+                    "is_default": is_default,
+                    "variable": item.variable,
+                }
+            )
+        groups.append({"title": title, "rows": rows})
+    return groups
+
+
+def _shown(value: Any, kind: str) -> str:
+    if kind == "secret":
+        return "not shown" if value else "none"
+    if value is None or value == () or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if kind == "size":
+        return figures.size(value)
+    if kind == "time":
+        return figures.duration(value)
+    if kind == "count":
+        return f"{value:,}"
+    if isinstance(value, tuple):
+        return ", ".join(str(part) for part in value)
+    return str(value)

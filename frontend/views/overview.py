@@ -1,0 +1,26 @@
+"""The overview: is it fine, what changed, who moves most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from frontend import charts
+from frontend.asking import ask
+
+
+async def overview(request: HttpRequest) -> HttpResponseBase:
+    """The node as the user may see it."""
+    row: dict[str, Any] = await ask(request, "overview")
+    found = await charts.history(request, "overview", [])
+    facts = {
+        "section": "overview",
+        "overview": row,
+        "history": found,
+        "sparks": charts.sparks(found),
+        "ranges": charts.RANGES,
+        "range": charts.chosen_range(request),
+    }
+    return render(request, "overview.html", facts)

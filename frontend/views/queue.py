@@ -1,0 +1,190 @@
+"""One queue: is it fine, what changed, what can I do. Tabs are pages; actions are POSTs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from frontend import addresses, charts, figures, messages, troubles
+from frontend.asking import (
+    FormError,
+    arguments_table,
+    ask,
+    done,
+    is_fragment,
+    names_of,
+    reason_of,
+    whole_number,
+)
+from management.broker_client import BrokerError
+
+TABS = ("overview", "messages", "consumers", "bindings", "settings")
+GET_AT_MOST = 100
+ACKNOWLEDGE = {
+    "look": "ack_requeue_true",
+    "take": "ack_requeue_false",
+    "reject": "reject_requeue_false",
+}
+
+
+async def queue(
+    request: HttpRequest, vhost: str = "", name: str = "", tab: str = ""
+) -> HttpResponseBase:
+    """GET: a tab. POST `action`: get, publish, bind, unbind, purge, delete."""
+    if not name:
+        vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
+    tab = tab or request.GET.get("tab") or TABS[0]
+    if tab not in TABS or not name:
+        raise Http404
+    facts: dict[str, Any] = {"form": request.POST, "status": 200}
+    if request.method == "POST":
+        action = _ACTIONS.get(request.POST.get("action", ""))
+        if action is None:
+            raise Http404
+        try:
+            answer = await action(request, vhost, name, facts)
+        except (BrokerError, FormError) as error:
+            answer = None
+            facts |= {"error": reason_of(error), "status": 400}
+        if answer is not None:
+            return answer
+        if is_fragment(request) and "fragment" in facts:
+            return render(request, facts["fragment"], facts)
+    row = await ask(request, "item", noun="queues", vhost=vhost, name=name)
+    facts |= {"section": "queues", "queue": row, "tab": tab, "tabs": _tabs(row)}
+    facts |= {"key": [vhost, name], "meanings": troubles.MEANING}
+    facts["expect"] = name if figures.is_plain(name) else "delete"
+    if tab == "overview":
+        found = await charts.history(request, "queue", [vhost, name])
+        facts |= {
+            "history": found,
+            "sparks": charts.sparks(found),
+            "ranges": charts.RANGES,
+            "range": charts.chosen_range(request),
+        }
+    elif tab == "bindings":
+        facts["bindings"] = (
+            await ask(
+                request,
+                "list",
+                noun="bindings",
+                vhost=vhost,
+                destination=name,
+                destination_type="queue",
+            )
+        )["items"]
+        facts["exchanges"] = await names_of(request, "exchanges", vhost=vhost)
+    elif tab == "consumers":
+        listed = await ask(request, "list", noun="consumers", vhost=vhost, queue=name)
+        facts["consumers"] = listed["items"]
+    return render(request, "queue.html", facts, status=facts["status"])
+
+
+def _tabs(row: dict[str, Any]) -> list[tuple[str, str, str, int | None]]:
+    """Name, label, address and number of things of each tab."""
+    numbers = {"messages": row.get("messages"), "consumers": row.get("consumers")}
+    return [(tab, tab.capitalize(), _address(row, tab), numbers.get(tab)) for tab in TABS]
+
+
+def _address(row: dict[str, Any], tab: str) -> str:
+    return addresses.queue(row["vhost"], row["name"], "" if tab == TABS[0] else tab)
+
+
+async def _get(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
+    facts["fragment"] = "queue/got.html"
+    how = request.POST.get("how", "look")
+    if how not in ACKNOWLEDGE:
+        raise FormError("Pick what happens to the messages: put back, take out or reject.")
+    count = whole_number(request.POST, "count", 1, GET_AT_MOST, 1)
+    got = await ask(
+        request,
+        "queue.get",
+        vhost=vhost,
+        name=name,
+        count=count,
+        ackmode=ACKNOWLEDGE[how],
+        truncate=messages.SHOWN_BYTES,
+    )
+    facts |= {"got": [messages.shown(message) for message in got], "how": how, "asked": True}
+
+
+async def _publish(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
+    facts["fragment"] = "queue/published.html"
+    message = messages.to_publish(request.POST) | {"routing_key": name}
+    answer = await ask(request, "exchange.publish", vhost=vhost, name="amq.default", **message)
+    facts |= {"published": answer, "size": len(message["payload"])}
+
+
+async def _bind(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    source = request.POST.get("source", "")
+    await ask(
+        request,
+        "binding.create",
+        vhost=vhost,
+        source=source,
+        destination=name,
+        destination_type="queue",
+        routing_key=request.POST.get("routing_key", ""),
+        arguments=arguments_table(request.POST),
+    )
+    return done(request, addresses.queue(vhost, name, "bindings"), f"Bound to {source}.")
+
+
+async def _unbind(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    await ask(
+        request,
+        "binding.delete",
+        vhost=vhost,
+        source=request.POST.get("source", ""),
+        destination=name,
+        destination_type="queue",
+        properties_key=request.POST.get("properties_key", "~"),
+    )
+    return done(request, addresses.queue(vhost, name, "bindings"), "The binding is gone.")
+
+
+async def _purge(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    _check_typed(request, name)
+    answer = await ask(request, "queue.purge", vhost=vhost, name=name)
+    return done(request, addresses.queue(vhost, name), f"Purged {answer['messages']:,} messages.")
+
+
+async def _delete(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    _check_typed(request, name)
+    answer = await ask(
+        request,
+        "queue.delete",
+        vhost=vhost,
+        name=name,
+        if_unused="if_unused" in request.POST,
+        if_empty="if_empty" in request.POST,
+    )
+    messages_gone = f"{answer['messages']:,} messages"
+    return done(request, "/queues", f"Deleted the queue with {messages_gone}.")
+
+
+def _check_typed(request: HttpRequest, name: str) -> None:
+    """The name stands in the field; for a name one cannot type, the word `delete`."""
+    expected = name if figures.is_plain(name) else "delete"
+    if request.POST.get("confirm", "") != expected:
+        raise FormError("The name that was typed is not this queue's name. Nothing was done.")
+
+
+_ACTIONS: dict[str, Any] = {
+    "get": _get,
+    "publish": _publish,
+    "bind": _bind,
+    "unbind": _unbind,
+    "purge": _purge,
+    "delete": _delete,
+}

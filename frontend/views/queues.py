@@ -1,0 +1,91 @@
+"""The list of queues: what needs a person first; create, purge and delete."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from frontend import addresses
+from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
+from frontend.tables import Column, load
+from frontend.troubles import WORDS
+from management.broker_client import BrokerError
+
+COLUMNS = (
+    Column("name", "Queue", "queue", phone=True),
+    Column("vhost", "Virtual host", "vhost"),
+    Column("trouble", "State", "trouble", phone=True),
+    Column("messages_ready", "Ready", "count", "Messages", "Waiting for a consumer", phone=True),
+    Column(
+        "messages_unacknowledged", "Unacked", "count", "Messages", "Delivered, not yet acknowledged"
+    ),
+    Column("message_bytes", "Size", "size", "Messages", "Bodies of all messages in the queue"),
+    Column("message_stats.publish_details.rate", "In", "rate", "Rates a second", phone=True),
+    Column("message_stats.deliver_get_details.rate", "Out", "rate", "Rates a second", phone=True),
+    Column("message_stats.ack_details.rate", "Acks", "rate", "Rates a second"),
+    Column("net_rate", "Net", "net", "Rates a second", "How fast it grows or shrinks"),
+    Column("consumers", "Consumers", "count", "", "Consumers attached to the queue"),
+    Column("durable", "Features", "features", sort=None),
+)
+ALSO = ("auto_delete", "exclusive", "arguments", "type", "state", "message_stats")
+
+
+async def queues(request: HttpRequest) -> HttpResponseBase:
+    """GET: the list. POST `action`: `create`, or `purge` and `delete` for the picked rows."""
+    facts: dict[str, Any] = {"form": {}}
+    if request.method == "POST":
+        try:
+            if request.POST.get("action") == "create":
+                return await _create(request)
+            return await _act_on_rows(request)
+        except (BrokerError, FormError) as error:
+            facts |= {"error": reason_of(error), "form": request.POST}
+    table = await load(request, "queues", COLUMNS, default_sort="trouble", can_pick=True, also=ALSO)
+    facts |= {"table": table, "bulk": "queues/bulk.html", "empty": "queues/empty.html"}
+    if is_fragment(request) and request.method == "GET":
+        return render(request, "components/table.html", facts)
+    facts |= {
+        "section": "queues",
+        "vhosts": await names_of(request, "vhosts"),
+        "states": [
+            ("", "all"),
+            ("trouble", "trouble"),
+            *((word, word) for word in WORDS[:4]),
+            ("idle", "idle"),
+        ],
+    }
+    return render(request, "queues.html", facts, status=400 if "error" in facts else 200)
+
+
+async def _create(request: HttpRequest) -> HttpResponseBase:
+    fields = request.POST
+    vhost, name = fields.get("vhost", "/"), fields.get("name", "")
+    if not name:
+        raise FormError("A queue needs a name; only clients get server-named queues.")
+    await ask(
+        request,
+        "queue.declare",
+        vhost=vhost,
+        name=name,
+        durable=fields.get("durability") != "transient",
+        auto_delete="auto_delete" in fields,
+        arguments=arguments_table(fields),
+    )
+    return done(request, addresses.queue(vhost, name), "The queue is there.")
+
+
+async def _act_on_rows(request: HttpRequest) -> HttpResponseBase:
+    action = request.POST.get("action")
+    if action not in ("purge", "delete"):
+        raise FormError("Pick what to do: purge or delete.")
+    picked = [json.loads(request.POST[f"key-{row}"]) for row in request.POST.getlist("row")]
+    messages = 0
+    for vhost, name in picked:
+        answer = await ask(request, f"queue.{action}", vhost=vhost, name=name)
+        messages += answer["messages"]
+    what = f"{len(picked)} queue{'s' if len(picked) != 1 else ''}"
+    verb = "Purged" if action == "purge" else "Deleted"
+    return done(request, request.get_full_path(), f"{verb} {what} with {messages:,} messages.")

@@ -1,0 +1,50 @@
+"""One virtual host: its totals, who may do what in it, deleting it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from frontend import addresses, charts, figures, permissions
+from frontend.asking import FormError, ask, done, names_of, reason_of
+from management.broker_client import BrokerError
+
+
+async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
+    """GET: the page. POST `action`: permit, revoke, delete."""
+    name = name or request.GET.get("name", "")
+    if not name:
+        raise Http404
+    is_administrator = request.user.is_administrator  # type: ignore[attr-defined]
+    facts: dict[str, Any] = {"section": "vhosts", "form": request.POST, "status": 200}
+    expect = name if figures.is_plain(name) else "delete"
+    if request.method == "POST":
+        try:
+            if request.POST.get("action") != "delete":
+                text = await permissions.act(request, name, request.POST.get("user", ""))
+                return done(request, addresses.vhost(name), text)
+            if request.POST.get("confirm", "") != expect:
+                raise FormError("The name that was typed is not this one's name. Nothing was done.")
+            await ask(request, "vhost.delete", name=name)
+            return done(request, "/vhosts", "The virtual host is deleted.")
+        except (BrokerError, FormError) as error:
+            facts |= {"error": reason_of(error), "status": 400}
+    listed = await ask(request, "list", noun="vhosts")
+    row = next((row for row in listed["items"] if row["name"] == name), None)
+    if row is None:
+        raise BrokerError(404, "not_found", "There is no such virtual host, or you may not see it.")
+    found = await charts.history(request, "vhost", [name])
+    facts |= {
+        "vhost": row,
+        "key": [name],
+        "expect": expect,
+        "history": found,
+        "ranges": charts.RANGES,
+        "range": charts.chosen_range(request),
+    }
+    if is_administrator:
+        rows = await ask(request, "list", noun="permissions", vhost=name)
+        facts |= {"permissions": rows["items"], "users": await names_of(request, "users")}
+    return render(request, "vhost.html", facts, status=facts["status"])

@@ -1,0 +1,221 @@
+"""Live pages: one WebSocket a tab carries its subscriptions.
+
+One subscription at the broker serves all tabs that look at the same thing with the same rights.
+
+From the page: `{"type": "subscribe", "id": 1, "topic": "item", "noun": "queues", "key": [...]}`
+(`rows` takes `keys`, `overview` and `events` nothing) and `{"type": "unsubscribe", "id": 1}`. To
+the page: `{"id", "event", "at", "data"}`, where `event` is `start` (data replaces what was known),
+`delta` (changed values only, under dotted keys), `away` (the broker is gone, a start follows when
+it is back), `ended` (with the reason), or the name of a broker event.
+
+Nothing is queued for a slow page: what it has not taken yet is merged, and the newest value wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from typing import Any, ClassVar
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from broker.control_schema import NOUNS
+from management.appliance import broker
+from management.broker_client import BrokerError, Push
+
+log = logging.getLogger(__name__)
+
+SUBSCRIPTIONS_AT_MOST = 32
+KEYS_AT_MOST = 500
+EVENTS_AT_MOST = 200
+PROTOCOL_ERROR = 4400
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """The socket of one tab. `SessionSocket` has checked the session and closes it when it ends."""
+
+    async def connect(self) -> None:
+        self.wanted: dict[int, Outlet] = {}
+        self.ready: dict[int, dict[str, Any]] = {}
+        self.has_ready = asyncio.Event()
+        await self.accept()
+        self.sender = asyncio.create_task(self._send_ready(), name="live sender")
+
+    async def disconnect(self, code: int) -> None:
+        for outlet in self.wanted.values():
+            outlet.close()
+        self.wanted.clear()
+        if hasattr(self, "sender"):
+            self.sender.cancel()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        try:
+            request = json.loads(text_data or "")
+            number = int(request["id"])
+            if request["type"] == "subscribe":
+                self._subscribe(number, _arguments(request))
+            else:
+                self._unsubscribe(number)
+        except (ValueError, TypeError, KeyError) as error:
+            log.debug("live socket: %s", error)
+            await self.close(PROTOCOL_ERROR)
+
+    def _subscribe(self, number: int, arguments: dict[str, Any]) -> None:
+        self._unsubscribe(number)
+        if len(self.wanted) >= SUBSCRIPTIONS_AT_MOST:
+            raise ValueError(f"more than {SUBSCRIPTIONS_AT_MOST} subscriptions")
+        user = self.scope["user"].name
+        self.wanted[number] = Outlet(number, self._take, Topic.of(user, arguments))
+
+    def _unsubscribe(self, number: int) -> None:
+        outlet = self.wanted.pop(number, None)
+        if outlet is not None:
+            outlet.close()
+        self.ready.pop(number, None)
+
+    def _take(self, number: int, event: str, at: int, data: Any) -> None:
+        waiting = self.ready.get(number)
+        if event == "delta" and waiting is not None and waiting["event"] in ("start", "delta"):
+            waiting["at"] = at
+            waiting["data"] = merged(waiting["data"], data)
+        elif waiting is not None and "events" in waiting:
+            waiting["events"] = [*waiting["events"], (event, at, data)][-EVENTS_AT_MOST:]
+        elif event in ("start", "delta", "away", "ended"):
+            self.ready[number] = {"event": event, "at": at, "data": data}
+        else:
+            self.ready[number] = {"event": "", "events": [(event, at, data)]}
+        self.has_ready.set()
+
+    async def _send_ready(self) -> None:
+        while True:
+            await self.has_ready.wait()
+            self.has_ready.clear()
+            while self.ready:
+                number = next(iter(self.ready))
+                found = self.ready.pop(number)
+                single = [(found["event"], found.get("at"), found.get("data"))]
+                for event, at, data in found.get("events", single):
+                    message = {"id": number, "event": event, "at": at, "data": data}
+                    await self.send(json.dumps(message, separators=(",", ":"), default=_plain))
+
+
+class Outlet:
+    """Where a topic's pushes go: one subscription of one tab."""
+
+    def __init__(self, number: int, take: Any, topic: Topic) -> None:
+        self.number = number
+        self.take = take
+        self.topic = topic
+        topic.join(self)
+
+    def push(self, event: str, at: int, data: Any) -> None:
+        self.take(self.number, event, at, data)
+
+    def close(self) -> None:
+        self.topic.leave(self)
+
+
+class Topic:
+    """One subscription at the broker and everybody in this process who wants it."""
+
+    open: ClassVar[dict[tuple[str, str], Topic]] = {}
+
+    def __init__(self, user: str, arguments: dict[str, Any]) -> None:
+        self.user = user
+        self.arguments = arguments
+        self.outlets: set[Outlet] = set()
+        self.state: Any = None
+        self.at = 0
+        self.task: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, user: str, arguments: dict[str, Any]) -> Topic:
+        """The open topic of these arguments and these rights, or a new one."""
+        key = (user, json.dumps(arguments, sort_keys=True))
+        if key not in cls.open:
+            cls.open[key] = cls(user, arguments)
+        return cls.open[key]
+
+    def join(self, outlet: Outlet) -> None:
+        self.outlets.add(outlet)
+        if self.task is None or self.task.done():
+            self.state = None
+            self.task = asyncio.create_task(self._follow(), name="live topic")
+        elif self.state is not None:
+            outlet.push("start", self.at, self.state)
+
+    def leave(self, outlet: Outlet) -> None:
+        self.outlets.discard(outlet)
+        if not self.outlets:
+            self.open.pop((self.user, json.dumps(self.arguments, sort_keys=True)), None)
+            if self.task is not None:
+                self.task.cancel()
+
+    async def _follow(self) -> None:
+        try:
+            pushes = broker().subscribe(as_user=self.user, **self.arguments)
+            async with contextlib.aclosing(pushes):  # type: ignore[type-var]
+                async for push in pushes:
+                    self._take(push)
+        except BrokerError as error:
+            self._tell("ended", 0, {"status": error.status, "reason": error.reason})
+
+    def _take(self, push: Push) -> None:
+        if push.event == "resync":
+            return
+        data = push.data
+        if self.arguments["topic"] in ("overview", "item") and push.event in ("start", "delta"):
+            # Pages have their charts' past in their HTML, and take new points from the state.
+            data = {key: value for key, value in data["state"].items() if key != "at"}
+        if push.event == "start":
+            self.state, self.at = data, push.at
+        elif push.event == "delta" and self.state is not None:
+            self.state, self.at = merged(self.state, data), push.at
+        self._tell(push.event, push.at, data)
+
+    def _tell(self, event: str, at: int, data: Any) -> None:
+        for outlet in list(self.outlets):
+            outlet.push(event, at, data)
+
+
+def merged(known: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`known` with the changed values put in; `rows` are pairs of key and values."""
+    result = {**known, **changes}
+    if "rows" in known and "rows" in changes:
+        rows = {tuple(key): values for key, values in known["rows"]}
+        for key, values in changes["rows"]:
+            before = rows.get(tuple(key))
+            # None is a row that is gone.
+            rows[tuple(key)] = {**before, **values} if before and values else values
+        result["rows"] = [[list(key), values] for key, values in rows.items()]
+    return result
+
+
+def _arguments(request: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of verb `subscribe` that a page asks for. Raises ValueError and the like."""
+    topic = request["topic"]
+    arguments: dict[str, Any] = {"topic": topic, "history_s": 1}
+    if topic in ("rows", "item"):
+        if request["noun"] not in NOUNS:
+            raise ValueError(f"no noun {request['noun']!r}")
+        arguments["noun"] = request["noun"]
+    elif topic not in ("overview", "events"):
+        raise ValueError(f"no topic {topic!r}")
+    if topic == "rows":
+        arguments["keys"] = [[str(part) for part in key] for key in request["keys"]]
+        if len(arguments["keys"]) > KEYS_AT_MOST:
+            raise ValueError(f"more than {KEYS_AT_MOST} rows")
+    if topic == "item":
+        arguments["key"] = [str(part) for part in request["key"]]
+    if request.get("vhost"):
+        arguments["vhost"] = str(request["vhost"])
+    return arguments
+
+
+def _plain(value: Any) -> str:
+    """Bytes in a pushed value, as text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    raise TypeError(f"{type(value).__name__} cannot be pushed")
