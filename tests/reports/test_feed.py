@@ -106,6 +106,24 @@ def test_it_writes_the_rest_when_the_broker_stops(tmp_path: Path) -> None:
     assert published(tmp_path, "orders") == 7
 
 
+def test_it_writes_a_round_once_when_the_broker_stops_while_a_thread_has_it(
+    tmp_path: Path,
+) -> None:
+    for thread_came_to_it in (False, True):
+        directory = tmp_path / str(thread_came_to_it)
+        broker = MadeUpBroker()
+        feed = feed_of(broker, directory)
+        broker.queue("orders").publish(3)
+        under_way = feed.tick(TEN + MINUTE)
+        assert under_way is not None
+        disk_call = next(step for step in under_way if step is not None)
+        if thread_came_to_it:
+            disk_call()
+        feed.stop(TEN + MINUTE + 500)
+        disk_call()
+        assert published(directory, "orders") == 3
+
+
 def test_it_goes_on_with_the_hours_file_after_a_restart_and_closes_older_ones(
     tmp_path: Path,
 ) -> None:

@@ -13,6 +13,7 @@ returned is not.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -43,17 +44,27 @@ Item = TypeVar("Item")
 
 
 class DiskCall:
-    """A function that waits for the disk, to be called in a thread; its OSError is kept."""
+    """A function that waits for the disk, to be called in a thread; its OSError is kept.
+
+    It runs once, however often and from wherever it is called: a broker that stops calls it again,
+    because it cannot know whether the thread came to it.
+    """
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function
+        self._lock = threading.Lock()
+        self._called = False
         self.error: OSError | None = None
 
     def __call__(self) -> None:
-        try:
-            self._function()
-        except OSError as error:
-            self.error = error
+        with self._lock:
+            if self._called:
+                return
+            self._called = True
+            try:
+                self._function()
+            except OSError as error:
+                self.error = error
 
 
 Step = DiskCall | None
@@ -92,6 +103,7 @@ class Feed:
         self._dropped = 0
         # The round under way: what it has already taken, and what ended before it came by.
         self._round: Iterator[Step] | None = None
+        self._under_way: DiskCall | None = None
         self._taken: Counted = {}
         self._ended: set[Key] = set()
 
@@ -114,6 +126,8 @@ class Feed:
 
     def stop(self, now_ms: int) -> None:
         """Finish the round under way and write a last one. Waits for the disk."""
+        if self._under_way is not None:
+            self._under_way()
         for round_ in (self._round, self._new_round(now_ms)):
             for step in round_ or ():
                 if step is not None:
@@ -184,6 +198,7 @@ class Feed:
                 yield None
             lines = b"".join(encoded)
             written = DiskCall(lambda: self._file.append(lines, since_ms, now_ms))
+            self._under_way = written
             yield written
             if written.error is not None:
                 # Nothing is forgotten: the next round counts this interval too.
@@ -196,11 +211,13 @@ class Feed:
                 log.error("usage feed: %d lines were dropped: too many in one round", self._dropped)
                 self._dropped = 0
             rolled = DiskCall(lambda: self._file.roll(now_ms))
+            self._under_way = rolled
             yield rolled
             if rolled.error is not None:
                 log.error("usage feed: the hour's file stays open: %s", rolled.error)
         finally:
             self._round = None
+            self._under_way = None
             self._taken = {}
             self._ended = set()
 
