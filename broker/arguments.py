@@ -1,6 +1,8 @@
-"""Every x-argument in one table: type, bounds, whom it belongs to, whether it is built, and a line for people.
+"""Every x-argument in one table: type, bounds, whom it belongs to, whether it is built, and a line
+for people.
 
-A known argument with a wrong value, or one that is not built yet, is refused with 406 naming it. An unknown one is kept, shown and ignored.
+A known argument with a wrong value, or one that is not built yet, is refused with 406 naming it. An
+unknown one is kept, shown and ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from broker.errors import PreconditionFailed
 
 
 class Argument(NamedTuple):
-    """One row. `kind`: integer, string, boolean, any. `choices` bound a string, `least` and `most` an integer."""
+    """One row. `kind`: integer, string, boolean, any. `choices` bound a string, `least` and `most`
+    an integer."""
 
     name: str
     owner: str
@@ -26,37 +29,77 @@ class Argument(NamedTuple):
 
 QUEUE = (
     Argument("x-message-ttl", "queue", "integer", "messages expire after this many ms", least=0),
-    Argument("x-expires", "queue", "integer", "the queue goes after this many ms without use", least=1),
-    Argument("x-max-length", "queue", "integer", "ready messages the queue holds at most", least=0),
-    Argument("x-max-length-bytes", "queue", "integer", "bytes of ready messages the queue holds at most", least=0),
     Argument(
-        "x-overflow", "queue", "string", "what happens at the limit", choices=("drop-head", "reject-publish", "reject-publish-dlx")
+        "x-expires", "queue", "integer", "the queue goes after this many ms without use", least=1
+    ),
+    Argument("x-max-length", "queue", "integer", "ready messages the queue holds at most", least=0),
+    Argument(
+        "x-max-length-bytes",
+        "queue",
+        "integer",
+        "bytes of ready messages the queue holds at most",
+        least=0,
+    ),
+    Argument(
+        "x-overflow",
+        "queue",
+        "string",
+        "what happens at the limit",
+        choices=("drop-head", "reject-publish", "reject-publish-dlx"),
     ),
     Argument("x-dead-letter-exchange", "queue", "string", "where rejected and expired messages go"),
     Argument("x-dead-letter-routing-key", "queue", "string", "the routing key they get"),
-    Argument("x-delivery-limit", "queue", "integer", "deliveries of a message before it is dead-lettered", least=-1),
+    Argument(
+        "x-delivery-limit",
+        "queue",
+        "integer",
+        "deliveries of a message before it is dead-lettered",
+        least=-1,
+    ),
     Argument("x-consumer-timeout", "queue", "integer", "ms a delivery may stay unacked", least=0),
-    Argument("x-single-active-consumer", "queue", "boolean", "one consumer at a time gets the messages"),
+    Argument(
+        "x-single-active-consumer", "queue", "boolean", "one consumer at a time gets the messages"
+    ),
     Argument("x-max-priority", "queue", "integer", "priority levels", least=0, most=255),
     Argument("x-message-deduplication", "queue", "boolean", "drops messages whose id came before"),
     Argument("x-cache-size", "queue", "integer", "ids remembered for deduplication", least=0),
     Argument("x-cache-ttl", "queue", "integer", "ms an id is remembered", least=0),
     Argument("x-deduplication-header", "queue", "string", "the header that holds the id"),
     Argument("x-max-age", "queue", "string", "age at which a stream drops segments"),
-    Argument("x-confirm-on", "queue", "string", "when publishers get their confirm", choices=("write", "ack", "ack-lean")),
+    Argument(
+        "x-confirm-on",
+        "queue",
+        "string",
+        "when publishers get their confirm",
+        choices=("write", "ack", "ack-lean"),
+    ),
     Argument("x-queue-type", "queue", "string", "classic", built=True),
-    Argument("x-queue-mode", "queue", "any", "accepted for old clients; messages are on disk anyway", built=True),
+    Argument(
+        "x-queue-mode",
+        "queue",
+        "any",
+        "accepted for old clients; messages are on disk anyway",
+        built=True,
+    ),
     Argument("x-queue-version", "queue", "any", "accepted for old clients", built=True),
     Argument("x-queue-leader-locator", "queue", "any", "accepted; there is one node", built=True),
     Argument("x-queue-master-locator", "queue", "any", "accepted; there is one node", built=True),
 )
 
 EXCHANGE = (
-    Argument("alternate-exchange", "exchange", "string", "where unroutable messages go", built=True),
-    Argument("x-alternate-exchange", "exchange", "string", "where unroutable messages go", built=True),
+    Argument(
+        "alternate-exchange", "exchange", "string", "where unroutable messages go", built=True
+    ),
+    Argument(
+        "x-alternate-exchange", "exchange", "string", "where unroutable messages go", built=True
+    ),
     Argument("x-delayed-type", "exchange", "string", "type behind a delayed exchange"),
-    Argument("x-delayed-exchange", "exchange", "boolean", "holds messages back by their x-delay header"),
-    Argument("x-message-deduplication", "exchange", "boolean", "drops messages whose id came before"),
+    Argument(
+        "x-delayed-exchange", "exchange", "boolean", "holds messages back by their x-delay header"
+    ),
+    Argument(
+        "x-message-deduplication", "exchange", "boolean", "drops messages whose id came before"
+    ),
     Argument("x-hash-on", "exchange", "string", "header that a consistent hash uses"),
     Argument("x-algorithm", "exchange", "string", "ring or jump", choices=("ring", "jump")),
 )
@@ -65,7 +108,9 @@ CONSUMER = (
     Argument("x-priority", "consumer", "integer", "higher ones get messages first", built=True),
     Argument("x-stream-offset", "consumer", "any", "where in a stream to begin"),
     Argument("x-stream-filter", "consumer", "any", "which messages of a stream to get"),
-    Argument("x-cancel-on-ha-failover", "consumer", "any", "accepted; there is one node", built=True),
+    Argument(
+        "x-cancel-on-ha-failover", "consumer", "any", "accepted; there is one node", built=True
+    ),
 )
 
 BY_OWNER = {
@@ -76,7 +121,8 @@ BY_OWNER = {
 
 
 def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
-    """Checks known arguments. `resource` is how errors name the object, as `errors.describe` gives it.
+    """Checks known arguments. `resource` is how errors name the object, as `errors.describe` gives
+    it.
 
     Raises PreconditionFailed (406) naming the argument and what is wrong with it.
     """
@@ -89,7 +135,9 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
         if wrong is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {resource}: {wrong}")
         if not row.built:
-            raise PreconditionFailed(f"invalid arg '{name}' for {resource}: this broker does not carry it out yet")
+            raise PreconditionFailed(
+                f"invalid arg '{name}' for {resource}: this broker does not carry it out yet"
+            )
 
 
 def fault(row: Argument, value: Any) -> str | None:
@@ -137,14 +185,19 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def check_equivalent(resource: str, current: Mapping[str, Any], received: Mapping[str, Any]) -> None:
-    """Raises PreconditionFailed (406) if a redeclaration's arguments differ. Integers compare by value, whatever their width."""
+def check_equivalent(
+    resource: str, current: Mapping[str, Any], received: Mapping[str, Any]
+) -> None:
+    """Raises PreconditionFailed (406) if a redeclaration's arguments differ. Integers compare by
+    value, whatever their width."""
     for name in sorted({*current, *received}):
         if name not in received:
             what = f"received none but current is the value '{shown(current[name])}' of type '{kind_of(current[name])}'"
         elif name not in current:
             what = f"received the value '{shown(received[name])}' of type '{kind_of(received[name])}' but current is none"
-        elif current[name] != received[name] or isinstance(current[name], bool) != isinstance(received[name], bool):
+        elif current[name] != received[name] or isinstance(current[name], bool) != isinstance(
+            received[name], bool
+        ):
             what = (
                 f"received the value '{shown(received[name])}' of type '{kind_of(received[name])}' "
                 f"but current is the value '{shown(current[name])}' of type '{kind_of(current[name])}'"
@@ -160,5 +213,3 @@ def check_property(resource: str, name: str, current: Any, received: Any) -> Non
         raise PreconditionFailed(
             f"inequivalent arg '{name}' for {resource}: received '{shown(received)}' but current is '{shown(current)}'"
         )
-
-

@@ -1,7 +1,9 @@
 # cython: language_level=3
-"""What the rooms of the hot chain know of each other: queue, channel, consumer and confirmer, without their insides.
+"""What the rooms of the hot chain know of each other: queue, channel, consumer and confirmer,
+without their insides.
 
-The wire implements `Channel`, the queues implement `Queue`; neither imports the other. They meet in the vhost.
+The wire implements `Channel`, the queues implement `Queue`; neither imports the other. They meet in
+the vhost.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -11,7 +13,8 @@ from broker.kernel.turn cimport Task
 
 
 cdef class Topology:
-    """Rises with every change that can alter a route or a permission; route memos of an older version are void."""
+    """Rises with every change that can alter a route or a permission; route memos of an older
+    version are void."""
 
     def __init__(self):
         self.version = 1
@@ -36,7 +39,8 @@ cdef class Queue(Task):
     """A queue type. `features` zero in an implementation means the fast path."""
 
     cdef int publish(self, Message* message, bint confirm) except -1:
-        """Takes a message; STORED, NEEDS_SYNC (stored, and a confirm has to wait for the disk) or REJECTED."""
+        """Takes a message; STORED, NEEDS_SYNC (stored, and a confirm has to wait for the disk) or
+        REJECTED."""
         raise NotImplementedError
 
     cdef int settle(self, Place* place, bint acked) except -1:
@@ -76,7 +80,8 @@ cdef class Channel(Confirmer):
 
 
 cdef class Consumer:
-    """One consumer of one queue on one channel. Also stands for `basic.get`, with an empty tag, in ledger entries."""
+    """One consumer of one queue on one channel. Also stands for `basic.get`, with an empty tag, in
+    ledger entries."""
 
     def __init__(self, Queue queue, Channel channel, str tag, bint no_ack, bint exclusive=False,
                  uint32_t prefetch_count=0, int priority=0, arguments=None, bint active=True):

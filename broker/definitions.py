@@ -1,7 +1,8 @@
 """The vhosts: which there are, where they lie, and how they come and go.
 
-`vhosts.json` names them with their incarnation ids; each has a directory of that id with its journal and queues. An id is never used
-twice: it is the number of this start of the broker, which is counted on disk, and a sequence number.
+`vhosts.json` names them with their incarnation ids; each has a directory of that id with its
+journal and queues. An id is never used twice: it is the number of this start of the broker, which
+is counted on disk, and a sequence number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ VHOSTS_FILE = "vhosts.json"
 
 
 class VHostRecord(msgspec.Struct, omit_defaults=True):
-    """A vhost as `vhosts.json` holds it. `incarnation` is hexadecimal, as in the directory's name."""
+    """A vhost as `vhosts.json` holds it. `incarnation` is hexadecimal, as in the directory's
+    name."""
 
     name: str
     incarnation: str = ""
@@ -33,7 +35,8 @@ class VHostRecord(msgspec.Struct, omit_defaults=True):
 
 
 class Definitions:
-    """All vhosts of a data directory. `make(name, incarnation, directory, **properties)` builds a `VHost`."""
+    """All vhosts of a data directory. `make(name, incarnation, directory, **properties)` builds a
+    `VHost`."""
 
     def __init__(self, directory: str, files: SettingsFiles, make: Callable[..., VHost]) -> None:
         self.vhosts: dict[str, VHost] = {}
@@ -49,7 +52,8 @@ class Definitions:
         return self.boot << 32 | next(self._sequence)
 
     def recover(self) -> None:
-        """Reads what there is, removes what was deleted, and finds the messages. Raises SettingsError or OSError."""
+        """Reads what there is, removes what was deleted, and finds the messages. Raises
+        SettingsError or OSError."""
         self._count_boot()
         rows = self._files.load(VHOSTS_FILE, list[VHostRecord])
         if rows is None:
@@ -71,7 +75,11 @@ class Definitions:
             for problem in vhost.problems:
                 log.error("%s", problem)
             self.problems += vhost.problems
-        self._remove_unknown(f"{self._directory}/vhosts", {vhost.incarnation for vhost in self.vhosts.values()}, self.problems)
+        self._remove_unknown(
+            f"{self._directory}/vhosts",
+            {vhost.incarnation for vhost in self.vhosts.values()},
+            self.problems,
+        )
         self._save()
 
     def _count_boot(self) -> None:
@@ -83,7 +91,8 @@ class Definitions:
         disk.write_atomic(path, f"{self.boot}\n".encode())
 
     def _remove_unknown(self, directory: str, living: set[int], problems: list[str]) -> None:
-        """Directories of ids that were given and are no more go; anything else is reported and left alone."""
+        """Directories of ids that were given and are no more go; anything else is reported and left
+        alone."""
         for name in disk.listdir(directory):
             try:
                 incarnation = int(name, 16) if len(name) == 16 else -1
@@ -108,16 +117,23 @@ class Definitions:
         self.vhosts[row.name] = vhost
         return vhost
 
-    def create_vhost(self, name: str, *, description: str = "", tags: list[str] | None = None) -> VHost:
-        """A new vhost with its predeclared exchanges. On disk when the settings files and the persister have had their turn."""
-        vhost = self._add(VHostRecord(name, description=description, tags=tags or []), self.next_incarnation())
+    def create_vhost(
+        self, name: str, *, description: str = "", tags: list[str] | None = None
+    ) -> VHost:
+        """A new vhost with its predeclared exchanges. On disk when the settings files and the
+        persister have had their turn."""
+        vhost = self._add(
+            VHostRecord(name, description=description, tags=tags or []), self.next_incarnation()
+        )
         disk.makedirs(vhost.queues_directory)
         disk.makedirs(vhost.transient_directory)
         vhost.recover()
         self._save()
         return vhost
 
-    def change_vhost(self, name: str, *, description: str | None = None, tags: list[str] | None = None) -> None:
+    def change_vhost(
+        self, name: str, *, description: str | None = None, tags: list[str] | None = None
+    ) -> None:
         """Changes what is given. Raises KeyError."""
         vhost = self.vhosts[name]
         if description is not None:
@@ -127,13 +143,20 @@ class Definitions:
         self._save()
 
     def delete_vhost(self, name: str) -> None:
-        """Deletes a vhost with all in it. Its directory goes with the next start. Raises KeyError."""
+        """Deletes a vhost with all in it. Its directory goes with the next start. Raises
+        KeyError."""
         self.vhosts.pop(name).delete()
         self._save()
 
     def _save(self) -> None:
         rows: list[Any] = [
-            VHostRecord(vhost.name, f"{vhost.incarnation:016x}", vhost.description, vhost.tags, vhost.default_queue_type)
+            VHostRecord(
+                vhost.name,
+                f"{vhost.incarnation:016x}",
+                vhost.description,
+                vhost.tags,
+                vhost.default_queue_type,
+            )
             for vhost in self.vhosts.values()
         ]
         self._files.put(VHOSTS_FILE, rows)

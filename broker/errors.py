@@ -1,6 +1,7 @@
 """AMQP's errors as exceptions: raised where something is noticed, converted in one place.
 
-A soft error closes its channel, a hard error its connection (AMQP 0-9-1 section 1.1, reply codes in section 1.6). The wire turns one into
+A soft error closes its channel, a hard error its connection (AMQP 0-9-1 section 1.1, reply codes in
+section 1.6). The wire turns one into
 `channel.close` or `connection.close`, the control socket into an HTTP status.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 class AMQPError(Exception):
     """Base of all errors with a reply code.
 
-    `text` is the explanation without the code's name; `reply_text()` puts the name in front, as clients expect.
+    `text` is the explanation without the code's name; `reply_text()` puts the name in front, as
+    clients expect.
     """
 
     reply_code = 541
@@ -22,7 +24,8 @@ class AMQPError(Exception):
         self.text = text
 
     def reply_text(self) -> str:
-        """`NAME - explanation`, cut to 255 bytes on a character boundary (a short string's limit)."""
+        """`NAME - explanation`, cut to 255 bytes on a character boundary (a short string's
+        limit)."""
         whole = f"{self.name} - {self.text}"
         return whole.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
 
@@ -76,7 +79,8 @@ class LoginRefused(HardError):
 
 
 class FrameError(HardError):
-    """501. `lost_sync` means that the byte stream cannot be read on: TCP is dropped after the close is told."""
+    """501. `lost_sync` means that the byte stream cannot be read on: TCP is dropped after the close
+    is told."""
 
     reply_code, name = 501, "FRAME_ERROR"
 

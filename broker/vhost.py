@@ -1,8 +1,9 @@
 """A vhost: exchanges, queues and bindings, and the one door through which they change.
 
-`declare_queue`, `bind` and the like check what is asked and then call `_apply` with a change in the form of an AMQP method. `_apply`
-changes memory and is also what start-up calls for every entry of the journal; whatever is durable is written to the journal on the way.
-Nothing here waits: who needs a change on disk asks the persister for a round.
+`declare_queue`, `bind` and the like check what is asked and then call `_apply` with a change in the
+form of an AMQP method. `_apply` changes memory and is also what start-up calls for every entry of
+the journal; whatever is durable is written to the journal on the way. Nothing here waits: who needs
+a change on disk asks the persister for a round.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ WASTE_MAX = 4
 
 
 class VHost:
-    """One vhost. `directory` holds its journal and its queues; `next_incarnation` gives the ids that are never used twice.
+    """One vhost. `directory` holds its journal and its queues; `next_incarnation` gives the ids
+    that are never used twice.
 
     `emit(event, data)` tells what happened to those who listen.
     """
@@ -69,7 +71,7 @@ class VHost:
         for exchange, kind in PREDECLARED:
             self.exchanges[exchange] = TYPES[kind](exchange, durable=True)
 
-    # -- start and stop --------------------------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------
 
     @property
     def queues_directory(self) -> str:
@@ -86,7 +88,9 @@ class VHost:
         self._replaying = True
         for entry in journal.recovered:
             method = BY_INDEX[int.from_bytes(entry[8:12], "big")]
-            self._apply(method.name, decode_arguments(method, entry[8:]), int.from_bytes(entry[:8], "big"))
+            self._apply(
+                method.name, decode_arguments(method, entry[8:]), int.from_bytes(entry[:8], "big")
+            )
         self._replaying = False
         entries = len(journal.recovered)
         journal.recovered.clear()
@@ -131,9 +135,11 @@ class VHost:
     def _entry(method: str, change: dict[str, Any], incarnation: int) -> bytes:
         return incarnation.to_bytes(8, "big") + encode_method(method, **change)
 
-    # -- the one door ----------------------------------------------------------------------------------------------------------------
+    # -- the one door ------------------------------------------------------------------------------
 
-    def _change(self, method: str, change: dict[str, Any], *, durable: bool, incarnation: int = 0) -> None:
+    def _change(
+        self, method: str, change: dict[str, Any], *, durable: bool, incarnation: int = 0
+    ) -> None:
         """Writes a change to the journal if it is durable, and carries it out."""
         if durable and self._journal is not None:
             self._journal.append(self._entry(method, change, incarnation))
@@ -161,12 +167,14 @@ class VHost:
             case "queue.bind" | "exchange.bind":
                 binding = _binding_of(method, change)
                 if self.exchanges[binding.source].bind(binding):
-                    rows = self._bindings_to.setdefault((binding.destination_type, binding.destination), {})
+                    rows = self._bindings_to.setdefault(
+                        (binding.destination_type, binding.destination), {}
+                    )
                     rows[binding.source, identity(binding)] = binding
             case "queue.unbind" | "exchange.unbind":
                 self._remove_binding(_binding_of(method, change))
 
-    # -- exchanges -------------------------------------------------------------------------------------------------------------------
+    # -- exchanges ---------------------------------------------------------------------------------
 
     def exchange(self, name: str) -> BoundExchange:
         """The exchange. Raises NotFound."""
@@ -192,7 +200,9 @@ class VHost:
             raise AccessRefused("operation not permitted on the default exchange")
         if type not in TYPES:
             if type in NOT_BUILT:
-                raise PreconditionFailed(f"invalid exchange type '{type}' for {resource}: this broker does not carry it out yet")
+                raise PreconditionFailed(
+                    f"invalid exchange type '{type}' for {resource}: this broker does not carry it out yet"
+                )
             raise PreconditionFailed(f"unknown exchange type '{type}'")
         current = self.exchanges.get(name)
         if current is not None:
@@ -217,11 +227,14 @@ class VHost:
         return True
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
-        """Deletes an exchange; False if there is none. Raises PreconditionFailed (in use) or AccessRefused."""
+        """Deletes an exchange; False if there is none. Raises PreconditionFailed (in use) or
+        AccessRefused."""
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
         if name.startswith("amq."):
-            raise AccessRefused(f"deletion of system {describe('exchange', name, self.name)} not allowed")
+            raise AccessRefused(
+                f"deletion of system {describe('exchange', name, self.name)} not allowed"
+            )
         exchange = self.exchanges.get(name)
         if exchange is None:
             return False
@@ -242,10 +255,11 @@ class VHost:
             self._remove_binding(binding)
         self._emit("exchange.deleted", {"vhost": self.name, "name": name, "exchange": exchange})
 
-    # -- queues ----------------------------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------
 
     def queue(self, name: str, connection: Any = None) -> ClassicQueue:
-        """The queue. Raises NotFound, or ResourceLocked if it is exclusive to another connection."""
+        """The queue. Raises NotFound, or ResourceLocked if it is exclusive to another
+        connection."""
         found = self.queues.get(name)
         if found is None:
             raise NotFound(f"no {describe('queue', name, self.name)}")
@@ -288,7 +302,9 @@ class VHost:
                     f"cannot obtain exclusive access to locked {resource}. It could be originally declared on another connection or the "
                     "exclusive property value does not match that of the original declaration."
                 )
-            argument_table.check_property(resource, "durable", current.durable, durable and not exclusive)
+            argument_table.check_property(
+                resource, "durable", current.durable, durable and not exclusive
+            )
             argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
             argument_table.check_equivalent(resource, current.arguments, arguments)
             return current, False
@@ -300,11 +316,17 @@ class VHost:
             known = kind in ("stream", "quorum", "mqtt")
             raise PreconditionFailed(
                 f"invalid arg 'x-queue-type' for {resource}: "
-                + (f"this broker does not carry out type '{kind}' yet" if known else f"\"unsupported queue type '{kind}'\"")
+                + (
+                    f"this broker does not carry out type '{kind}' yet"
+                    if known
+                    else f"\"unsupported queue type '{kind}'\""
+                )
             )
         limit = self.queue_limit()
         if limit is not None and len(self.queues) >= limit:
-            raise PreconditionFailed(f"cannot declare {resource}: queue limit in vhost '{self.name}' ({limit}) is reached")
+            raise PreconditionFailed(
+                f"cannot declare {resource}: queue limit in vhost '{self.name}' ({limit}) is reached"
+            )
         # An exclusive queue ends with its connection, so there is nothing about it to survive.
         durable = durable and not exclusive
         incarnation = self._next_incarnation()
@@ -345,7 +367,9 @@ class VHost:
         if self.queues.get(queue.name) is queue:
             self.delete_queue(queue.name, owner=queue.owner)
 
-    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: Any = None) -> int:
+    def delete_queue(
+        self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: Any = None
+    ) -> int:
         """Deletes a queue; how many ready messages went with it, 0 if there is none.
 
         Raises PreconditionFailed (in use, not empty) or ResourceLocked.
@@ -373,10 +397,18 @@ class VHost:
         if not self._replaying:
             self._emit("queue.deleted", {"vhost": self.name, "name": queue.name, "queue": queue})
 
-    # -- bindings --------------------------------------------------------------------------------------------------------------------
+    # -- bindings ----------------------------------------------------------------------------------
 
-    def bind(self, source: str, destination: str, destination_type: str, routing_key: str, arguments: dict[str, Any] | None = None) -> bool:
-        """Binds a queue or an exchange to an exchange; False if that binding is there. Raises NotFound, AccessRefused or PreconditionFailed."""
+    def bind(
+        self,
+        source: str,
+        destination: str,
+        destination_type: str,
+        routing_key: str,
+        arguments: dict[str, Any] | None = None,
+    ) -> bool:
+        """Binds a queue or an exchange to an exchange; False if that binding is there. Raises
+        NotFound, AccessRefused or PreconditionFailed."""
         binding = Binding(source, destination, destination_type, routing_key, arguments or {})
         self._check_ends(binding)
         exchange = self.exchange(source)
@@ -385,13 +417,21 @@ class VHost:
             return False
         method, change = _binding_change(binding, "bind")
         self._change(method, change, durable=self._is_durable(binding))
-        self._emit("binding.created", {"vhost": self.name, "source": source, "destination": destination})
+        self._emit(
+            "binding.created", {"vhost": self.name, "source": source, "destination": destination}
+        )
         return True
 
     def unbind(
-        self, source: str, destination: str, destination_type: str, routing_key: str, arguments: dict[str, Any] | None = None
+        self,
+        source: str,
+        destination: str,
+        destination_type: str,
+        routing_key: str,
+        arguments: dict[str, Any] | None = None,
     ) -> bool:
-        """Removes a binding; False if it, or one of its ends, is not there. Raises AccessRefused for the default exchange."""
+        """Removes a binding; False if it, or one of its ends, is not there. Raises AccessRefused
+        for the default exchange."""
         if not source or (destination_type == "exchange" and not destination):
             raise AccessRefused("operation not permitted on the default exchange")
         binding = Binding(source, destination, destination_type, routing_key, arguments or {})
@@ -402,7 +442,9 @@ class VHost:
         return True
 
     def _check_ends(self, binding: Binding) -> None:
-        if not binding.source or (binding.destination_type == "exchange" and not binding.destination):
+        if not binding.source or (
+            binding.destination_type == "exchange" and not binding.destination
+        ):
             raise AccessRefused("operation not permitted on the default exchange")
         if binding.destination_type == "queue":
             if binding.destination not in self.queues:
@@ -412,7 +454,9 @@ class VHost:
         self.exchange(binding.source)
 
     def _is_durable(self, binding: Binding) -> bool:
-        destination: Any = (self.queues if binding.destination_type == "queue" else self.exchanges).get(binding.destination)
+        destination: Any = (
+            self.queues if binding.destination_type == "queue" else self.exchanges
+        ).get(binding.destination)
         source = self.exchanges.get(binding.source)
         return bool(source and source.durable and destination and destination.durable)
 
@@ -430,10 +474,16 @@ class VHost:
             self._change("exchange.delete", {"exchange": exchange.name}, durable=exchange.durable)
 
     def bindings(
-        self, source: str | None = None, destination: str | None = None, destination_type: str | None = None
+        self,
+        source: str | None = None,
+        destination: str | None = None,
+        destination_type: str | None = None,
     ) -> Iterator[Binding]:
-        """All bindings, those of a source, or those to a destination; with the implicit ones of the default exchange."""
-        for queue in self.queues if source in (None, "") and destination_type in (None, "queue") else ():
+        """All bindings, those of a source, or those to a destination; with the implicit ones of the
+        default exchange."""
+        for queue in (
+            self.queues if source in (None, "") and destination_type in (None, "queue") else ()
+        ):
             if destination in (None, queue):
                 yield Binding("", queue, "queue", queue, {})
         if destination is not None:
@@ -443,29 +493,45 @@ class VHost:
                         if source in (None, binding.source):
                             yield binding
             return
-        exchanges = list(self.exchanges.values()) if source is None else [self.exchanges[source]] if source in self.exchanges else []
+        exchanges = (
+            list(self.exchanges.values())
+            if source is None
+            else [self.exchanges[source]]
+            if source in self.exchanges
+            else []
+        )
         for exchange in exchanges:
             for binding in list(exchange.bindings.values()):
                 if destination_type in (None, binding.destination_type):
                     yield binding
 
-    # -- routing ---------------------------------------------------------------------------------------------------------------------
+    # -- routing -----------------------------------------------------------------------------------
 
     def is_routed_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
-        """Whether the routing key alone decides, through exchange-to-exchange bindings and alternate exchanges too."""
+        """Whether the routing key alone decides, through exchange-to-exchange bindings and
+        alternate exchanges too."""
         if not exchange.by_key:
             return False
         seen = seen if seen is not None else set()
         seen.add(exchange.name)
-        followers = {binding.destination for binding in exchange.bindings.values() if binding.destination_type == "exchange"}
+        followers = {
+            binding.destination
+            for binding in exchange.bindings.values()
+            if binding.destination_type == "exchange"
+        }
         if exchange.alternate is not None:
             followers.add(exchange.alternate)
         return all(
-            self.is_routed_by_key(self.exchanges[name], seen) for name in followers if name in self.exchanges and name not in seen
+            self.is_routed_by_key(self.exchanges[name], seen)
+            for name in followers
+            if name in self.exchanges and name not in seen
         )
 
-    def route(self, exchange: BoundExchange, routing_keys: list[str], headers: dict[str, Any]) -> tuple[ClassicQueue, ...]:
-        """The queues that a message published to the exchange with these keys reaches, each once."""
+    def route(
+        self, exchange: BoundExchange, routing_keys: list[str], headers: dict[str, Any]
+    ) -> tuple[ClassicQueue, ...]:
+        """The queues that a message published to the exchange with these keys reaches, each
+        once."""
         found: dict[ClassicQueue, None] = {}
         seen: set[str] = set()
         for routing_key in routing_keys:
@@ -474,9 +540,15 @@ class VHost:
         return tuple(found)
 
     def _follow(
-        self, exchange: BoundExchange, routing_key: str, headers: dict[str, Any], found: dict[ClassicQueue, None], seen: set[str]
+        self,
+        exchange: BoundExchange,
+        routing_key: str,
+        headers: dict[str, Any],
+        found: dict[ClassicQueue, None],
+        seen: set[str],
     ) -> bool:
-        """Adds the queues behind an exchange. True if there was any, also one that was found before."""
+        """Adds the queues behind an exchange. True if there was any, also one that was found
+        before."""
         if exchange.name in seen:
             return False
         seen.add(exchange.name)
@@ -491,7 +563,9 @@ class VHost:
                 found[self.queues[binding.destination]] = None
                 any_queue = True
             else:
-                any_queue |= self._follow(self.exchanges[binding.destination], routing_key, headers, found, seen)
+                any_queue |= self._follow(
+                    self.exchanges[binding.destination], routing_key, headers, found, seen
+                )
         if not any_queue and exchange.alternate is not None:
             alternate = self.exchanges.get(exchange.alternate)
             if alternate is not None:
@@ -532,10 +606,22 @@ def _binding_change(binding: Binding, verb: str) -> tuple[str, dict[str, Any]]:
         ends = {"queue": binding.destination, "exchange": binding.source}
     else:
         ends = {"destination": binding.destination, "source": binding.source}
-    return f"{binding.destination_type}.{verb}", {**ends, "routing_key": binding.routing_key, "arguments": binding.arguments}
+    return f"{binding.destination_type}.{verb}", {
+        **ends,
+        "routing_key": binding.routing_key,
+        "arguments": binding.arguments,
+    }
 
 
 def _binding_of(method: str, change: dict[str, Any]) -> Binding:
     if method.startswith("queue."):
-        return Binding(change["exchange"], change["queue"], "queue", change["routing_key"], change["arguments"])
-    return Binding(change["source"], change["destination"], "exchange", change["routing_key"], change["arguments"])
+        return Binding(
+            change["exchange"], change["queue"], "queue", change["routing_key"], change["arguments"]
+        )
+    return Binding(
+        change["source"],
+        change["destination"],
+        "exchange",
+        change["routing_key"],
+        change["arguments"],
+    )

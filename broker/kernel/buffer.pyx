@@ -11,7 +11,8 @@ cdef enum:
 
 
 cdef class Buffer:
-    """Bytes that grow at the end and are taken from the front. Owns no memory until the first byte."""
+    """Bytes that grow at the end and are taken from the front. Owns no memory until the first
+    byte."""
 
     def __cinit__(self):
         self.data = NULL

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """CRC-32C with a seed that names the place a record was written for.
 
-A record checked with the seed of its place cannot pass for another one: not in another queue, segment or position, and not as a stale
-page of a file that stood there before.
+A record checked with the seed of its place cannot pass for another one: not in another queue,
+segment or position, and not as a stale page of a file that stood there before.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -21,7 +21,8 @@ cdef uint32_t crc32c_of(uint32_t seed, const uint8_t* data, size_t length) noexc
 
 
 cdef uint32_t place_seed(uint64_t incarnation, uint32_t segment, uint32_t position) noexcept nogil:
-    """The seed of one record's place: the CRC of incarnation, segment and position, little-endian."""
+    """The seed of one record's place: the CRC of incarnation, segment and position,
+    little-endian."""
     cdef uint32_t place[4]
     place[0] = <uint32_t> incarnation
     place[1] = <uint32_t> (incarnation >> 32)

@@ -1,7 +1,8 @@
 # cython: language_level=3
 """A channel's unacked deliveries: a ring of 24-byte entries in tag order.
 
-Tags rise by one, so a tag is an index. Settled entries stay until the oldest one is settled; then the front moves on.
+Tags rise by one, so a tag is an index. Settled entries stay until the oldest one is settled; then
+the front moves on.
 """
 
 from libc.stdlib cimport free, malloc
@@ -9,7 +10,8 @@ from libc.stdint cimport uint64_t
 
 
 cdef class Ledger:
-    """Entries of delivery tags [first, next). Owns no memory until the first delivery that wants an ack."""
+    """Entries of delivery tags [first, next). Owns no memory until the first delivery that wants an
+    ack."""
 
     def __cinit__(self):
         self.entries = NULL

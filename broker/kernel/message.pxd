@@ -1,7 +1,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
-# A view of one message: pointers into a receive buffer, a tail or a read buffer. It owns nothing and lives for one call.
+# A view of one message: pointers into a receive buffer, a tail or a read buffer. It owns nothing
+# and lives for one call.
 cdef struct Message:
     const uint8_t* exchange
     const uint8_t* routing_key

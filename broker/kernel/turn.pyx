@@ -1,8 +1,9 @@
 # cython: language_level=3
 """What is left to do before the turn of the loop ends.
 
-Whoever received bytes or acks touches the queues and connections concerned. At the end of the turn every touched queue delivers, then
-the persister may start a round, then every touched connection writes once.
+Whoever received bytes or acks touches the queues and connections concerned. At the end of the turn
+every touched queue delivers, then the persister may start a round, then every touched connection
+writes once.
 """
 
 import logging
@@ -20,7 +21,8 @@ cdef class Task:
 cdef class Turn:
     """The touched queues and connections of one turn.
 
-    `schedule(callback)` is the loop's way to call `run` once, soon. `after()` is called between queues and connections.
+    `schedule(callback)` is the loop's way to call `run` once, soon. `after()` is called between
+    queues and connections.
     """
 
     def __init__(self, schedule=None, after=None):
@@ -49,17 +51,20 @@ cdef class Turn:
         return 0
 
     def wake(self):
-        """Makes sure that a turn ends soon, for example because the persister has something to do."""
+        """Makes sure that a turn ends soon, for example because the persister has something to
+        do."""
         if not self.scheduled:
             self.scheduled = True
             self.schedule(self.run)
 
     def run(self):
-        """Ends the turn. A task that fails is logged and does not keep the others from their work."""
+        """Ends the turn. A task that fails is logged and does not keep the others from their
+        work."""
         cdef list tasks
         cdef Task task
         self.scheduled = False
-        # Tasks touched while this runs belong to the next turn: a queue with a long backlog must not hold the loop.
+        # Tasks touched while this runs belong to the next turn: a queue with a long backlog must
+        # not hold the loop.
         if self.queues:
             tasks = self.queues
             self.queues = []

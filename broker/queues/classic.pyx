@@ -1,8 +1,9 @@
 # cython: language_level=3
-"""The classic queue: messages in order, each to one consumer, back to its place when it is not acked.
+"""The classic queue: messages in order, each to one consumer, back to its place when it is not
+acked.
 
-Publishing appends to the store. At the end of the turn `work` hands out what is ready: first to waiting gets, then to consumers, the
-highest priority first, equals in turn, one message each.
+Publishing appends to the store. At the end of the turn `work` hands out what is ready: first to
+waiting gets, then to consumers, the highest priority first, equals in turn, one message each.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -36,7 +37,7 @@ cdef class ClassicQueue(Queue):
         self._arguments = arguments or None
         self.owner = owner
 
-    # -- what others see ---------------------------------------------------------------------------------------------------------------
+    # -- what others see ---------------------------------------------------------------------------
 
     @property
     def type(self):
@@ -101,7 +102,7 @@ cdef class ClassicQueue(Queue):
             "redeliver": self.redelivered, "reject": self.rejected,
         }
 
-    # -- publishing --------------------------------------------------------------------------------------------------------------------
+    # -- publishing --------------------------------------------------------------------------------
 
     cdef int publish(self, Message* message, bint confirm) except -1:
         cdef QueueStore store = self.store
@@ -130,7 +131,7 @@ cdef class ClassicQueue(Queue):
             self.store = None
         return problems
 
-    # -- delivering --------------------------------------------------------------------------------------------------------------------
+    # -- delivering --------------------------------------------------------------------------------
 
     cdef int touch(self) except -1:
         if not self.pending and self.store is not None and self.store.ready:
@@ -143,7 +144,8 @@ cdef class ClassicQueue(Queue):
             self.turn.touch_queue(self)
 
     cdef Consumer next_consumer(self):
-        """Whose turn it is: the highest priority with room, and among equals the one that waited longest."""
+        """Whose turn it is: the highest priority with room, and among equals the one that waited
+        longest."""
         cdef list consumers = self._consumers
         cdef Py_ssize_t count = len(consumers)
         cdef Py_ssize_t start = 0
@@ -255,7 +257,8 @@ cdef class ClassicQueue(Queue):
         return 0
 
     def get(self, getter) -> None:
-        """Takes one message for `getter`: `.no_ack`, `.message(queue, exchange, routing_key, properties, body, place)` or `.empty(queue)`.
+        """Takes one message for `getter`: `.no_ack`, `.message(queue, exchange, routing_key,
+        properties, body, place)` or `.empty(queue)`.
 
         The answer comes before the turn ends, or when a reader thread has fetched the message.
         """
@@ -264,7 +267,7 @@ cdef class ClassicQueue(Queue):
         self.getters.append(getter)
         self.serve_getters()
 
-    # -- settling ----------------------------------------------------------------------------------------------------------------------
+    # -- settling ----------------------------------------------------------------------------------
 
     cdef int settle(self, Place* place, bint acked) except -1:
         if self.deleted:
@@ -300,10 +303,11 @@ cdef class ClassicQueue(Queue):
         """Settles all ready messages; the unacked ones stay. Returns their number."""
         return self.store.purge() if self.store is not None else 0
 
-    # -- consumers ---------------------------------------------------------------------------------------------------------------------
+    # -- consumers ---------------------------------------------------------------------------------
 
     def add_consumer(self, Consumer consumer) -> None:
-        """Adds a consumer behind those of its priority. Raising conflicts is the channel's business (`exclusive_consumer_tag`)."""
+        """Adds a consumer behind those of its priority. Raising conflicts is the channel's business
+        (`exclusive_consumer_tag`)."""
         if self._consumers is None:
             self._consumers = []
         at = len(self._consumers)
@@ -330,10 +334,11 @@ cdef class ClassicQueue(Queue):
             if self.auto_delete and not self.deleted and self.unused is not None:
                 self.unused(self)
 
-    # -- end ---------------------------------------------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def delete(self) -> int:
-        """Ends the queue and removes its messages from memory and disk. Returns the number of ready ones."""
+        """Ends the queue and removes its messages from memory and disk. Returns the number of ready
+        ones."""
         count = self.messages_ready
         self.deleted = True
         self._consumers = None
@@ -351,7 +356,8 @@ cdef class ClassicQueue(Queue):
             self.store.close()
 
     def rest_if_idle(self, double now, double after) -> None:
-        """Called now and then: a queue without traffic for `after` seconds gives back what it does not need."""
+        """Called now and then: a queue without traffic for `after` seconds gives back what it does
+        not need."""
         cdef uint64_t moved = self.published + self.acked + self.delivered_no_ack + self.got_no_ack + self.rejected
         if moved != self.moved:
             self.moved = moved

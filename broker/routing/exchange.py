@@ -1,7 +1,8 @@
 """What every exchange type shares: bindings, and how a route is looked up.
 
-A type says by `add`, `remove` and `match` which destinations a routing key (and the headers) leads to. Destinations are queues or other
-exchanges; following exchanges, alternate exchanges and loops are the vhost's business.
+A type says by `add`, `remove` and `match` which destinations a routing key (and the headers) leads
+to. Destinations are queues or other exchanges; following exchanges, alternate exchanges and loops
+are the vhost's business.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ class Binding(NamedTuple):
 
     @property
     def properties_key(self) -> str:
-        """RabbitMQ's name of a binding between two ends: the key, `~` for an empty one, `key~hash` with arguments."""
+        """RabbitMQ's name of a binding between two ends: the key, `~` for an empty one, `key~hash`
+        with arguments."""
         if not self.arguments:
             return self.routing_key or "~"
-        digest = hashlib.blake2b(repr(sorted(self.arguments.items())).encode("utf-8", "surrogateescape"), digest_size=12)
+        digest = hashlib.blake2b(
+            repr(sorted(self.arguments.items())).encode("utf-8", "surrogateescape"), digest_size=12
+        )
         return f"{self.routing_key}~{digest.hexdigest()}"
 
 
@@ -41,7 +45,8 @@ def identity(binding: Binding) -> Identity:
 
 
 class BoundExchange(Exchange):
-    """An exchange with its bindings. Types override `add`, `remove` and `match`; `by_key` says that the headers do not matter."""
+    """An exchange with its bindings. Types override `add`, `remove` and `match`; `by_key` says that
+    the headers do not matter."""
 
     type = ""
     by_key = True

@@ -1,7 +1,8 @@
-"""The headers exchange: the binding's arguments against the message's headers (AMQP 0-9-1 section 3.1.3.4, with RabbitMQ's x-match).
+"""The headers exchange: the binding's arguments against the message's headers (AMQP 0-9-1 section
+3.1.3.4, with RabbitMQ's x-match).
 
-`all` and `any` leave out keys that begin with `x-`; `all-with-x` and `any-with-x` compare them too. A binding without a value (void) asks
-for the header's presence only.
+`all` and `any` leave out keys that begin with `x-`; `all-with-x` and `any-with-x` compare them too.
+A binding without a value (void) asks for the header's presence only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class HeadersExchange(BoundExchange):
     def check(self, binding: Binding) -> None:
         match = binding.arguments.get("x-match", "all")
         if match not in MATCHES:
-            raise PreconditionFailed(f"Invalid x-match field value {match!r}; expected all, any, all-with-x, or any-with-x")
+            raise PreconditionFailed(
+                f"Invalid x-match field value {match!r}; expected all, any, all-with-x, or any-with-x"
+            )
 
     def add(self, binding: Binding) -> None:
         """`bindings` is all it needs."""
@@ -38,8 +41,15 @@ def fits(wanted: dict[str, Any], headers: dict[str, Any]) -> bool:
     """Whether headers fulfil a binding's arguments."""
     match = wanted.get("x-match", "all")
     with_x = match.endswith("-with-x")
-    compared = [(name, value) for name, value in wanted.items() if name != "x-match" and (with_x or not name.startswith("x-"))]
-    found = (name in headers and (value is None or same(value, headers[name])) for name, value in compared)
+    compared = [
+        (name, value)
+        for name, value in wanted.items()
+        if name != "x-match" and (with_x or not name.startswith("x-"))
+    ]
+    found = (
+        name in headers and (value is None or same(value, headers[name]))
+        for name, value in compared
+    )
     return any(found) if match.startswith("any") else all(found)
 
 

@@ -1,7 +1,9 @@
-"""The topic exchange: `*` stands for one word, `#` for any number of words (AMQP 0-9-1 section 3.1.3.3).
+"""The topic exchange: `*` stands for one word, `#` for any number of words (AMQP 0-9-1 section
+3.1.3.3).
 
-Patterns form a tree by their words. A key walks it word by word with the set of nodes reached so far, so that matching costs at most
-words times nodes, however many `#` the patterns hold; there is no backtracking to attack.
+Patterns form a tree by their words. A key walks it word by word with the set of nodes reached so
+far, so that matching costs at most words times nodes, however many `#` the patterns hold; there is
+no backtracking to attack.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from broker.routing.exchange import Binding, BoundExchange
 
 
 class Node:
-    """The patterns that share the words up to here. `loops`: it stands behind a `#` and stays reached, whatever words come."""
+    """The patterns that share the words up to here. `loops`: it stands behind a `#` and stays
+    reached, whatever words come."""
 
     __slots__ = ("any_number", "any_one", "bindings", "loops", "words")
 
@@ -47,7 +50,9 @@ class TopicExchange(BoundExchange):
         for word in pattern:
             path.append(_child(path[-1], word))
         path[-1].bindings.remove(binding)
-        for word, parent, node in zip(reversed(pattern), reversed(path[:-1]), reversed(path[1:]), strict=True):
+        for word, parent, node in zip(
+            reversed(pattern), reversed(path[:-1]), reversed(path[1:]), strict=True
+        ):
             if not node.is_empty():
                 break
             if word == "*":

@@ -13,7 +13,9 @@ TYPES: dict[str, type[BoundExchange]] = {
 }
 
 # Types that RabbitMQ and LavinMQ know and this broker does not carry out yet.
-NOT_BUILT = frozenset({"x-delayed-message", "x-consistent-hash", "x-random", "x-recent-history", "x-modulus-hash"})
+NOT_BUILT = frozenset(
+    {"x-delayed-message", "x-consistent-hash", "x-random", "x-recent-history", "x-modulus-hash"}
+)
 
 # Declared in every vhost.
 PREDECLARED = (

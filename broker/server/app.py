@@ -1,7 +1,8 @@
-"""The broker process: builds the rooms, starts and stops them in order, and is the host that sessions ask.
+"""The broker process: builds the rooms, starts and stops them in order, and is the host that
+sessions ask.
 
-Start: lock the data directory, read settings, replay definitions, find the messages, then listen. Stop: no new connections, tell clients
-(320), let them finish, write and sync everything, then end.
+Start: lock the data directory, read settings, replay definitions, find the messages, then listen.
+Stop: no new connections, tell clients (320), let them finish, write and sync everything, then end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import socket
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
 
 from broker import features
 from broker.access import Access, Refused
@@ -52,13 +52,15 @@ log = logging.getLogger("leveret.broker")
 
 EXIT_SYNC_FAILED = 74  # EX_IOERR of sysexits.h
 TICK_S = 0.2
-# A queue without traffic for this long gives back what it holds in memory, and an empty one its files.
+# A queue without traffic for this long gives back what it holds in memory, and an empty one its
+# files.
 REST_AFTER_S = 10.0
 RESTS_PER_STEP = 256
 
 
 class StartError(Exception):
-    """The broker cannot start; the text is one line for the person who started it, `status` the exit status."""
+    """The broker cannot start; the text is one line for the person who started it, `status` the
+    exit status."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -66,7 +68,8 @@ class StartError(Exception):
 
 
 class Broker:
-    """Everything that lives as long as the process. See `broker.wire.session.Host` for what sessions ask of it."""
+    """Everything that lives as long as the process. See `broker.wire.session.Host` for what
+    sessions ask of it."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -79,14 +82,20 @@ class Broker:
             self.turn.wake,
             tail_limit=config.tail_memory,
             segment_size=config.segment_size,
-            open_files_limit=min(config.open_files_max, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2),
+            open_files_limit=min(
+                config.open_files_max, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+            ),
             no_sync=config.no_sync,
         )
         self.persister.failed = self._sync_failed
         self.persister.relieved = self._relieved
         self.turn.after = self.persister.collect
         self.files = SettingsFiles(config.data_dir, disk)
-        self.access = Access(self.files, failures_max=config.login_failures_max, back_off_longest_s=config.login_backoff_max)
+        self.access = Access(
+            self.files,
+            failures_max=config.login_failures_max,
+            back_off_longest_s=config.login_backoff_max,
+        )
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
         self.stats = Stats(clock.now)
         self.features = features.build(self)
@@ -115,7 +124,7 @@ class Broker:
         """What recovery found wrong, as sentences."""
         return self.definitions.problems
 
-    # -- start -------------------------------------------------------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Everything before the loop runs. Raises StartError."""
@@ -125,9 +134,14 @@ class Broker:
             config.run_dir.mkdir(exist_ok=True, mode=0o750)
             self._lock = disk.lock(str(config.data_dir / "lock"))
         except BlockingIOError:
-            raise StartError(f"the data directory {config.data_dir} is in use by another broker", os.EX_UNAVAILABLE) from None
+            raise StartError(
+                f"the data directory {config.data_dir} is in use by another broker",
+                os.EX_UNAVAILABLE,
+            ) from None
         except OSError as error:
-            raise StartError(f"cannot use the data directory {config.data_dir}: {error.strerror}", os.EX_CONFIG) from None
+            raise StartError(
+                f"cannot use the data directory {config.data_dir}: {error.strerror}", os.EX_CONFIG
+            ) from None
         # What a killed predecessor said of its addresses is not true any more.
         disk.unlink(str(config.run_dir / "broker.json"))
         try:
@@ -143,7 +157,12 @@ class Broker:
         except (OSError, ValueError) as error:
             raise StartError(f"cannot recover {config.data_dir}: {error}", os.EX_IOERR) from None
         for name, vhost in self.vhosts.items():
-            log.info("vhost '%s': %d queues, %d messages", name, len(vhost.queues), sum(q.messages_ready for q in vhost.queues.values()))
+            log.info(
+                "vhost '%s': %d queues, %d messages",
+                name,
+                len(vhost.queues),
+                sum(q.messages_ready for q in vhost.queues.values()),
+            )
 
     async def start(self) -> None:
         """Opens every listener. Raises StartError."""
@@ -164,7 +183,11 @@ class Broker:
         addresses: dict[str, Any] = {}
         try:
             server = await loop.create_server(
-                lambda: SocketDoor(self, "amqp"), config.bind, config.amqp_port, backlog=BACKLOG, reuse_address=True
+                lambda: SocketDoor(self, "amqp"),
+                config.bind,
+                config.amqp_port,
+                backlog=BACKLOG,
+                reuse_address=True,
             )
             self._servers.append(server)
             addresses["amqp"] = list(server.sockets[0].getsockname()[:2])
@@ -180,7 +203,10 @@ class Broker:
         if config.metrics_port:
             self.metrics = MetricsServer(self)
             try:
-                where = (config.bind, await self.metrics.start(config.bind, max(0, config.metrics_port)))
+                where = (
+                    config.bind,
+                    await self.metrics.start(config.bind, max(0, config.metrics_port)),
+                )
             except OSError as error:
                 raise self._cannot_listen("metrics", config.metrics_port, error) from None
             self._servers.append(self.metrics)
@@ -196,18 +222,26 @@ class Broker:
         self.timers.later(1.0, self._second)
         addresses["pid"] = os.getpid()
         await loop.run_in_executor(
-            None, disk.write_atomic, str(config.run_dir / "broker.json"), json.dumps(addresses).encode()
+            None,
+            disk.write_atomic,
+            str(config.run_dir / "broker.json"),
+            json.dumps(addresses).encode(),
         )
         gc.collect()
         gc.freeze()
         log.info("listening: AMQP on %s, WebSocket on %s", addresses["amqp"], addresses["ws"])
 
     def _listening(self, protocol: str, where: Any) -> None:
-        self.listeners.append({"node": self.node_name, "protocol": protocol, "ip_address": where[0], "port": where[1]})
+        self.listeners.append(
+            {"node": self.node_name, "protocol": protocol, "ip_address": where[0], "port": where[1]}
+        )
 
     def _cannot_listen(self, what: str, port: int, error: OSError) -> StartError:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        return StartError(f"cannot listen for {what} on {self.config.bind} port {port}: {reason}", os.EX_UNAVAILABLE)
+        return StartError(
+            f"cannot listen for {what} on {self.config.bind} port {port}: {reason}",
+            os.EX_UNAVAILABLE,
+        )
 
     async def _listen_unix(self, path: Any, door: Callable[[], Any], mode: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -218,7 +252,9 @@ class Broker:
             sock.bind(str(path))
         except OSError as error:
             sock.close()
-            raise StartError(f"cannot listen on {path}: {error.strerror}", os.EX_UNAVAILABLE) from None
+            raise StartError(
+                f"cannot listen on {path}: {error.strerror}", os.EX_UNAVAILABLE
+            ) from None
         finally:
             os.umask(before)
         self._servers.append(await self.loop.create_unix_server(door, sock=sock, backlog=BACKLOG))
@@ -238,7 +274,7 @@ class Broker:
         vhost.queue_limit = lambda: self.access.vhost_limit(name, "max-queues")
         return vhost
 
-    # -- the pulse ---------------------------------------------------------------------------------------------------------------------
+    # -- the pulse ---------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         self.persister.tick()
@@ -256,7 +292,8 @@ class Broker:
                 self.run_task(self._step_through(steps))
 
     def _rest_queues(self) -> Any:
-        """Goes round all queues for ever; those whose counters stood still since the last round rest."""
+        """Goes round all queues for ever; those whose counters stood still since the last round
+        rest."""
         for vhost in list(self.vhosts.values()):
             for queue in list(vhost.queues.values()):
                 if queue.store is not None:
@@ -277,10 +314,16 @@ class Broker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- connections -------------------------------------------------------------------------------------------------------------------
+    # -- connections -------------------------------------------------------------------------------
 
     def accept(
-        self, transport: Any, peer: tuple[str, int], local: tuple[str, int], listener: str, fd: int = -1, tls: Any = None
+        self,
+        transport: Any,
+        peer: tuple[str, int],
+        local: tuple[str, int],
+        listener: str,
+        fd: int = -1,
+        tls: Any = None,
     ) -> Session:
         """A new connection from one of the doors."""
         return Session(
@@ -312,19 +355,37 @@ class Broker:
 
     def admit(self, session: Session, vhost: str) -> None:
         limit = self.access.vhost_limit(vhost, "max-connections")
-        if limit is not None and sum(1 for each in self.connections.values() if each.vhost.name == vhost) >= limit:
-            raise NotAllowed(f"access to vhost '{vhost}' refused for user '{session.user}': connection limit ({limit}) is reached")
+        if (
+            limit is not None
+            and sum(1 for each in self.connections.values() if each.vhost.name == vhost) >= limit
+        ):
+            raise NotAllowed(
+                f"access to vhost '{vhost}' refused for user '{session.user}': connection limit ({limit}) is reached"
+            )
         limit = self.access.user_limit(session.user, "max-connections")
-        if limit is not None and sum(1 for each in self.connections.values() if each.user == session.user) >= limit:
-            raise NotAllowed(f"connection refused for user '{session.user}': user connection limit ({limit}) is reached")
+        if (
+            limit is not None
+            and sum(1 for each in self.connections.values() if each.user == session.user) >= limit
+        ):
+            raise NotAllowed(
+                f"connection refused for user '{session.user}': user connection limit ({limit}) is reached"
+            )
         if self.stopping:
             raise NotAllowed("the broker is stopping")
 
     def opened(self, session: Session) -> None:
         self.connections[session.id] = session
         self.stats.connection_opened(session)
-        self.emit("connection.created", {"name": session.name, "user": session.user, "vhost": session.vhost.name})
-        log.info("connection %s: user '%s' opened vhost '%s'", session.name, session.user, session.vhost.name)
+        self.emit(
+            "connection.created",
+            {"name": session.name, "user": session.user, "vhost": session.vhost.name},
+        )
+        log.info(
+            "connection %s: user '%s' opened vhost '%s'",
+            session.name,
+            session.user,
+            session.vhost.name,
+        )
 
     def closed(self, session: Session) -> None:
         self._paused.discard(session)
@@ -333,7 +394,11 @@ class Broker:
             for feature in self.features:
                 feature.connection_closed(session, clock.now())
             self.emit("connection.closed", {"name": session.name})
-            log.info("connection %s closed%s", session.name, f": {session.close_reason}" if session.close_reason else "")
+            log.info(
+                "connection %s closed%s",
+                session.name,
+                f": {session.close_reason}" if session.close_reason else "",
+            )
 
     def channel_opened(self, channel: WireChannel) -> None:
         self.stats.channel_opened(channel)
@@ -342,7 +407,8 @@ class Broker:
         self.stats.channel_closed(channel)
 
     def pause(self, session: Session) -> None:
-        """Unwritten messages fill their memory: this publisher is not read until the disk has caught up."""
+        """Unwritten messages fill their memory: this publisher is not read until the disk has
+        caught up."""
         if session not in self._paused and not session.transport.is_closing():
             self._paused.add(session)
             self.persister.pressed = True
@@ -355,7 +421,7 @@ class Broker:
             session.paused = False
             session.transport.resume_reading()
 
-    # -- changes -----------------------------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------
 
     async def synced(self) -> None:
         """Returns when every change of definitions and settings so far is on disk."""
@@ -383,12 +449,16 @@ class Broker:
         if hasattr(self, "control"):
             self.control.publish(event, data)
 
-    # -- stop --------------------------------------------------------------------------------------------------------------------------
+    # -- stop --------------------------------------------------------------------------------------
 
     def _sync_failed(self, text: str) -> None:
-        log.critical("the disk failed: %s. Nothing is confirmed any more; the broker ends and recovers at its next start", text)
+        log.critical(
+            "the disk failed: %s. Nothing is confirmed any more; the broker ends and recovers at its next start",
+            text,
+        )
         self.exit_status = EXIT_SYNC_FAILED
-        # What is in memory may not match the disk any more: no more words to clients, no clean stop.
+        # What is in memory may not match the disk any more: no more words to clients, no clean
+        # stop.
         logging.shutdown()
         os._exit(EXIT_SYNC_FAILED)
 
@@ -444,7 +514,8 @@ class Broker:
 
 
 def main(config: Config) -> int:
-    """Runs the broker until it is told to stop. Returns the exit status; a failed start is one line on standard error."""
+    """Runs the broker until it is told to stop. Returns the exit status; a failed start is one line
+    on standard error."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     broker = Broker(config)

@@ -1,6 +1,7 @@
 """AMQP over TCP and Unix sockets: asyncio's transports around `Session`.
 
-All connections are received into one buffer: a chunk is taken apart before the next one is read, so an idle connection owns none.
+All connections are received into one buffer: a chunk is taken apart before the next one is read, so
+an idle connection owns none.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ class SocketDoor(asyncio.BufferedProtocol):
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            peer, local = transport.get_extra_info("peername")[:2], transport.get_extra_info("sockname")[:2]
-        self._session = self._broker.accept(transport, peer, local, self._listener, fd=sock.fileno())
+            peer, local = (
+                transport.get_extra_info("peername")[:2],
+                transport.get_extra_info("sockname")[:2],
+            )
+        self._session = self._broker.accept(
+            transport, peer, local, self._listener, fd=sock.fileno()
+        )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._broker.receive_buffer
@@ -66,7 +72,8 @@ class SocketDoor(asyncio.BufferedProtocol):
 
 
 class RelayDoor(asyncio.Protocol):
-    """A browser's connection that the web process hands over: PROXY header first, then AMQP. Believed only on the private socket."""
+    """A browser's connection that the web process hands over: PROXY header first, then AMQP.
+    Believed only on the private socket."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -90,7 +97,9 @@ class RelayDoor(asyncio.Protocol):
                 return
             length, peer, local = parsed
             data, self._head = self._head[length:], b""
-            self._session = self._broker.accept(self._transport, peer or ("unix", 0), local or ("unix", 0), "ws")
+            self._session = self._broker.accept(
+                self._transport, peer or ("unix", 0), local or ("unix", 0), "ws"
+            )
             if not data:
                 return
         self._session.feed(data)

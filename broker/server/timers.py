@@ -1,7 +1,7 @@
 """One timer for everything that happens later: heartbeats, handshakes, sweeps.
 
-Deadlines fall into slots of 10 ms; one timer of the loop waits for the earliest slot. Setting and cancelling cost a dictionary entry each,
-so that a hundred thousand of them are nothing special.
+Deadlines fall into slots of 10 ms; one timer of the loop waits for the earliest slot. Setting and
+cancelling cost a dictionary entry each, so that a hundred thousand of them are nothing special.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 # cython: language_level=3
 """The only door to the file system.
 
-Everything the store does to a file is one `Op`, run by a thread of the store (`run_op`), or one of the plain functions below, for start,
-stop and definitions. Both pass the same two turnstiles: failpoints, which make the n-th call of a kind fail, and the recorder, which
-writes down what happened in which order so that tests can check orders and enumerate crash states.
+Everything the store does to a file is one `Op`, run by a thread of the store (`run_op`), or one of
+the plain functions below, for start, stop and definitions. Both pass the same two turnstiles:
+failpoints, which make the n-th call of a kind fail, and the recorder, which writes down what
+happened in which order so that tests can check orders and enumerate crash states.
 """
 
 import contextlib
@@ -54,7 +55,7 @@ cdef extern from "<pthread.h>" nogil:
 
 KINDS = ("mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system", "close", "unlink", "read", "rmdir")
 
-# -- failpoints and recorder ---------------------------------------------------------------------------------------------------------
+# -- failpoints and recorder -----------------------------------------------------------------------
 
 cdef struct Event:
     char* kind
@@ -96,7 +97,8 @@ cdef void record_event(const char* kind, const char* path, uint64_t offset, uint
 
 
 cdef void record_mark(const char* kind, uint64_t number) noexcept nogil:
-    """Notes something that is not a file operation, such as a confirm's bytes leaving the channel."""
+    """Notes something that is not a file operation, such as a confirm's bytes leaving the
+    channel."""
     record_event(kind, NULL, number, 0, 0)
 
 
@@ -128,7 +130,8 @@ def record(bint on):
 
 
 def recorded() -> list:
-    """The recording so far: tuples (kind, path or None, offset or number, length, errno), in the order of their completion."""
+    """The recording so far: tuples (kind, path or None, offset or number, length, errno), in the
+    order of their completion."""
     cdef size_t i
     rows = []
     pthread_mutex_lock(&guard)
@@ -141,7 +144,8 @@ def recorded() -> list:
 
 
 def fail(str kind, long nth, int error):
-    """Lets the n-th call of `kind` from now (1 = the next) fail with `error`; n = 0 takes the failpoint away."""
+    """Lets the n-th call of `kind` from now (1 = the next) fail with `error`; n = 0 takes the
+    failpoint away."""
     global failpoints
     pthread_mutex_lock(&guard)
     for index, name in enumerate(KINDS):
@@ -152,7 +156,7 @@ def fail(str kind, long nth, int error):
     pthread_mutex_unlock(&guard)
 
 
-# -- operations of the store's threads -----------------------------------------------------------------------------------------------
+# -- operations of the store's threads -------------------------------------------------------------
 
 cdef File* file_new(str path) except NULL:
     """A file that is not open yet; it need not exist."""
@@ -265,11 +269,12 @@ cdef const char* kind_name(int kind) noexcept nogil:
 
 
 cdef ssize_t read_now(int fd, void* data, size_t length, uint64_t offset) noexcept nogil:
-    """Reads what the page cache holds. Negative: the disk would have to be asked, or there is an error; a reader thread finds out."""
+    """Reads what the page cache holds. Negative: the disk would have to be asked, or there is an
+    error; a reader thread finds out."""
     return native_read_now(fd, data, length, offset)
 
 
-# -- plain functions, for start, stop, definitions and the usage feed ------------------------------------------------------------------
+# -- plain functions, for start, stop, definitions and the usage feed ------------------------------
 
 def _pass(kind: str, path: str, length: int = 0) -> None:
     """Turnstile of the functions below."""
@@ -343,7 +348,8 @@ def sync_file_system(path: str) -> None:
 
 
 def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
-    """Replaces a file: temporary file, sync, rename, sync of the directory. Raises OSError; the old file stays then."""
+    """Replaces a file: temporary file, sync, rename, sync of the directory. Raises OSError; the old
+    file stays then."""
     temporary = f"{path}.tmp"
     _pass("write", temporary, len(data))
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
@@ -402,7 +408,8 @@ def remove_tree(path: str) -> None:
 
 
 def lock(path: str) -> int:
-    """Takes the exclusive lock file of a data directory; the descriptor keeps it. Raises BlockingIOError if another process has it."""
+    """Takes the exclusive lock file of a data directory; the descriptor keeps it. Raises
+    BlockingIOError if another process has it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

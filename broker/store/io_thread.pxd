@@ -16,7 +16,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_signal(pthread_cond_t* condition)
 
 
-# The stages of a round, in the order in which they are carried out (DESIGN section 4: journal, directories, segments, then confirms).
+# The stages of a round, in the order in which they are carried out (DESIGN section 4: journal,
+# directories, segments, then confirms).
 cdef enum:
     STAGE_JOURNAL = 0
     STAGE_MAKE = 1

@@ -1,7 +1,9 @@
 # cython: language_level=3
-"""A thread that carries out rounds of file operations without Python's lock and reports through an eventfd.
+"""A thread that carries out rounds of file operations without Python's lock and reports through an
+eventfd.
 
-The broker has three of them: the persister's, one that reads what is not in memory, and one that removes files.
+The broker has three of them: the persister's, one that reads what is not in memory, and one that
+removes files.
 """
 
 import os
@@ -53,7 +55,8 @@ cdef void round_free(Round* round) noexcept:
 
 
 cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL:
-    """A new operation at the end of a stage; the caller fills in the rest before adding another one."""
+    """A new operation at the end of a stage; the caller fills in the rest before adding another
+    one."""
     cdef OpList* stage_ops = &round.stages[stage]
     cdef Op* grown
     cdef Op* op
@@ -93,7 +96,8 @@ cdef void run_round(Round* round) noexcept nogil:
 
 
 cdef class IoThread:
-    """Rounds go in by `submit`, come out by `finished`, in the same order. `event_fd` becomes readable when one is done."""
+    """Rounds go in by `submit`, come out by `finished`, in the same order. `event_fd` becomes
+    readable when one is done."""
 
     def __cinit__(self, str name):
         pthread_mutex_init(&self.mutex, NULL)
@@ -108,7 +112,8 @@ cdef class IoThread:
         self.thread.start()
 
     def stop(self):
-        """Ends the thread after what it was given; the caller takes the finished rounds afterwards."""
+        """Ends the thread after what it was given; the caller takes the finished rounds
+        afterwards."""
         pthread_mutex_lock(&self.mutex)
         self.stopping = True
         pthread_cond_signal(&self.condition)

@@ -1,8 +1,9 @@
 # cython: language_level=3
 """An append-only journal of small entries: the definitions of a vhost.
 
-Entry: u32 length of the payload, u32 CRC-32C of length and payload (little-endian), payload. Reading stops at the first entry that does
-not fit or does not check: what follows was never confirmed. Rewriting (compaction) is a new file put in place by rename.
+Entry: u32 length of the payload, u32 CRC-32C of length and payload (little-endian), payload.
+Reading stops at the first entry that does not fit or does not check: what follows was never
+confirmed. Rewriting (compaction) is a new file put in place by rename.
 """
 
 import os
@@ -29,7 +30,8 @@ def encode(payload: bytes) -> bytes:
 
 
 def entries(data: bytes) -> tuple:
-    """(payloads, bytes that are sound) of a journal's content. An empty or wrongly begun file has none."""
+    """(payloads, bytes that are sound) of a journal's content. An empty or wrongly begun file has
+    none."""
     if data[:len(MAGIC)] != MAGIC:
         return [], 0
     payloads = []
@@ -45,7 +47,8 @@ def entries(data: bytes) -> tuple:
 
 
 cdef class Journal(Dirty):
-    """Appends go out with the persister's next round, before everything else, and are synced in it."""
+    """Appends go out with the persister's next round, before everything else, and are synced in
+    it."""
 
     cdef Persister persister
     cdef readonly str path
@@ -64,7 +67,8 @@ cdef class Journal(Dirty):
         if sound != len(data) or not data:
             if data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
                 raise ValueError(f"{path} is no journal of this version; move it away or restore a backup")
-            # The tail was never confirmed: rewriting leaves nothing behind that a later append could revive.
+            # The tail was never confirmed: rewriting leaves nothing behind that a later append
+            # could revive.
             disk.write_atomic(path, (data[:sound] or MAGIC))
             sound = max(sound, len(MAGIC))
         self.length = sound
@@ -104,7 +108,8 @@ cdef class Journal(Dirty):
         return 0
 
     def rewrite(self, payloads) -> None:
-        """Compaction: the journal holds just `payloads`. Waits for the disk; for start and for the thread that compacts."""
+        """Compaction: the journal holds just `payloads`. Waits for the disk; for start and for the
+        thread that compacts."""
         data = MAGIC + b"".join(encode(each) for each in payloads)
         disk.write_atomic(self.path, data)
         file_close(self.file)

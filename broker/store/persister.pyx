@@ -1,9 +1,12 @@
 # cython: language_level=3
-"""Group commit: gathers what has to be written, hands it to the writing thread in rounds, and tells who waited for what.
+"""Group commit: gathers what has to be written, hands it to the writing thread in rounds, and tells
+who waited for what.
 
-A round starts when somebody waits (a confirm, a definition change, a transaction) and none is in flight, when unwritten tails grow too
-large, and otherwise every 200 ms. Whoever asks for a sync while a round is in flight gets the next one: there is no timer in the way of
-a confirm. The first write or sync that fails ends all confirming (`failed`); the process then exits with 74 and recovers at its next start.
+A round starts when somebody waits (a confirm, a definition change, a transaction) and none is in
+flight, when unwritten tails grow too large, and otherwise every 200 ms. Whoever asks for a sync
+while a round is in flight gets the next one: there is no timer in the way of a confirm. The first
+write or sync that fails ends all confirming (`failed`); the process then exits with 74 and recovers
+at its next start.
 """
 
 import collections
@@ -32,7 +35,8 @@ cdef class Dirty:
     """Somebody with bytes to write: a queue's store."""
 
     cdef int freeze(self, Round* round) except -1:
-        """Adds the operations that write everything unwritten; what they point to stays unchanged until `written`."""
+        """Adds the operations that write everything unwritten; what they point to stays unchanged
+        until `written`."""
         raise NotImplementedError
 
     cdef int written(self, Round* round) except -1:
@@ -46,7 +50,8 @@ cdef class Dirty:
 
 
 cdef class Persister:
-    """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to the threads' eventfds."""
+    """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
+    the threads' eventfds."""
 
     def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20, uint64_t segment_size=8 << 20,
                  uint64_t open_files_limit=4096, bint no_sync=False):
@@ -82,7 +87,7 @@ cdef class Persister:
         self.reader.start()
         self.remover.start()
 
-    # -- asking ------------------------------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     cdef int add(self, Dirty store) except -1:
         """The store has bytes to write, some time in the next 200 ms."""
@@ -100,14 +105,16 @@ cdef class Persister:
         return self.press()
 
     cdef int press(self) except -1:
-        """A tail is full, or a reader waits for a watermark: write at the end of this turn, without a sync."""
+        """A tail is full, or a reader waits for a watermark: write at the end of this turn, without
+        a sync."""
         if not self.urgent:
             self.urgent = True
             self.wake()
         return 0
 
     def after_round(self, callback, bint sync=True):
-        """Calls `callback()` when all that was asked for up to now is written (and synced). Returns the round's number."""
+        """Calls `callback()` when all that was asked for up to now is written (and synced). Returns
+        the round's number."""
         self.waiting.append((self.gathering, callback))
         self.urgent = True
         if sync:
@@ -128,10 +135,11 @@ cdef class Persister:
     def under_pressure(self):
         return self.tail_bytes > self.tail_limit
 
-    # -- open files --------------------------------------------------------------------------------------------------------------------
+    # -- open files --------------------------------------------------------------------------------
 
     cdef int use(self, Round* round, File* file) except -1:
-        """Makes sure that a file is open in the later stages of the round, and notes that it is used."""
+        """Makes sure that a file is open in the later stages of the round, and notes that it is
+        used."""
         if file.listed:
             self.unlist(file)
         elif file.fd < 0:
@@ -165,7 +173,8 @@ cdef class Persister:
             self.open_files -= 1
 
     cdef void close_some(self) noexcept:
-        """Closes the files that were not used for longest; one with unsynced bytes is never closed."""
+        """Closes the files that were not used for longest; one with unsynced bytes is never
+        closed."""
         cdef File* file = self.oldest
         cdef File* newer
         while file != NULL and self.open_files > self.open_files_limit:
@@ -175,7 +184,7 @@ cdef class Persister:
                 file_close(file)
             file = newer
 
-    # -- rounds ------------------------------------------------------------------------------------------------------------------------
+    # -- rounds ------------------------------------------------------------------------------------
 
     def collect(self):
         """End of a turn: starts a round if somebody waits for one and none is in flight."""
@@ -183,7 +192,8 @@ cdef class Persister:
             self.start_round(self.sync_asked)
 
     def tick(self):
-        """Every 200 ms: writes what nobody waits for. The files' bytes reach the disk with the next sync that somebody asks for."""
+        """Every 200 ms: writes what nobody waits for. The files' bytes reach the disk with the next
+        sync that somebody asks for."""
         if self.in_flight == NULL and (self.dirty or self.journals or self.waiting):
             self.start_round(self.sync_asked)
 
@@ -234,7 +244,8 @@ cdef class Persister:
         return 0
 
     def note_directory(self, str path):
-        """A file or a directory was made in this directory: its entry has to be synced, parents first."""
+        """A file or a directory was made in this directory: its entry has to be synced, parents
+        first."""
         if path not in self.unsynced_directories:
             self.unsynced_directories.append(path)
 
@@ -311,7 +322,8 @@ cdef class Persister:
         if round.sync:
             self.sync_times.append(round.nanoseconds / 1e9)
         for address in self.flying_unsynced:
-            # Bytes that were frozen while this round was in flight belong to the next one, which notes the file again.
+            # Bytes that were frozen while this round was in flight belong to the next one, which
+            # notes the file again.
             (<File*> address).dirty = False
         self.flying_unsynced = []
         for journal in self.flying_journals:
@@ -343,7 +355,8 @@ cdef class Persister:
         return 0
 
     def stop(self):
-        """Writes and syncs everything, then ends the threads. For the end of the process; the loop does not run any more."""
+        """Writes and syncs everything, then ends the threads. For the end of the process; the loop
+        does not run any more."""
         for _ in range(3):
             self.drain_writer()
             if not self.broken:

@@ -2,15 +2,20 @@
 """One queue's messages: segments on disk, a tail in memory, a cursor that reads them in order.
 
 Invariants:
-- A queued message costs no memory once it is written. What is in memory is the unwritten tail, blocks that consumers are about to read,
+- A queued message costs no memory once it is written. What is in memory is the unwritten tail,
+blocks that consumers are about to read,
   and one read buffer.
-- Records are written in the order of their positions; a segment's tail is written whole or, when every record in it is settled, dropped
+- Records are written in the order of their positions; a segment's tail is written whole or, when
+every record in it is settled, dropped
   whole, and then its positions were never on disk.
-- `ready` counts what the cursor has not reached plus what was requeued; `total` counts what is not settled.
-- A record that can be found on disk after a crash is delivered only when a watermark beyond it is written or travels in the same round,
+- `ready` counts what the cursor has not reached plus what was requeued; `total` counts what is not
+settled.
+- A record that can be found on disk after a crash is delivered only when a watermark beyond it is
+written or travels in the same round,
   so that it comes back with redelivered set.
 
-Layouts: docs/formats/queue-segment.md. All writing goes through the persister, all waiting reads through its reader thread.
+Layouts: docs/formats/queue-segment.md. All writing goes through the persister, all waiting reads
+through its reader thread.
 """
 
 import logging
@@ -80,7 +85,8 @@ cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uin
 
 
 cdef class QueueStore(Dirty):
-    """The store of one queue. `touch()` is called when something that `peek` had to wait for is there."""
+    """The store of one queue. `touch()` is called when something that `peek` had to wait for is
+    there."""
 
     def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch):
         self.persister = persister
@@ -113,7 +119,7 @@ cdef class QueueStore(Dirty):
     def directory(self) -> str:
         return f"{self.parent}/{self.incarnation:016x}"
 
-    # -- writing -----------------------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     cdef int append(self, Message* message) except -1:
         """Stores one message at the end."""
@@ -231,7 +237,8 @@ cdef class QueueStore(Dirty):
         block_free(block)
 
     cdef int drop_tail(self) except -1:
-        """Every record of the tail is settled: it never reaches the disk, and its positions are free."""
+        """Every record of the tail is settled: it never reaches the disk, and its positions are
+        free."""
         cdef Block* tail = self.tail
         cdef Segment* segment = tail.segment
         segment.count -= tail.count
@@ -246,10 +253,11 @@ cdef class QueueStore(Dirty):
         tail.pending_count = 0
         return 0
 
-    # -- reading -----------------------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     cdef int peek(self, Message* message, Place* place) except -1:
-        """Points at the next message to deliver. WAIT: the owner is touched when it can be had. The view ends with the next call."""
+        """Points at the next message to deliver. WAIT: the owner is touched when it can be had. The
+        view ends with the next call."""
         cdef Segment* segment
         cdef uint32_t position
         if self.ready == 0:
@@ -307,7 +315,8 @@ cdef class QueueStore(Dirty):
         return FOUND
 
     cdef Block* block_of(self, Segment* segment, uint32_t position) noexcept:
-        """The block in memory that holds the record at this position, or NULL. Blocks are few: mostly one."""
+        """The block in memory that holds the record at this position, or NULL. Blocks are few:
+        mostly one."""
         cdef Block* block = self.first_block
         while block != NULL:
             if block.segment == segment and block.start <= position < block.start + block.length:
@@ -316,7 +325,8 @@ cdef class QueueStore(Dirty):
         return NULL
 
     cdef int want_watermark(self, Segment* segment) except -1:
-        """Nothing of this segment may be delivered from disk before a watermark beyond it is written: asks for the next round."""
+        """Nothing of this segment may be delivered from disk before a watermark beyond it is
+        written: asks for the next round."""
         if segment.watermark < segment.length:
             segment.watermark = segment.length
             self.note(segment, segment.watermark, ACK_WATERMARK << 30)
@@ -326,7 +336,8 @@ cdef class QueueStore(Dirty):
         return WAIT
 
     cdef uint8_t* read_record(self, Segment* segment, uint32_t position) except? NULL:
-        """A whole, checked record from the read buffer, or NULL while the reader thread fetches it."""
+        """A whole, checked record from the read buffer, or NULL while the reader thread fetches
+        it."""
         cdef size_t have
         cdef size_t offset
         cdef size_t wanted = READ_AHEAD
@@ -354,7 +365,8 @@ cdef class QueueStore(Dirty):
         return self.read_record(segment, position)
 
     cdef uint8_t* pass_over(self, Segment* segment, uint32_t position, uint8_t* record, size_t have) except? NULL:
-        """The record at the cursor is not what was written. Searches the buffer for the next sound one and settles what lies between."""
+        """The record at the cursor is not what was written. Searches the buffer for the next sound
+        one and settles what lies between."""
         cdef size_t at
         cdef Place place
         for at in range(1, have):
@@ -377,7 +389,8 @@ cdef class QueueStore(Dirty):
         return NULL
 
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1:
-        """Fills the read buffer from `position`: at once if the page cache has it, else by the reader thread."""
+        """Fills the read buffer from `position`: at once if the page cache has it, else by the
+        reader thread."""
         cdef Round* round
         cdef Op* op
         cdef uint8_t* grown
@@ -438,7 +451,7 @@ cdef class QueueStore(Dirty):
         self.ready_bytes -= place.length
         return 0
 
-    # -- settling ----------------------------------------------------------------------------------------------------------------------
+    # -- settling ----------------------------------------------------------------------------------
 
     cdef Segment* find(self, uint32_t number) noexcept:
         cdef Segment* segment = self.last_found
@@ -622,7 +635,8 @@ cdef class QueueStore(Dirty):
             self.settle(&place)
         if self.ready == 0:
             return purged
-        # What is unread lies in the cursor's segment behind the cursor and in all later segments, which hold nothing else.
+        # What is unread lies in the cursor's segment behind the cursor and in all later segments,
+        # which hold nothing else.
         unread = self.ready
         self.total -= unread
         self.total_bytes -= self.ready_bytes
@@ -661,7 +675,7 @@ cdef class QueueStore(Dirty):
             self.roll()
         return purged
 
-    # -- rounds ------------------------------------------------------------------------------------------------------------------------
+    # -- rounds ------------------------------------------------------------------------------------
 
     cdef bint has_work(self) noexcept:
         return self.first_pending != NULL or (self.tail != NULL and self.tail.length) or self.first_block != NULL
@@ -709,7 +723,8 @@ cdef class QueueStore(Dirty):
         if self.tail != NULL and self.tail.length:
             self.tail.state = FROZEN
             self.tail = NULL
-        # Acks and watermarks first: a record must not be found on disk without the mark that it may have been delivered.
+        # Acks and watermarks first: a record must not be found on disk without the mark that it may
+        # have been delivered.
         block = self.first_block
         while block != NULL:
             if block.state == FROZEN:
@@ -794,7 +809,8 @@ cdef class QueueStore(Dirty):
         return 0
 
     def rest(self) -> None:
-        """The queue is idle: gives back its tail, its read buffer and, when it is empty, its files."""
+        """The queue is idle: gives back its tail, its read buffer and, when it is empty, its
+        files."""
         if self.tail != NULL and self.tail.length == 0:
             self.free_block(self.tail)
         if not self.reading:
@@ -837,7 +853,8 @@ cdef class QueueStore(Dirty):
         return count
 
     def close(self) -> None:
-        """Clean stop: the watermarks become exact, so that only what was delivered comes back as redelivered."""
+        """Clean stop: the watermarks become exact, so that only what was delivered comes back as
+        redelivered."""
         cdef Segment* segment = self.cursor
         cdef uint32_t exact = self.cursor_position
         while segment != NULL and self.durable:
@@ -850,7 +867,7 @@ cdef class QueueStore(Dirty):
             segment = segment.next
         self.keep = False
 
-    # -- end ---------------------------------------------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def delete(self) -> None:
         """The queue is gone: all it has in memory and on disk goes too."""

@@ -1,8 +1,10 @@
 # cython: language_level=3
-"""Finds a queue's messages again: reads its segments and acks, checks every record, and sets the store up to go on in a fresh segment.
+"""Finds a queue's messages again: reads its segments and acks, checks every record, and sets the
+store up to go on in a fresh segment.
 
-A record that does not check is no end: the search goes on for the next one whose seeded CRC is right, and what lies between is reported
-and skipped. Only a tail with no sound record behind it is cut.
+A record that does not check is no end: the search goes on for the next one whose seeded CRC is
+right, and what lies between is reported and skipped. Only a tail with no sound record behind it is
+cut.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -39,7 +41,8 @@ cdef size_t next_sound(Scan* scan, size_t at) noexcept nogil:
 
 
 def _header(data: bytes, magic: int, path: str) -> bool:
-    """Whether the file has a header of this version. Raises ValueError for one of another version."""
+    """Whether the file has a header of this version. Raises ValueError for one of another
+    version."""
     if len(data) < HEADER_BYTES or data[:HEADER_BYTES] == bytes(HEADER_BYTES):
         return False
     if int.from_bytes(data[:4], "little") != magic:
@@ -51,7 +54,8 @@ def _header(data: bytes, magic: int, path: str) -> bool:
 
 
 def read_acks(path: str, incarnation: int, number: int) -> tuple:
-    """(settled positions -> lengths, runs [(position, length)], watermark, sound bytes) of an acks file."""
+    """(settled positions -> lengths, runs [(position, length)], watermark, sound bytes) of an acks
+    file."""
     cdef dict settled = {}
     cdef list runs = []
     cdef uint32_t watermark = 0
@@ -82,7 +86,8 @@ def read_acks(path: str, incarnation: int, number: int) -> tuple:
 
 
 def recover(QueueStore store) -> list:
-    """Fills an empty store from its directory. Returns sentences about what was wrong, for the log and the UI."""
+    """Fills an empty store from its directory. Returns sentences about what was wrong, for the log
+    and the UI."""
     problems = []
     directory = store.directory
     names = disk.listdir(directory)

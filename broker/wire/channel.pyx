@@ -1,8 +1,10 @@
 # cython: language_level=3
-"""A channel's hot half: content in, deliveries out, acks, confirms. What is asked once in a while is in `broker.wire.commands`.
+"""A channel's hot half: content in, deliveries out, acks, confirms. What is asked once in a while
+is in `broker.wire.commands`.
 
-A publish whose content lies in one received chunk is routed as a view into that chunk. If the bytes end before the content does, `keep`
-copies what is there and the rest is collected. Nothing reaches a queue before its last byte.
+A publish whose content lies in one received chunk is routed as a view into that chunk. If the bytes
+end before the content does, `keep` copies what is there and the rest is collected. Nothing reaches
+a queue before its last byte.
 """
 
 import logging
@@ -28,12 +30,14 @@ cdef extern from "<string.h>" nogil:
 cdef enum:
     FRAME_END = 0xCE
     MEMO_MAX = 600               # a method frame longer than this is not remembered
-    # Property flags that make a publish a case for `special`: headers, reply-to, expiration, user-id.
+    # Property flags that make a publish a case for `special`: headers, reply-to, expiration,
+    # user-id.
     SPECIAL_FLAGS = (1 << 13) | (1 << 9) | (1 << 8) | (1 << 4)
 
 
 cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mode) except -1:
-    """Checks that the property list fills its bytes and finds the delivery mode. Raises FrameError (501)."""
+    """Checks that the property list fills its bytes and finds the delivery mode. Raises FrameError
+    (501)."""
     cdef uint32_t at = 2
     cdef uint32_t size
     cdef int bit
@@ -73,7 +77,8 @@ cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mo
 
 
 cdef bint is_special(Message* message) noexcept:
-    """Whether the properties ask for more than the memo knows: reply-to, expiration, user-id, or CC and BCC among the headers."""
+    """Whether the properties ask for more than the memo knows: reply-to, expiration, user-id, or CC
+    and BCC among the headers."""
     cdef uint16_t flags = load16(message.properties)
     cdef const uint8_t* end = message.properties + message.properties_length
     if not flags & SPECIAL_FLAGS:
@@ -104,7 +109,7 @@ cdef class WireChannel(Channel):
         self.max_message_size = max_message_size
         self.max_unacked = max_unacked
 
-    # -- what others see ---------------------------------------------------------------------------------------------------------------
+    # -- what others see ---------------------------------------------------------------------------
 
     @property
     def confirm(self):
@@ -134,10 +139,11 @@ cdef class WireChannel(Channel):
             "get_no_ack": self.got_no_ack, "get_empty": self.got_empty, "ack": self.acked, "redeliver": self.redelivered,
         }
 
-    # -- content in --------------------------------------------------------------------------------------------------------------------
+    # -- content in --------------------------------------------------------------------------------
 
     cdef int on_publish(self, const uint8_t* payload, uint32_t length) except -1:
-        """basic.publish: two octets reserved, exchange, routing key, bits (mandatory, immediate)."""
+        """basic.publish: two octets reserved, exchange, routing key, bits (mandatory,
+        immediate)."""
         cdef uint32_t at = 2
         if length < 5:
             raise FrameError("cannot decode: basic.publish ends too early")
@@ -325,7 +331,7 @@ cdef class WireChannel(Channel):
                 self.output.touch_confirm(self)
         return 0
 
-    # -- confirms ----------------------------------------------------------------------------------------------------------------------
+    # -- confirms ----------------------------------------------------------------------------------
 
     def select_confirms(self):
         self.confirm_mode = True
@@ -358,7 +364,7 @@ cdef class WireChannel(Channel):
             record_mark(b"confirm", self.settled_sequence)
         return 0
 
-    # -- deliveries --------------------------------------------------------------------------------------------------------------------
+    # -- deliveries --------------------------------------------------------------------------------
 
     cdef bint can_take(self, Consumer consumer) noexcept:
         cdef Output output = self.output
@@ -479,7 +485,8 @@ cdef class WireChannel(Channel):
         return self.output.touch()
 
     def take_got(self, Consumer consumer, tuple place):
-        """A message that basic.get took: its delivery tag, entered in the ledger where it wants an ack."""
+        """A message that basic.get took: its delivery tag, entered in the ledger where it wants an
+        ack."""
         cdef Unacked* entry
         cdef uint64_t tag = self.ledger.next
         if place[3]:
@@ -498,7 +505,7 @@ cdef class WireChannel(Channel):
         self.lingering.add(consumer)
         return tag
 
-    # -- settling ----------------------------------------------------------------------------------------------------------------------
+    # -- settling ----------------------------------------------------------------------------------
 
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1:
         """basic.ack, nack or reject of one delivery, or of all up to it."""
@@ -586,7 +593,8 @@ cdef class WireChannel(Channel):
         return 0
 
     def resume(self):
-        """Deliveries may go on: the socket took what it had, flow was turned on, or the prefetch changed."""
+        """Deliveries may go on: the socket took what it had, flow was turned on, or the prefetch
+        changed."""
         self.touch_queues()
 
     def add_consumer(self, Consumer consumer):
@@ -600,7 +608,7 @@ cdef class WireChannel(Channel):
                 self.lingering = set()
             self.lingering.add(consumer)
 
-    # -- replies -----------------------------------------------------------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
     def hold(self, bint sync=True):
         """Replies from now on wait until all that was asked for so far is written (and synced)."""
@@ -610,7 +618,8 @@ cdef class WireChannel(Channel):
         self.acks_unwritten = False
 
     def reply(self, bytes data, then=None):
-        """Sends frames in the order of replies; `then()` is called when they are written. A reply waits for the acks before it."""
+        """Sends frames in the order of replies; `then()` is called when they are written. A reply
+        waits for the acks before it."""
         if self.acks_unwritten and self.held is None:
             self.hold(False)
         if self.held is not None:

@@ -1,7 +1,9 @@
-"""The methods of a channel that are asked once in a while: declare, bind, consume, get, qos, tx and their kin.
+"""The methods of a channel that are asked once in a while: declare, bind, consume, get, qos, tx and
+their kin.
 
-One function a method, found by its name; each checks permissions, does the thing through the vhost and replies. Errors are raised. Replies
-to what has to be durable wait for the disk (`channel.hold`) and keep their order.
+One function a method, found by its name; each checks permissions, does the thing through the vhost
+and replies. Errors are raised. Replies to what has to be durable wait for the disk (`channel.hold`)
+and keep their order.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ ACK, REJECT, REQUEUE = 0, 1, 2
 _NEWLINES = re.compile("[\r\n]")
 
 
-def run(session: Session, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]) -> None:
+def run(
+    session: Session, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]
+) -> None:
     """Carries out one method on a channel. Raises AMQPError."""
     if channel is None:
         _channel_open(session, number)
@@ -50,7 +54,7 @@ def run(session: Session, channel: WireChannel | None, number: int, name: str, a
     command(session, channel, **arguments)
 
 
-# -- channel -------------------------------------------------------------------------------------------------------------------------
+# -- channel ---------------------------------------------------------------------------------------
 
 
 def _channel_open(session: Session, number: int) -> None:
@@ -62,7 +66,9 @@ def _channel_close(session: Session, channel: WireChannel, **_: Any) -> None:
     if not channel.closing:
         session.end_channel(channel)
         channel.closing = True
-    channel.reply(method_frame(channel.number, "channel.close-ok"), lambda: _forget(session, channel))
+    channel.reply(
+        method_frame(channel.number, "channel.close-ok"), lambda: _forget(session, channel)
+    )
 
 
 def _channel_close_ok(session: Session, channel: WireChannel) -> None:
@@ -85,7 +91,7 @@ def _access_request(session: Session, channel: WireChannel, **_: Any) -> None:
     channel.reply(method_frame(channel.number, "access.request-ok", ticket=1))
 
 
-# -- exchange ------------------------------------------------------------------------------------------------------------------------
+# -- exchange --------------------------------------------------------------------------------------
 
 
 def _exchange_declare(
@@ -111,14 +117,21 @@ def _exchange_declare(
             session.check("read", "exchange", exchange)
             session.check("write", "exchange", alternate)
         created = session.vhost.declare_exchange(
-            exchange, type, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
+            exchange,
+            type,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
         )
         if created and durable:
             channel.hold()
     _answer(channel, no_wait, "exchange.declare-ok")
 
 
-def _exchange_delete(session: Session, channel: WireChannel, exchange: str, if_unused: bool, no_wait: bool) -> None:
+def _exchange_delete(
+    session: Session, channel: WireChannel, exchange: str, if_unused: bool, no_wait: bool
+) -> None:
     exchange = _name(exchange)
     session.check("configure", "exchange", exchange)
     if session.vhost.delete_exchange(exchange, if_unused=if_unused):
@@ -135,7 +148,16 @@ def _exchange_bind(
     no_wait: bool,
     arguments: dict[str, Any],
 ) -> None:
-    _change_binding(session, channel, _name(source), _name(destination), "exchange", routing_key, arguments, bind=True)
+    _change_binding(
+        session,
+        channel,
+        _name(source),
+        _name(destination),
+        "exchange",
+        routing_key,
+        arguments,
+        bind=True,
+    )
     _answer(channel, no_wait, "exchange.bind-ok")
 
 
@@ -148,7 +170,16 @@ def _exchange_unbind(
     no_wait: bool,
     arguments: dict[str, Any],
 ) -> None:
-    _change_binding(session, channel, _name(source), _name(destination), "exchange", routing_key, arguments, bind=False)
+    _change_binding(
+        session,
+        channel,
+        _name(source),
+        _name(destination),
+        "exchange",
+        routing_key,
+        arguments,
+        bind=False,
+    )
     _answer(channel, no_wait, "exchange.unbind-ok")
 
 
@@ -172,12 +203,15 @@ def _change_binding(
     if kind == "queue" and destination in vhost.queues:
         vhost.check_owner(vhost.queues[destination], session)
     if (vhost.bind if bind else vhost.unbind)(source, destination, kind, routing_key, arguments):
-        ends = (vhost.exchanges.get(source), (vhost.queues if kind == "queue" else vhost.exchanges).get(destination))
+        ends = (
+            vhost.exchanges.get(source),
+            (vhost.queues if kind == "queue" else vhost.exchanges).get(destination),
+        )
         if not bind or all(end is not None and end.durable for end in ends):
             channel.hold()
 
 
-# -- queue ---------------------------------------------------------------------------------------------------------------------------
+# -- queue -----------------------------------------------------------------------------------------
 
 
 def _queue_declare(
@@ -236,17 +270,26 @@ def _queue_bind(
     name = _queue_name(session, channel, queue)
     if not queue and not routing_key:
         routing_key = name
-    _change_binding(session, channel, _name(exchange), name, "queue", routing_key, arguments, bind=True)
+    _change_binding(
+        session, channel, _name(exchange), name, "queue", routing_key, arguments, bind=True
+    )
     _answer(channel, no_wait, "queue.bind-ok")
 
 
 def _queue_unbind(
-    session: Session, channel: WireChannel, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]
+    session: Session,
+    channel: WireChannel,
+    queue: str,
+    exchange: str,
+    routing_key: str,
+    arguments: dict[str, Any],
 ) -> None:
     name = _queue_name(session, channel, queue)
     if not queue and not routing_key:
         routing_key = name
-    _change_binding(session, channel, _name(exchange), name, "queue", routing_key, arguments, bind=False)
+    _change_binding(
+        session, channel, _name(exchange), name, "queue", routing_key, arguments, bind=False
+    )
     _answer(channel, False, "queue.unbind-ok")
 
 
@@ -260,7 +303,14 @@ def _queue_purge(session: Session, channel: WireChannel, queue: str, no_wait: bo
     _answer(channel, no_wait, "queue.purge-ok", message_count=count)
 
 
-def _queue_delete(session: Session, channel: WireChannel, queue: str, if_unused: bool, if_empty: bool, no_wait: bool) -> None:
+def _queue_delete(
+    session: Session,
+    channel: WireChannel,
+    queue: str,
+    if_unused: bool,
+    if_empty: bool,
+    no_wait: bool,
+) -> None:
     name = _queue_name(session, channel, queue)
     session.check("configure", "queue", name)
     found = session.vhost.queues.get(name)
@@ -271,10 +321,12 @@ def _queue_delete(session: Session, channel: WireChannel, queue: str, if_unused:
     _answer(channel, no_wait, "queue.delete-ok", message_count=count)
 
 
-# -- basic ---------------------------------------------------------------------------------------------------------------------------
+# -- basic -----------------------------------------------------------------------------------------
 
 
-def _basic_qos(session: Session, channel: WireChannel, prefetch_size: int, prefetch_count: int, global_: bool) -> None:
+def _basic_qos(
+    session: Session, channel: WireChannel, prefetch_size: int, prefetch_count: int, global_: bool
+) -> None:
     if prefetch_size:
         raise NotImplementedYet(f"prefetch_size!=0 ({prefetch_size})")
     if global_:
@@ -324,7 +376,9 @@ def _basic_consume(
         start()
     else:
         # Deliveries must not overtake consume-ok, which may wait for the disk.
-        channel.reply(method_frame(channel.number, "basic.consume-ok", consumer_tag=consumer_tag), start)
+        channel.reply(
+            method_frame(channel.number, "basic.consume-ok", consumer_tag=consumer_tag), start
+        )
 
 
 def _start(consumer: Consumer) -> None:
@@ -351,7 +405,15 @@ class Getter:
         self.channel = channel
         self.no_ack = no_ack
 
-    def message(self, queue: Any, exchange: bytes, routing_key: bytes, listed: bytes, body: bytes, place: tuple[int, ...]) -> None:
+    def message(
+        self,
+        queue: Any,
+        exchange: bytes,
+        routing_key: bytes,
+        listed: bytes,
+        body: bytes,
+        place: tuple[int, ...],
+    ) -> None:
         channel = self.channel
         if channel.closing or not channel.output.is_open:
             if not self.no_ack:
@@ -406,31 +468,40 @@ def _basic_recover_async(session: Session, channel: WireChannel, requeue: bool) 
 
 
 def check_properties(session: Session, found: dict[str, Any]) -> dict[str, Any]:
-    """Checks what RabbitMQ checks of a publish's properties, and gives them back. Raises PreconditionFailed."""
+    """Checks what RabbitMQ checks of a publish's properties, and gives them back. Raises
+    PreconditionFailed."""
     expiration = found.get("expiration")
     if expiration is not None:
         if not re.fullmatch(r"-?\d+", expiration, re.ASCII):
             raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
         if int(expiration) < 0:
-            raise PreconditionFailed(f"invalid expiration '{expiration}': {{value_negative,{int(expiration)}}}")
+            raise PreconditionFailed(
+                f"invalid expiration '{expiration}': {{value_negative,{int(expiration)}}}"
+            )
         if int(expiration) >= 2**32:
-            raise PreconditionFailed(f"invalid expiration '{expiration}': {{value_too_big,{int(expiration)}}}")
+            raise PreconditionFailed(
+                f"invalid expiration '{expiration}': {{value_too_big,{int(expiration)}}}"
+            )
     for name in ("CC", "BCC"):
         keys = found.get("headers", {}).get(name, [])
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             kind = argument_table.kind_of(keys)
-            raise PreconditionFailed(f"invalid message: {{unacceptable_type_in_header,{kind},\"{name}\"}}")
+            raise PreconditionFailed(
+                f'invalid message: {{unacceptable_type_in_header,{kind},"{name}"}}'
+            )
     user_id = found.get("user_id")
     if user_id is not None and user_id != session.user:
         user = session.host.access.users.get(session.user)
         if user is None or "impersonator" not in user.tags:
-            raise PreconditionFailed(f"user_id property set to '{user_id}' but authenticated user was '{session.user}'")
+            raise PreconditionFailed(
+                f"user_id property set to '{user_id}' but authenticated user was '{session.user}'"
+            )
     if found.get("reply_to") == "amq.rabbitmq.reply-to":
         raise PreconditionFailed("fast reply consumer does not exist")
     return found
 
 
-# -- confirm and tx ------------------------------------------------------------------------------------------------------------------
+# -- confirm and tx --------------------------------------------------------------------------------
 
 
 def _confirm_select(session: Session, channel: WireChannel, no_wait: bool) -> None:
@@ -476,7 +547,7 @@ def _check_transactional(channel: WireChannel) -> None:
         raise PreconditionFailed("channel is not transactional")
 
 
-# -- what they share -----------------------------------------------------------------------------------------------------------------
+# -- what they share -------------------------------------------------------------------------------
 
 
 def _answer(channel: WireChannel, no_wait: bool, name: str, **arguments: Any) -> None:
@@ -490,7 +561,8 @@ def _name(name: str) -> str:
 
 
 def _queue_name(session: Session, channel: WireChannel, name: str) -> str:
-    """The queue a method means; an empty name is the one declared last on this channel. Raises NotFound."""
+    """The queue a method means; an empty name is the one declared last on this channel. Raises
+    NotFound."""
     if name:
         return _name(name)
     if channel.last_queue is None:
@@ -503,11 +575,17 @@ def _is_direct_reply(name: str) -> bool:
 
 
 def _check_any(session: Session, kind: str, name: str) -> None:
-    """A passive declare needs any one of the three permissions, so that it does not leak what exists (CVE-2026-57221)."""
+    """A passive declare needs any one of the three permissions, so that it does not leak what
+    exists (CVE-2026-57221)."""
     access = session.host.access
     asked = name or ("amq.default" if kind == "exchange" else "")
-    if not any(access.allowed(session.user, session.vhost.name, each, asked) for each in ("configure", "write", "read")):
-        raise AccessRefused(f"access to {describe(kind, asked, session.vhost.name)} refused for user '{session.user}'")
+    if not any(
+        access.allowed(session.user, session.vhost.name, each, asked)
+        for each in ("configure", "write", "read")
+    ):
+        raise AccessRefused(
+            f"access to {describe(kind, asked, session.vhost.name)} refused for user '{session.user}'"
+        )
 
 
 COMMANDS: dict[str, Command] = {

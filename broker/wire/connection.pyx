@@ -1,8 +1,9 @@
 # cython: language_level=3
 """A connection's frames: cut, checked, given to their channels; errors turned into closes.
 
-Sans-IO: bytes come in by `receive_buffer` or `feed`, leave by the transport that `Output` writes to. The methods that are not hot are
-dispatched by name to the session (`broker.wire.session`), which every connection is (it inherits from this class).
+Sans-IO: bytes come in by `receive_buffer` or `feed`, leave by the transport that `Output` writes
+to. The methods that are not hot are dispatched by name to the session (`broker.wire.session`),
+which every connection is (it inherits from this class).
 """
 
 import logging
@@ -60,11 +61,13 @@ cdef class Connection(Output):
             self.receive(&data[0], data.shape[0])
 
     def receive_buffer(self, const uint8_t[::1] data, size_t length):
-        """The first `length` bytes of a shared receive buffer; nothing points into it afterwards."""
+        """The first `length` bytes of a shared receive buffer; nothing points into it
+        afterwards."""
         self.receive(&data[0], length)
 
     cdef int receive(self, const uint8_t* data, size_t length) except -1:
-        """Takes a chunk apart. An error ends the channel or the connection and never leaves this function."""
+        """Takes a chunk apart. An error ends the channel or the connection and never leaves this
+        function."""
         cdef size_t at = 0
         cdef size_t wanted
         cdef size_t part
@@ -117,6 +120,7 @@ cdef class Connection(Output):
         """Raises FrameError for a frame above the negotiated maximum."""
         cdef uint32_t largest = self.frame_max
         if size + 8 > largest:
+            self.current_method = 0
             raise FrameError(f"type unknown, all octets = <<>>: {{frame_too_large,{size},{largest - 8}}}", True)
 
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1:
@@ -138,6 +142,7 @@ cdef class Connection(Output):
             if length - at < <size_t> size + 8:
                 break
             if data[at + 7 + size] != FRAME_END:
+                self.current_method = 0
                 raise FrameError(f"type {data[at]}, all octets = <<>>: {{invalid_frame_end_marker,{data[at + 7 + size]}}}", True)
             self.recv_cnt += 1
             try:
@@ -213,6 +218,8 @@ cdef class Connection(Output):
                 self.cold_method(channel, index, payload[:size])
             return 0
         if channel.expect != 0:
+            # The fault is the publish's, whose content is missing.
+            self.current_method = METHOD_PUBLISH
             if channel.expect == 1:
                 raise UnexpectedFrame("expected content header for class 60, got non content header frame instead")
             raise UnexpectedFrame("expected content body, got non content body frame instead")
@@ -252,7 +259,7 @@ cdef class Connection(Output):
                 raise FrameError(f"cannot decode: method {index & 0xffff} of class {index >> 16} is unknown")
             raise CommandInvalid(f"class {index >> 16} is unknown")
         if not method.from_client:
-            raise FrameError(f"cannot decode: {method.name} is sent by servers only")
+            raise CommandInvalid(f"{method.name} is sent by servers only")
         self.on_method(channel, self.current_channel, method.name, decode_arguments(method, payload))
 
     cdef WireChannel channel_at(self, uint16_t number):
@@ -315,7 +322,8 @@ cdef class Connection(Output):
         self.close_with(error.reply_code, text, class_id, method_id, getattr(error, "lost_sync", False))
 
     def close_with(self, int code, str text, int class_id, int method_id, bint lost_sync=False):
-        """Sends connection.close and waits for close-ok; a stream that cannot be read on is dropped soon."""
+        """Sends connection.close and waits for close-ok; a stream that cannot be read on is dropped
+        soon."""
         self.keep()
         self.phase = CLOSING
         self.end_channels()

@@ -1,7 +1,9 @@
-"""Field values and field tables (AMQP 0-9-1 section 4.2.5.5, with the type letters that RabbitMQ and its clients use).
+"""Field values and field tables (AMQP 0-9-1 section 4.2.5.5, with the type letters that RabbitMQ
+and its clients use).
 
-Integers keep their value, not their width; a value goes out as the narrowest of RabbitMQ's usual types (`I` below 2**31, else `l`). Wrapper
-classes keep what Python has no type for, so that arguments round-trip.
+Integers keep their value, not their width; a value goes out as the narrowest of RabbitMQ's usual
+types (`I` below 2**31, else `l`). Wrapper classes keep what Python has no type for, so that
+arguments round-trip.
 """
 
 from __future__ import annotations
@@ -200,5 +202,3 @@ def encode_table(table: Mapping[str, Any]) -> bytes:
         parts.append(bytes([len(name)]) + name + encode_value(value))
     body = b"".join(parts)
     return struct.pack(">I", len(body)) + body
-
-

@@ -1,7 +1,9 @@
-"""The methods of AMQP 0-9-1 with RabbitMQ's extensions, as one table, and their argument lists as bytes.
+"""The methods of AMQP 0-9-1 with RabbitMQ's extensions, as one table, and their argument lists as
+bytes.
 
-A row names class, method and the fields in wire order. Field kinds: `octet short long longlong shortstr longstr table bit timestamp`; a
-name starting with `_` is reserved: sent as zero, ignored when read. The table feeds both directions, the definitions journal and the tests.
+A row names class, method and the fields in wire order. Field kinds: `octet short long longlong
+shortstr longstr table bit timestamp`; a name starting with `_` is reserved: sent as zero, ignored
+when read. The table feeds both directions, the definitions journal and the tests.
 """
 
 from __future__ import annotations
@@ -32,15 +34,31 @@ def _row(class_id: int, method_id: int, name: str, fields: str = "", client: boo
 
 
 ROWS = (
-    _row(10, 10, "connection.start", "version_major:octet version_minor:octet server_properties:table mechanisms:longstr locales:longstr", False),
-    _row(10, 11, "connection.start-ok", "client_properties:table mechanism:shortstr response:longstr locale:shortstr"),
+    _row(
+        10,
+        10,
+        "connection.start",
+        "version_major:octet version_minor:octet server_properties:table mechanisms:longstr locales:longstr",
+        False,
+    ),
+    _row(
+        10,
+        11,
+        "connection.start-ok",
+        "client_properties:table mechanism:shortstr response:longstr locale:shortstr",
+    ),
     _row(10, 20, "connection.secure", "challenge:longstr", False),
     _row(10, 21, "connection.secure-ok", "response:longstr"),
     _row(10, 30, "connection.tune", "channel_max:short frame_max:long heartbeat:short", False),
     _row(10, 31, "connection.tune-ok", "channel_max:short frame_max:long heartbeat:short"),
     _row(10, 40, "connection.open", "virtual_host:shortstr _capabilities:shortstr _insist:bit"),
     _row(10, 41, "connection.open-ok", "_known_hosts:shortstr", False),
-    _row(10, 50, "connection.close", "reply_code:short reply_text:shortstr class_id:short method_id:short"),
+    _row(
+        10,
+        50,
+        "connection.close",
+        "reply_code:short reply_text:shortstr class_id:short method_id:short",
+    ),
     _row(10, 51, "connection.close-ok"),
     _row(10, 60, "connection.blocked", "reason:shortstr", False),
     _row(10, 61, "connection.unblocked", "", False),
@@ -50,39 +68,114 @@ ROWS = (
     _row(20, 11, "channel.open-ok", "_channel_id:longstr", False),
     _row(20, 20, "channel.flow", "active:bit"),
     _row(20, 21, "channel.flow-ok", "active:bit"),
-    _row(20, 40, "channel.close", "reply_code:short reply_text:shortstr class_id:short method_id:short"),
+    _row(
+        20,
+        40,
+        "channel.close",
+        "reply_code:short reply_text:shortstr class_id:short method_id:short",
+    ),
     _row(20, 41, "channel.close-ok"),
-    _row(30, 10, "access.request", "realm:shortstr exclusive:bit passive:bit active:bit write:bit read:bit"),
+    _row(
+        30,
+        10,
+        "access.request",
+        "realm:shortstr exclusive:bit passive:bit active:bit write:bit read:bit",
+    ),
     _row(30, 11, "access.request-ok", "ticket:short", False),
-    _row(40, 10, "exchange.declare", "_ticket:short exchange:shortstr type:shortstr passive:bit durable:bit auto_delete:bit internal:bit no_wait:bit arguments:table"),
+    _row(
+        40,
+        10,
+        "exchange.declare",
+        "_ticket:short exchange:shortstr type:shortstr passive:bit durable:bit auto_delete:bit internal:bit no_wait:bit arguments:table",
+    ),
     _row(40, 11, "exchange.declare-ok", "", False),
     _row(40, 20, "exchange.delete", "_ticket:short exchange:shortstr if_unused:bit no_wait:bit"),
     _row(40, 21, "exchange.delete-ok", "", False),
-    _row(40, 30, "exchange.bind", "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table"),
+    _row(
+        40,
+        30,
+        "exchange.bind",
+        "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table",
+    ),
     _row(40, 31, "exchange.bind-ok", "", False),
-    _row(40, 40, "exchange.unbind", "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table"),
+    _row(
+        40,
+        40,
+        "exchange.unbind",
+        "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table",
+    ),
     _row(40, 51, "exchange.unbind-ok", "", False),
-    _row(50, 10, "queue.declare", "_ticket:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit arguments:table"),
-    _row(50, 11, "queue.declare-ok", "queue:shortstr message_count:long consumer_count:long", False),
-    _row(50, 20, "queue.bind", "_ticket:short queue:shortstr exchange:shortstr routing_key:shortstr no_wait:bit arguments:table"),
+    _row(
+        50,
+        10,
+        "queue.declare",
+        "_ticket:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit arguments:table",
+    ),
+    _row(
+        50, 11, "queue.declare-ok", "queue:shortstr message_count:long consumer_count:long", False
+    ),
+    _row(
+        50,
+        20,
+        "queue.bind",
+        "_ticket:short queue:shortstr exchange:shortstr routing_key:shortstr no_wait:bit arguments:table",
+    ),
     _row(50, 21, "queue.bind-ok", "", False),
     _row(50, 30, "queue.purge", "_ticket:short queue:shortstr no_wait:bit"),
     _row(50, 31, "queue.purge-ok", "message_count:long", False),
-    _row(50, 40, "queue.delete", "_ticket:short queue:shortstr if_unused:bit if_empty:bit no_wait:bit"),
+    _row(
+        50,
+        40,
+        "queue.delete",
+        "_ticket:short queue:shortstr if_unused:bit if_empty:bit no_wait:bit",
+    ),
     _row(50, 41, "queue.delete-ok", "message_count:long", False),
-    _row(50, 50, "queue.unbind", "_ticket:short queue:shortstr exchange:shortstr routing_key:shortstr arguments:table"),
+    _row(
+        50,
+        50,
+        "queue.unbind",
+        "_ticket:short queue:shortstr exchange:shortstr routing_key:shortstr arguments:table",
+    ),
     _row(50, 51, "queue.unbind-ok", "", False),
     _row(60, 10, "basic.qos", "prefetch_size:long prefetch_count:short global_:bit"),
     _row(60, 11, "basic.qos-ok", "", False),
-    _row(60, 20, "basic.consume", "_ticket:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit no_wait:bit arguments:table"),
+    _row(
+        60,
+        20,
+        "basic.consume",
+        "_ticket:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit no_wait:bit arguments:table",
+    ),
     _row(60, 21, "basic.consume-ok", "consumer_tag:shortstr", False),
     _row(60, 30, "basic.cancel", "consumer_tag:shortstr no_wait:bit"),
     _row(60, 31, "basic.cancel-ok", "consumer_tag:shortstr"),
-    _row(60, 40, "basic.publish", "_ticket:short exchange:shortstr routing_key:shortstr mandatory:bit immediate:bit"),
-    _row(60, 50, "basic.return", "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr", False),
-    _row(60, 60, "basic.deliver", "consumer_tag:shortstr delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr", False),
+    _row(
+        60,
+        40,
+        "basic.publish",
+        "_ticket:short exchange:shortstr routing_key:shortstr mandatory:bit immediate:bit",
+    ),
+    _row(
+        60,
+        50,
+        "basic.return",
+        "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr",
+        False,
+    ),
+    _row(
+        60,
+        60,
+        "basic.deliver",
+        "consumer_tag:shortstr delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr",
+        False,
+    ),
     _row(60, 70, "basic.get", "_ticket:short queue:shortstr no_ack:bit"),
-    _row(60, 71, "basic.get-ok", "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr message_count:long", False),
+    _row(
+        60,
+        71,
+        "basic.get-ok",
+        "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr message_count:long",
+        False,
+    ),
     _row(60, 72, "basic.get-empty", "_cluster_id:shortstr", False),
     _row(60, 80, "basic.ack", "delivery_tag:longlong multiple:bit"),
     _row(60, 90, "basic.reject", "delivery_tag:longlong requeue:bit"),
@@ -108,7 +201,8 @@ _SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8, "timestamp": 8}
 
 
 def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
-    """The arguments behind class and method id, by name, without the reserved ones. Raises Malformed (501)."""
+    """The arguments behind class and method id, by name, without the reserved ones. Raises
+    Malformed (501)."""
     reader = Reader(payload, 4)
     arguments: dict[str, Any] = {}
     bits = 0
@@ -134,7 +228,9 @@ def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
         if name[0] != "_":
             arguments[name] = value
     if reader.at != reader.end:
-        raise Malformed(f"cannot decode: {reader.end - reader.at} bytes follow the arguments of {method.name}")
+        raise Malformed(
+            f"cannot decode: {reader.end - reader.at} bytes follow the arguments of {method.name}"
+        )
     return arguments
 
 

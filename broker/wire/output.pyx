@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The writing half of a connection: frames gather here and leave once per turn.
 
-A plain socket is written to directly; only what the kernel does not take at once goes through the transport, which then says when it is
-gone. Other transports (TLS, WebSocket) get whole frames.
+A plain socket is written to directly; only what the kernel does not take at once goes through the
+transport, which then says when it is gone. Other transports (TLS, WebSocket) get whole frames.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

@@ -1,4 +1,5 @@
-"""The properties of basic content (AMQP 0-9-1 section 4.2.6.1 and 1.8.1): property flags and list, to and from names."""
+"""The properties of basic content (AMQP 0-9-1 section 4.2.6.1 and 1.8.1): property flags and list,
+to and from names."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ TABLE = (
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Properties by name, as they stand in a content header behind the body size. Raises Malformed (501)."""
+    """Properties by name, as they stand in a content header behind the body size. Raises Malformed
+    (501)."""
     reader = Reader(data)
     flags = reader.unsigned(2)
     if flags & 1:

@@ -1,7 +1,8 @@
-"""A connection from its protocol header to its end: handshake, tuning, channels, close (AMQP 0-9-1 section 2.2, class connection).
+"""A connection from its protocol header to its end: handshake, tuning, channels, close (AMQP 0-9-1
+section 2.2, class connection).
 
-`Connection` cuts frames; a `Session` is what they mean. Whatever needs the loop, passwords or other vhosts is asked of the host, which is
-the broker: `Host` below is all that this room knows of it.
+`Connection` cuts frames; a `Session` is what they mean. Whatever needs the loop, passwords or other
+vhosts is asked of the host, which is the broker: `Host` below is all that this room knows of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from broker.contracts import Consumer, Exchange
-from broker.errors import AccessRefused, AMQPError, ChannelFault, CommandInvalid, LoginRefused, NotAllowed, SyntaxFault
+from broker.errors import (
+    AccessRefused,
+    AMQPError,
+    ChannelFault,
+    CommandInvalid,
+    LoginRefused,
+    NotAllowed,
+    SyntaxFault,
+)
 from broker.wire import commands, properties
 from broker.wire.channel import WireChannel
 from broker.wire.connection import Connection
@@ -71,7 +80,8 @@ class Host(Protocol):
 
 
 class Session(Connection):
-    """One client. `peer` and `local` are (address, port); `listener` says through which door it came."""
+    """One client. `peer` and `local` are (address, port); `listener` says through which door it
+    came."""
 
     __slots__ = (
         "_capabilities",
@@ -136,7 +146,7 @@ class Session(Connection):
         self.user_provided_name = ""
         self.vhost: Any = None
 
-    # -- what others see ---------------------------------------------------------------------------------------------------------------
+    # -- what others see ---------------------------------------------------------------------------
 
     @property
     def client_properties(self) -> dict[str, Any]:
@@ -145,7 +155,13 @@ class Session(Connection):
     @property
     def state(self) -> str:
         if not self.is_open:
-            return "closing" if self.phase == CLOSING else "closed" if self.phase == CLOSED else "starting"
+            return (
+                "closing"
+                if self.phase == CLOSING
+                else "closed"
+                if self.phase == CLOSED
+                else "starting"
+            )
         return "flow" if self.paused else "running"
 
     def label(self) -> str:
@@ -163,7 +179,7 @@ class Session(Connection):
         """Whether the client announced a capability."""
         return self._capabilities.get(capability) is True
 
-    # -- handshake ---------------------------------------------------------------------------------------------------------------------
+    # -- handshake ---------------------------------------------------------------------------------
 
     def on_protocol_header(self, header: bytes) -> None:
         if header not in ACCEPTED_HEADERS:
@@ -185,7 +201,9 @@ class Session(Connection):
             )
         )
 
-    def on_method(self, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]) -> None:
+    def on_method(
+        self, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]
+    ) -> None:
         """Carries out a decoded method. Raises AMQPError."""
         if channel is not None or name == "channel.open":
             commands.run(self, channel, number, name, arguments)
@@ -213,9 +231,15 @@ class Session(Connection):
         else:
             raise ChannelFault("unexpected method in connection state running")
 
-    def _on_start_ok(self, client_properties: dict[str, Any], mechanism: str, response: bytes, locale: str) -> None:
+    def _on_start_ok(
+        self, client_properties: dict[str, Any], mechanism: str, response: bytes, locale: str
+    ) -> None:
         capabilities = client_properties.get("capabilities")
-        self._capabilities = {k: v for k, v in capabilities.items() if v is True} if isinstance(capabilities, dict) else {}
+        self._capabilities = (
+            {k: v for k, v in capabilities.items() if v is True}
+            if isinstance(capabilities, dict)
+            else {}
+        )
         self._client_properties = encode_table(client_properties)
         name = client_properties.get("connection_name")
         self.user_provided_name = name if isinstance(name, str) else ""
@@ -223,7 +247,9 @@ class Session(Connection):
         if mechanism == "PLAIN":
             parts = response.split(b"\x00")
             if len(parts) != 3:
-                raise SyntaxFault("the response of mechanism PLAIN is not authzid, user and password")
+                raise SyntaxFault(
+                    "the response of mechanism PLAIN is not authzid, user and password"
+                )
             user, password = text(parts[1]), text(parts[2])
         elif mechanism == "AMQPLAIN":
             table = Reader(len(response).to_bytes(4, "big") + response).table()
@@ -231,7 +257,9 @@ class Session(Connection):
             if not isinstance(user, str) or not isinstance(password, str):
                 raise SyntaxFault("the response of mechanism AMQPLAIN has no LOGIN or no PASSWORD")
         else:
-            raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}")
+            raise CommandInvalid(
+                f"unknown authentication mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}"
+            )
         self._step = "login"
         self._host.login(self, user, password)
 
@@ -244,7 +272,11 @@ class Session(Connection):
         config = self._host.config
         self.send(
             method_frame(
-                0, "connection.tune", channel_max=config.channel_max, frame_max=config.frame_max, heartbeat=config.heartbeat
+                0,
+                "connection.tune",
+                channel_max=config.channel_max,
+                frame_max=config.frame_max,
+                heartbeat=config.heartbeat,
             )
         )
 
@@ -252,7 +284,12 @@ class Session(Connection):
         """The host's answer to `login`."""
         if self.phase != HANDSHAKE:
             return
-        log.warning("connection %s: login refused with mechanism %s: %s", self.name, self.auth_mechanism, reason)
+        log.warning(
+            "connection %s: login refused with mechanism %s: %s",
+            self.name,
+            self.auth_mechanism,
+            reason,
+        )
         error = LoginRefused(
             f"Login was refused using authentication mechanism {self.auth_mechanism}. For details see the broker logfile."
         )
@@ -263,11 +300,18 @@ class Session(Connection):
 
     def _on_tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         config = self._host.config
-        for what, value, offered in (("channel_max", channel_max, config.channel_max), ("frame_max", frame_max, config.frame_max)):
+        for what, value, offered in (
+            ("channel_max", channel_max, config.channel_max),
+            ("frame_max", frame_max, config.frame_max),
+        ):
             if value > offered or (value == 0 and offered):
-                raise NotAllowed(f"negotiated {what} = {value} is higher than the maximum allowed value ({offered})")
+                raise NotAllowed(
+                    f"negotiated {what} = {value} is higher than the maximum allowed value ({offered})"
+                )
         if frame_max < 4096:
-            raise NotAllowed(f"negotiated frame_max = {frame_max} is lower than the minimum allowed value (4096)")
+            raise NotAllowed(
+                f"negotiated frame_max = {frame_max} is lower than the minimum allowed value (4096)"
+            )
         self.set_tuned(channel_max, frame_max)
         self.heartbeat = heartbeat
         self._step = "open"
@@ -289,7 +333,8 @@ class Session(Connection):
         self._host.opened(self)
 
     def fail_handshake(self, error: AMQPError, class_id: int, method_id: int) -> None:
-        """An error before the connection is open: told where the peer speaks AMQP and has logged in, else a silent end."""
+        """An error before the connection is open: told where the peer speaks AMQP and has logged
+        in, else a silent end."""
         log.warning("connection %s: handshake failed: %s", self.name, error.text)
         if self._step in ("tune-ok", "open"):
             self.close_with(error.reply_code, error.reply_text(), class_id, method_id)
@@ -310,10 +355,11 @@ class Session(Connection):
         self.transport.write(data)
         self.transport.close()
 
-    # -- heartbeats --------------------------------------------------------------------------------------------------------------------
+    # -- heartbeats --------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Every half interval: sends a heartbeat if nothing else was sent, and ends a connection that was silent for two intervals."""
+        """Every half interval: sends a heartbeat if nothing else was sent, and ends a connection
+        that was silent for two intervals."""
         if self.phase != RUNNING:
             return
         if self.heard or self.paused:
@@ -322,7 +368,11 @@ class Session(Connection):
         else:
             silent = int(self._step.partition(":")[2] or 0) + 1
             if silent >= 5:
-                log.warning("connection %s: missed heartbeats from the client, timeout: %ds", self.name, self.heartbeat)
+                log.warning(
+                    "connection %s: missed heartbeats from the client, timeout: %ds",
+                    self.name,
+                    self.heartbeat,
+                )
                 self.drop()
                 return
             self._step = f"running:{silent}"
@@ -330,7 +380,7 @@ class Session(Connection):
             self.send(HEARTBEAT)
         self._timer = self._host.later(self.heartbeat / 2, self._beat)
 
-    # -- channels ----------------------------------------------------------------------------------------------------------------------
+    # -- channels ----------------------------------------------------------------------------------
 
     def open_channel(self, number: int) -> WireChannel:
         """Raises NotAllowed at the limits."""
@@ -357,7 +407,8 @@ class Session(Connection):
         return channel
 
     def end_channel(self, channel: WireChannel) -> None:
-        """The channel's consumers go, its unacked messages go back, unfinished content never happened."""
+        """The channel's consumers go, its unacked messages go back, unfinished content never
+        happened."""
         channel.forget_content()
         for consumer in list(channel.consumers.values()):
             channel.remove_consumer(consumer)
@@ -383,12 +434,19 @@ class Session(Connection):
         channel.remove_consumer(consumer)
         consumer.stop()
         if self.can("consumer_cancel_notify") and not channel.closing:
-            channel.reply(method_frame(channel.number, "basic.cancel", consumer_tag=consumer.tag, no_wait=True))
+            channel.reply(
+                method_frame(
+                    channel.number, "basic.cancel", consumer_tag=consumer.tag, no_wait=True
+                )
+            )
 
-    # -- routing -----------------------------------------------------------------------------------------------------------------------
+    # -- routing -----------------------------------------------------------------------------------
 
-    def resolve(self, channel: WireChannel, exchange_name: bytes, routing_key: bytes) -> tuple[Exchange, tuple[Any, ...] | None]:
-        """The exchange and, where the key alone decides, the queues. Raises AccessRefused or NotFound.
+    def resolve(
+        self, channel: WireChannel, exchange_name: bytes, routing_key: bytes
+    ) -> tuple[Exchange, tuple[Any, ...] | None]:
+        """The exchange and, where the key alone decides, the queues. Raises AccessRefused or
+        NotFound.
 
         Holds until the topology's version rises.
         """
@@ -405,17 +463,27 @@ class Session(Connection):
         access.check(self.user, self.vhost.name, "write", "exchange", name)
         exchange = self.vhost.exchange(name)
         if exchange.internal:
-            raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'")
+            raise AccessRefused(
+                f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'"
+            )
         if exchange.type == "topic":
             access.check_topic(self.user, self.vhost.name, "write", name, key)
-        targets = self.vhost.route(exchange, [key], {}) if self.vhost.is_routed_by_key(exchange) else None
+        targets = (
+            self.vhost.route(exchange, [key], {}) if self.vhost.is_routed_by_key(exchange) else None
+        )
         self._routes[exchange_name, routing_key] = exchange, targets
         return exchange, targets
 
     def special(
-        self, channel: WireChannel, exchange: Any, targets: tuple[Any, ...] | None, routing_key: bytes, listed: bytes
+        self,
+        channel: WireChannel,
+        exchange: Any,
+        targets: tuple[Any, ...] | None,
+        routing_key: bytes,
+        listed: bytes,
     ) -> tuple[Any, ...]:
-        """The queues of a message whose properties matter for its route, after checking those. Raises PreconditionFailed."""
+        """The queues of a message whose properties matter for its route, after checking those.
+        Raises PreconditionFailed."""
         channel.replaced = None
         found = commands.check_properties(self, properties.decode(listed))
         headers = found.get("headers", {})
@@ -424,7 +492,9 @@ class Session(Connection):
             if name in headers:
                 keys += headers[name]
         if "BCC" in headers:
-            channel.replaced = properties.encode({**found, "headers": {k: v for k, v in headers.items() if k != "BCC"}})
+            channel.replaced = properties.encode(
+                {**found, "headers": {k: v for k, v in headers.items() if k != "BCC"}}
+            )
         if targets is not None and len(keys) == 1:
             return targets
         return self.vhost.route(exchange, keys, headers)  # type: ignore[no-any-return]
@@ -440,7 +510,7 @@ class Session(Connection):
             self.send(method_frame(0, "connection.close-ok"))
             self.finish()
 
-    # -- end ---------------------------------------------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def close(self, code: int = 320, text: str = "Closed via management plugin") -> None:
         """Ends the connection with a reason, as an operator does."""
@@ -453,7 +523,9 @@ class Session(Connection):
     def await_close_ok(self, lost_sync: bool) -> None:
         """connection.close is sent: the client has a bounded time for its close-ok."""
         self._timer.cancel()
-        self._timer = self._host.later(SILENT_CLOSE_S if lost_sync else self._host.config.handshake_timeout, self.drop)
+        self._timer = self._host.later(
+            SILENT_CLOSE_S if lost_sync else self._host.config.handshake_timeout, self.drop
+        )
 
     def finish(self) -> None:
         """Everything is said: writes it and closes the transport."""
