@@ -131,6 +131,11 @@ def _server(config: "Config", name: str) -> _Server:
     return _Server(uvicorn_config)
 
 
+def _is_defect(record: logging.LogRecord) -> bool:
+    """Django logs every refusal; only an exception that nobody expected is worth a line."""
+    return record.exc_info is not None
+
+
 async def _serve(
     config: "Config", sockets: list[tuple[str, list[socket.socket]]], servers: list[_Server]
 ) -> None:
@@ -138,7 +143,7 @@ async def _serve(
 
     # Each connection opening and closing is a line at level info, with names a client chose.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    logging.getLogger("django.request").setLevel(logging.ERROR)
+    logging.getLogger("django.request").addFilter(_is_defect)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

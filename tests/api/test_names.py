@@ -1,0 +1,133 @@
+"""Odd names go there and back unaltered, in every kind of path."""
+
+import httpx
+import pytest
+
+from tests.api.conftest import VHOST, path
+
+NAMES = [
+    "plain",
+    "/",
+    "a/b",
+    "//",
+    "%",
+    "%2F",
+    "%252F",
+    "a%b",
+    "100%",
+    "?",
+    "a?b=c",
+    "#",
+    "a#b",
+    "+",
+    "a+b c",
+    " ",
+    " lead and trail ",
+    "&",
+    "a&b=c;d",
+    ";",
+    ":",
+    "@",
+    "=",
+    ",",
+    "~",
+    "\\",
+    "'",
+    '"',
+    "`",
+    "<img src=x onerror=alert(1)>",
+    "{{ 7 }}{% now 'Y' %}",
+    "${7*7}",
+    "a|b",
+    "^$.*[a-z]+",
+    "é",
+    "naïve/ünïcode",
+    "日本語",
+    "مرحبا",
+    "\u202eright-to-left",
+    "🐇",
+    "\t",
+    "x" * 255,
+    "a.b.c",
+    "...",
+    "null",
+    "0",
+    "detailed.",
+    "-",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_queue_keeps_its_name(api: httpx.Client, name: str) -> None:
+    where = path("queues", VHOST, name)
+    assert api.put(where, json={"durable": True}).status_code == 201
+    assert api.put(where, json={"durable": True}).status_code == 204
+    found = api.get(where)
+    assert found.status_code == 200, found.text
+    assert (found.json()["name"], found.json()["vhost"]) == (name, VHOST)
+    assert name in [row["name"] for row in api.get(path("queues", VHOST)).json()]
+    assert api.delete(where).status_code == 204
+    assert api.get(where).status_code == 404
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exchange_and_its_bindings_keep_their_names(api: httpx.Client, name: str) -> None:
+    queue = "q " + name[:250]
+    queue = queue if len(queue.encode()) <= 255 else "q"
+    exchange = path("exchanges", VHOST, name)
+    assert api.put(exchange, json={"type": "topic"}).status_code == 201
+    assert api.put(path("queues", VHOST, queue), json={}).status_code == 201
+    between = path("bindings", VHOST, "e", name, "q", queue)
+    bound = api.post(between, json={"routing_key": name, "arguments": {"a": name}})
+    assert bound.status_code == 201, bound.text
+    one = api.get(httpx.URL(str(api.base_url)).join(between).join(bound.headers["Location"]))
+    assert one.status_code == 200, (bound.headers["Location"], one.text)
+    row = one.json()
+    assert row["source"] == name
+    assert row["destination"] == queue
+    assert row["routing_key"] == name
+    assert row["arguments"] == {"a": name}
+    listed = api.get(between).json()
+    assert [row["properties_key"] for row in listed] == [row["properties_key"]]
+    assert api.delete(f"{between}/{path(row['properties_key'])[5:]}").status_code == 204
+    assert api.get(between).json() == []
+    assert api.delete(path("queues", VHOST, queue)).status_code == 204
+    assert api.delete(exchange).status_code == 204
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_vhost_keeps_its_name(api: httpx.Client, name: str) -> None:
+    name = f"vhost {name}"[:200]
+    where = path("vhosts", name)
+    assert api.put(where, json={"description": name}).status_code == 201
+    found = api.get(where).json()
+    assert (found["name"], found["description"]) == (name, name)
+    rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    assert api.put(path("permissions", name, "api-administrator"), json=rights).is_success
+    assert api.put(path("queues", name, "q"), json={}).status_code == 201
+    assert [row["vhost"] for row in api.get(path("queues", name)).json()] == [name]
+    assert api.delete(where).status_code == 204
+    assert api.get(where).status_code == 404
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_user_keeps_its_name(api: httpx.Client, api_url: str, name: str) -> None:
+    name = name.replace(":", "") + "user"  # basic authentication cannot say a colon
+    where = path("users", name)
+    made = api.put(where, json={"password": name, "tags": ["management"]})
+    assert made.status_code == 201, made.text
+    assert api.get(where).json()["name"] == name
+    rights = {"configure": name, "write": "", "read": "^$"}
+    if api.put(path("permissions", VHOST, name), json=rights).status_code == 201:
+        row = api.get(path("permissions", VHOST, name)).json()
+        assert row == {"user": name, "vhost": VHOST, **rights}
+    me = httpx.get(api_url + "/api/whoami", auth=(name.encode(), name.encode()))
+    assert me.json()["name"] == name
+    assert api.delete(where).status_code == 204
+
+
+@pytest.mark.parametrize("broken", ["%FF", "%C3%28", "%ED%A0%80"])
+def test_a_name_that_is_not_utf_8_is_not_found(api: httpx.Client, broken: str) -> None:
+    answer = api.get(f"/api/queues/%2F/{broken}")
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "Object Not Found"
