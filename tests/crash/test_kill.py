@@ -1,0 +1,30 @@
+"""The short form of `python -m tests.crash`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bench.leveret import Leveret
+from tests.crash.loop import Crash
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Leveret]:
+    broker = Leveret(tmp_path / "broker")
+    yield broker
+    broker.stop()
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_it_loses_alters_and_reorders_nothing_confirmed_when_killed_under_load(
+    victim: Leveret, tmp_path: Path, seed: int
+) -> None:
+    crash = Crash(victim, tmp_path / "journals", run=seed, seed=seed)
+    crash.prepare()
+    for _ in range(5):
+        verdict = crash.cycle()
+        assert verdict.clean, str(verdict)
+    assert verdict.confirmed > 1000
