@@ -50,7 +50,7 @@ async def history(request: HttpRequest, what: str, key: list[str]) -> dict[str, 
     if parts:
         series["deliver_get"] = [_sum(column) for column in zip(*parts, strict=True)]
     wanted = {name: values for name, values in series.items() if name in _SHOWN}
-    return {**found, "series": wanted}
+    return {**found, "series": wanted, "span_s": chosen_range(request).seconds}
 
 
 def sparks(found: dict[str, Any]) -> dict[str, list[float | None]]:

@@ -57,15 +57,23 @@ def _connection(row: Row, column: Column) -> SafeString:
     given = row.get("user_provided_name") or at(row, "client_properties.connection_name")
     address = addresses.connection(row["name"])
     if not given:
-        return _link(address, name(row["name"]))
+        return _link(address, _peer(row["name"]))
     return format_html(
-        '<a href="{}">{}</a> <span class="hint nowrap">{}</span>', address, name(given), row["name"]
+        '<a href="{}">{}</a> <span class="hint nowrap">{}</span>',
+        address,
+        name(given),
+        _peer(row["name"]),
     )
 
 
 def _connection_of(row: Row, column: Column) -> SafeString | str:
     found = at(row, "connection_details.name") or at(row, "channel_details.connection_name")
-    return _link(addresses.connection(found), name(found)) if found else figures.UNKNOWN
+    return _link(addresses.connection(found), _peer(found)) if found else figures.UNKNOWN
+
+
+def _peer(connection_name: str) -> str:
+    """The client's end of a connection's name: `10.0.0.7:53211 -> 10.0.0.1:5672`."""
+    return connection_name.partition(" -> ")[0]
 
 
 def _vhost(row: Row, column: Column) -> SafeString:
@@ -85,8 +93,8 @@ def _features(row: Row, column: Column) -> SafeString | str:
     chips = []
     if row.get("type") not in (None, "classic", "direct", "fanout", "topic", "headers"):
         chips.append((row["type"], "Type"))
-    if row.get("durable"):
-        chips.append(("durable", "Is there again after a restart"))
+    if not row.get("durable"):
+        chips.append(("transient", "Gone after a restart"))
     if row.get("auto_delete"):
         chips.append(("auto-delete", "Goes when its last user goes"))
     if row.get("exclusive"):

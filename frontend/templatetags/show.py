@@ -63,7 +63,7 @@ def live(path: str, row: Any, kind: str = "count") -> SafeString:
     text = _FORMATS[kind](value)
     return format_html(
         '<span class="live-value{}" data-live="{}" data-format="{}">{}</span>',
-        " unknown" if value is None else " zero" if text == "0" else "",
+        " unknown" if value is None else " zero" if text in ("0", "0 B") else "",
         path,
         kind,
         text,

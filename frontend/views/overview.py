@@ -18,6 +18,7 @@ async def overview(request: HttpRequest) -> HttpResponseBase:
     facts = {
         "section": "overview",
         "overview": row,
+        "uptime": (row["at"] - row["started_at"]) / 1000 if row["at"] else 0,
         "history": found,
         "sparks": charts.sparks(found),
         "ranges": charts.RANGES,

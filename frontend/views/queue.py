@@ -64,7 +64,7 @@ async def queue(
             "ranges": charts.RANGES,
             "range": charts.chosen_range(request),
         }
-    elif tab == "bindings":
+    if tab in ("overview", "bindings"):
         facts["bindings"] = (
             await ask(
                 request,
@@ -75,6 +75,7 @@ async def queue(
                 destination_type="queue",
             )
         )["items"]
+    if tab == "bindings":
         facts["exchanges"] = await names_of(request, "exchanges", vhost=vhost)
     elif tab == "consumers":
         listed = await ask(request, "list", noun="consumers", vhost=vhost, queue=name)

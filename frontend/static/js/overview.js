@@ -45,7 +45,7 @@ function showProblems(state) {
       about.append(link(queueAddress(problem.vhost, problem.name), problem.name), " ", hint(problem.vhost), " ");
     }
     about.append(problem.text);
-    return element("li", `notice ${problem.severity}`, element("span", `state ${problem.severity}`, problem.trouble), about);
+    return element("li", "", element("span", `state ${problem.severity}`, problem.trouble), about);
   }));
   const urgent = (state.problems ?? []).length;
   document.title = `${urgent ? `▲ ${urgent} · ` : ""}Overview · Leveret`;

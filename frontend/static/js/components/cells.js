@@ -59,7 +59,7 @@ export class Cells {
       const text = format(value);
       if (node.data === text) continue;
       node.data = text;
-      element.classList.toggle("zero", text === "0");
+      element.classList.toggle("zero", text === "0" || text === "0 B");
       element.classList.toggle("unknown", value == null);
     }
   }

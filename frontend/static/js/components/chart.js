@@ -5,7 +5,10 @@
 import { timeOfDay } from "./figures.js";
 
 const uPlot = globalThis.uPlot;
-const POINTS_AT_MOST = 900;
+const POINTS_AT_MOST = 2000;
+const SHORTEST_SPAN_S = 60;
+// Up to this step a live point is appended as it comes; past it, it stands for the newest step.
+const FINE_STEP_MS = 10_000;
 const cards = new Set();
 
 /** The colour a role has now; a canvas cannot resolve custom properties itself. */
@@ -36,6 +39,7 @@ export class ChartCard {
   #plot = null;
   #hidden = new Set();
   #stepMs = 1000;
+  #span = 900;
   #dirty = false;
   #visible = true;
   #keys = [];
@@ -63,9 +67,10 @@ export class ChartCard {
     cards.add(this);
   }
 
-  /** Replace everything: `{step_ms, times: [ms], series: {name: [number|null]}}`. */
+  /** Replace everything: `{span_s, step_ms, times: [ms], series: {name: [number|null]}}`. */
   load(history) {
     this.#stepMs = history.step_ms || 1000;
+    this.#span = history.span_s || 900;
     const times = history.times.map((time) => time / 1000);
     const columns = this.series.map(({ key }) => (history.series[key] ?? times.map(() => null)).slice());
     this.data = withGaps([times, ...columns], this.#stepMs / 1000);
@@ -78,7 +83,7 @@ export class ChartCard {
     const seconds = at / 1000;
     const last = times.at(-1) ?? 0;
     if (seconds <= last) return;
-    if (seconds - last < (this.#stepMs / 1000) * 0.9 && this.#stepMs > 1000) {
+    if (this.#stepMs > FINE_STEP_MS && seconds - last < (this.#stepMs / 1000) * 0.9) {
       this.series.forEach(({ key }, i) => { this.data[i + 1][times.length - 1] = read(key) ?? null; });
     } else {
       if (last && seconds - last > (this.#stepMs / 1000) * 3.5) {
@@ -88,7 +93,9 @@ export class ChartCard {
       times.push(seconds);
       this.series.forEach(({ key }, i) => this.data[i + 1].push(read(key) ?? null));
     }
-    while (times.length > POINTS_AT_MOST) for (const column of this.data) column.shift();
+    while (times.length > POINTS_AT_MOST || seconds - times[0] > this.#span) {
+      for (const column of this.data) column.shift();
+    }
     if (this.#visible && !this.#dirty) {
       this.#dirty = true;
       requestAnimationFrame(() => { this.#dirty = false; this.#draw(); });
@@ -116,12 +123,12 @@ export class ChartCard {
     this.#plot = new uPlot({
       width: this.plotElement.clientWidth - 16,
       height: this.plotElement.clientHeight,
-      padding: [8, 12, 0, 0],
+      padding: [8, 30, 0, 0],
       legend: { show: false },
       cursor: { sync: { key: "page" }, points: { size: 6 }, drag: { x: true, y: false } },
-      scales: { x: { time: true }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), niceTop(high)] } },
+      scales: { x: { time: true, range: (_, low, high) => [Math.min(low, high - SHORTEST_SPAN_S), high] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), niceTop(high)] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 80, values: (_, splits, __, ___, step) => splits.map(step < 60 ? stamp : shortStamp) },
+        { ...axis, grid: { show: false }, size: 28, space: 90, values: (_, splits, __, ___, step) => splits.map(step < 60 ? stamp : shortStamp) },
         { ...axis, size: 56, space: 36, values: (_, splits) => splits.map((value) => this.format(value)) },
       ],
       series: [{}, ...this.series.map((line) => ({

@@ -12,8 +12,8 @@ export function totalsCharts(history) {
   ], count);
   const rates = new ChartCard(document.getElementById("chart-rates"), [
     { key: "publish", label: "publish", colour: "series-1" },
-    { key: "deliver_get", label: "deliver", colour: "series-2", dash: [6, 3] },
     { key: "ack", label: "ack", colour: "series-3" },
+    { key: "deliver_get", label: "deliver", colour: "series-2", dash: [6, 3] },
     { key: "redeliver", label: "redeliver", colour: "series-4", dash: [2, 3] },
   ], rate);
   if (history) {
