@@ -39,6 +39,12 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
     tasks: int = 0
     rows_read: int | None = None
 
+    @property
+    def stages_done(self) -> float:
+        """Stages behind it, and the part of the present one that its tasks make up."""
+        part = self.tasks_done / self.tasks if self.tasks else 0.0
+        return max(0, self.stage - 1) + part
+
 
 class Run(msgspec.Struct, kw_only=True):
     """The record of one run. Times are UTC milliseconds; `asked_by` is None for the schedule.

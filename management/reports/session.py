@@ -28,6 +28,8 @@ OPTIONS = {
     "spark.driver.memory": "512m",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
+    # Listing some thousand files is quicker here than as a job of as many tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
@@ -40,6 +42,7 @@ LOCAL_OPTIONS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "
 CONNECT_OPTIONS = (
     "spark.sql.session.timeZone",
     "spark.sql.shuffle.partitions",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold",
     "spark.sql.parquet.compression.codec",
 )
 

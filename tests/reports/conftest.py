@@ -15,6 +15,7 @@ import pytest
 
 from management.reports import client
 from management.reports.runs import Run, Runs
+from tests.appliance import Appliance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +87,17 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = TIMEOU
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
+    """A whole appliance that writes its usage every second and computes no report by itself."""
+    appliance = Appliance(
+        "serve", tmp_path_factory.mktemp("reports"), usage_interval=1, reports_schedule="0 0 1 1 *"
+    )
+    appliance.start()
+    yield appliance
+    appliance.close()
 
 
 @pytest.fixture

@@ -17,17 +17,6 @@ pytest.importorskip("pyspark")
 BODY = b"x" * 100
 
 
-@pytest.fixture(scope="module")
-def appliance(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A whole appliance that writes its usage every second and computes no report by itself."""
-    appliance = Appliance(
-        "serve", tmp_path_factory.mktemp("reports"), usage_interval=1, reports_schedule="0 0 1 1 *"
-    )
-    appliance.start()
-    yield appliance
-    appliance.close()
-
-
 def api(appliance: Appliance, user: str = "guest") -> httpx.Client:
     host, port = appliance.addresses["http"]
     return httpx.Client(base_url=f"http://{host}:{port}/api", auth=(user, user), timeout=30)

@@ -196,8 +196,8 @@ class Feed:
                         self._encoder.encode_lines([_encodable(record) for record in records])
                     )
                 yield None
-            lines = b"".join(encoded)
-            written = DiskCall(lambda: self._file.append(lines, since_ms, now_ms))
+            # Joined in the thread too: with many queues this is megabytes.
+            written = DiskCall(lambda: self._file.append(b"".join(encoded), since_ms, now_ms))
             self._under_way = written
             yield written
             if written.error is not None:
