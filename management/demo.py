@@ -167,7 +167,8 @@ def warehouse(shop: Shop, number: int) -> Callable[[BlockingChannel], None]:
     chance = random.Random(number)
 
     def handle(channel: BlockingChannel, method: Any, body: bytes) -> None:
-        shop.stopping.wait(chance.uniform(0.0, 0.04))
+        if shop.stopping.wait(chance.uniform(0.0, 0.04)):
+            return
         fate = chance.random()
         if fate < 0.02:
             channel.basic_reject(method.delivery_tag, requeue=False)
@@ -217,7 +218,8 @@ def ledger(shop: Shop) -> Callable[[BlockingChannel], None]:
 
 def mail(shop: Shop) -> Callable[[BlockingChannel], None]:
     def handle(channel: BlockingChannel, method: Any, body: bytes) -> None:
-        shop.stopping.wait(0.4)
+        if shop.stopping.wait(0.4):
+            return  # what is unfinished at closing time goes back to the queue
         channel.basic_ack(method.delivery_tag)
         shop.count("mails sent")
 

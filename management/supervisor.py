@@ -17,6 +17,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,6 +48,7 @@ PORTS = {
     "web": {"http": "http_port", "https": "https_port"},
     "reports": {},
 }
+TLS_PORTS = ("amqps_port", "https_port")
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 
 
@@ -63,6 +65,7 @@ def main(config: Config, argv: Sequence[str]) -> int:
     started = time.monotonic()
     try:
         prepare(config)
+        check_ports(config)
     except StartError as error:
         print(f"leveret serve: {error}", file=sys.stderr)
         return error.status
@@ -101,6 +104,29 @@ def prepare(config: Config) -> None:
             time.sleep(READY_POLL)
     finally:
         os.close(lock)
+
+
+def check_ports(config: Config) -> None:
+    """Raise `StartError` for a port that is taken, before anything else is done.
+
+    The children bind for themselves; this only says it early, in one line, and before a large
+    store has been read.
+    """
+    names = [name for ports in PORTS.values() for name in ports.values()]
+    for name in names:
+        port = getattr(config, name)
+        if port <= 0 or (name in TLS_PORTS and config.tls_cert_file is None):
+            continue
+        family = socket.AF_INET6 if ":" in config.bind else socket.AF_INET
+        try:
+            socket.create_server((config.bind, port), family=family).close()
+        except OSError as error:
+            option = "--" + name.replace("_", "-")
+            raise StartError(
+                f"cannot listen on {config.bind} port {port}: {os.strerror(error.errno or 0)};"
+                f" choose another with {option}",
+                os.EX_UNAVAILABLE,
+            ) from None
 
 
 def remaining(config: Config) -> list[int]:
