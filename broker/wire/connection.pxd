@@ -24,6 +24,7 @@ cdef class Connection(Output):
     cdef readonly uint16_t channel_max
     cdef uint16_t current_channel
     cdef uint32_t current_method
+    cdef bint holding                    # see `hold`
     cdef public bint paused              # the transport is not read
     cdef public bint heard               # something came since the last heartbeat check
     cdef uint64_t sent_at_last_beat

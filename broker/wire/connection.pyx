@@ -81,6 +81,9 @@ cdef class Connection(Output):
                 self.fail(FrameError("too many bytes before login", True))
                 return 0
             self.budget -= length
+        if self.holding:
+            self.partial.add(data, length)
+            return 0
         try:
             # What was left of the last chunk becomes one whole frame first.
             while self.partial.length and at < length:
@@ -109,6 +112,19 @@ cdef class Connection(Output):
             self.fail(InternalFault("internal error; the broker's log has the details"))
         return 0
 
+    def hold(self):
+        """A password is being checked elsewhere: what the client sent behind it waits for `go_on`."""
+        self.holding = True
+
+    def go_on(self):
+        """Takes apart what came since `hold`."""
+        cdef bytes waiting = self.partial.data[:self.partial.length]
+        self.holding = False
+        self.partial.drop(self.partial.length)
+        self.recv_oct -= len(waiting)
+        self.budget += len(waiting)
+        self.receive(<const uint8_t*> <char*> waiting, len(waiting))
+
     cdef int keep(self) except -1:
         """The bytes end here: unfinished content must not point into them."""
         if self.publishing is not None:
@@ -135,7 +151,7 @@ cdef class Connection(Output):
                 return 0
             self.on_protocol_header(data[:8])
             at = 8
-        while length - at >= 8 and self.phase != CLOSED:
+        while length - at >= 8 and self.phase != CLOSED and not self.holding:
             size = load32(data + at + 3)
             if size + 8 > self.frame_max or size > 0x7fffffff:
                 self.check_size(size)

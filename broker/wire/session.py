@@ -261,6 +261,7 @@ class Session(Connection):
                 f"unknown authentication mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}"
             )
         self._step = "login"
+        self.hold()
         self._host.login(self, user, password)
 
     def logged_in(self, user: str) -> None:
@@ -279,6 +280,7 @@ class Session(Connection):
                 heartbeat=config.heartbeat,
             )
         )
+        self.go_on()
 
     def login_refused(self, reason: str) -> None:
         """The host's answer to `login`."""
