@@ -26,6 +26,7 @@ def main() -> int:
     base = Path(tempfile.mkdtemp(prefix="leveret-crash-"))
     victim = RabbitMQ(base / "broker") if options.rabbitmq else Leveret(base / "broker")
     crash = Crash(victim, base / "journals", run=options.seed, seed=options.seed)
+    crash.log = base / "broker/output"
     start = time.monotonic()
     clean = False
     try:

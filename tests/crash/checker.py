@@ -10,6 +10,8 @@ unflagged     delivered again without the redelivered flag
 resurrected   delivered again although its ack was known to be processed
 disordered    a publisher's messages in one queue, not in the order they were published in
 doubled       delivered twice to one consumer that did not give it back
+miscounted    queue.declare-ok told another number than could then be read
+broken        the broker's log tells of an error that nobody expected
 
 Allowed and counted: recovered (delivered, never confirmed), redelivered, nacked.
 """
@@ -30,6 +32,7 @@ FAULTS = (
     "disordered",
     "doubled",
     "miscounted",
+    "broken",
 )
 ATTEMPTED, CONFIRMED, DELIVERED, ACK_SENT, ACK_KNOWN, REPORTED = 1, 2, 4, 8, 16, 32
 
@@ -168,6 +171,12 @@ class Checker:
         """What queue.declare-ok told before draining, and how many messages then came."""
         if told != drained:
             self.verdict.blame("miscounted", f"queue {queue}: told {told}, drained {drained}")
+
+    def log(self, text: str) -> None:
+        """What the broker has written since the last call: no traceback may be in it."""
+        for line in text.splitlines():
+            if "Traceback" in line:
+                self.verdict.blame("broken", line[-400:])
 
     def drained(self) -> Verdict:
         """All queues have been read to the end: whatever was confirmed must have been delivered."""

@@ -41,7 +41,9 @@ class Victim(Protocol):
 
 @dataclass
 class Crash:
-    """A run of many cycles on one data directory. `run` numbers the bodies, `seed` the moments."""
+    """A run of many cycles on one data directory. `run` numbers the bodies, `seed` the moments;
+    `log` is the broker's, if it has one.
+    """
 
     victim: Victim
     directory: Path
@@ -52,6 +54,8 @@ class Crash:
     journals: int = 0
     restart_seconds: list[float] = field(default_factory=list)
     next_sequence: Counter[int] = field(default_factory=Counter)
+    log: Path | None = None
+    log_read: int = 0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -79,8 +83,15 @@ class Crash:
             self.victim.start()
             self.restart_seconds.append(time.monotonic() - start)
         self._drain()
+        self._read_log()
         self.cycles += 1
         return self.checker.drained()
+
+    def _read_log(self) -> None:
+        if self.log is not None:
+            text = self.log.read_text(errors="replace")
+            self.checker.log(text[self.log_read :])
+            self.log_read = len(text)
 
     def _spawn(self, module: str, *arguments: object) -> tuple[subprocess.Popen[bytes], Path]:
         self.journals += 1

@@ -138,6 +138,12 @@ def test_it_finds_a_depth_that_was_told_wrong() -> None:
     assert checker.verdict.faults["miscounted"] == 1
 
 
+def test_it_finds_a_traceback_in_the_log() -> None:
+    checker = Checker()
+    checker.log("info broker: listening\\nerror broker: a timer failed\\x0aTraceback (most recent")
+    assert checker.verdict.faults["broken"] == 1
+
+
 def test_it_finds_nothing_in_a_run_without_faults() -> None:
     assert judge((published(), [consumed([0, 1, 2, 3, 4, 5])])) == {}
 
