@@ -186,11 +186,19 @@ def shown(value: Any) -> str:
 
 
 def check_equivalent(
-    resource: str, current: Mapping[str, Any], received: Mapping[str, Any]
+    owner: str, resource: str, current: Mapping[str, Any], received: Mapping[str, Any]
 ) -> None:
-    """Raises PreconditionFailed (406) if a redeclaration's arguments differ. Integers compare by
-    value, whatever their width."""
+    """Raises PreconditionFailed (406) if a redeclaration's arguments differ in one that this broker
+    carries out. Integers compare by value, whatever their width; naming the default queue type is
+    the same as naming none."""
+    table = BY_OWNER[owner]
     for name in sorted({*current, *received}):
+        row = table.get(name)
+        if row is None or row.kind == "any":
+            continue
+        types = current.get(name), received.get(name)
+        if name == "x-queue-type" and types in ((None, "classic"), ("classic", None)):
+            continue
         if name not in received:
             what = f"received none but current is the value '{shown(current[name])}' of type '{kind_of(current[name])}'"
         elif name not in current:

@@ -210,7 +210,7 @@ class VHost:
             argument_table.check_property(resource, "durable", current.durable, durable)
             argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
             argument_table.check_property(resource, "internal", current.internal, internal)
-            argument_table.check_equivalent(resource, current.arguments, arguments)
+            argument_table.check_equivalent("exchange", resource, current.arguments, arguments)
             return False
         _check_name("exchange", name)
         argument_table.check("exchange", arguments, resource)
@@ -306,7 +306,7 @@ class VHost:
                 resource, "durable", current.durable, durable and not exclusive
             )
             argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
-            argument_table.check_equivalent(resource, current.arguments, arguments)
+            argument_table.check_equivalent("queue", resource, current.arguments, arguments)
             return current, False
         if is_named:
             _check_name("queue", name)

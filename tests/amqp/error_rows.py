@@ -362,6 +362,7 @@ HANDSHAKE = [
     ),
 ]
 
+TOO_MANY = r"number of channels opened \(2\) has reached the negotiated channel_max \(2\)"
 _HEAD = struct.pack(">HHQ", 60, 0, 10) + b"\x00\x00"
 
 FRAMING = [
@@ -497,7 +498,7 @@ FRAMING = [
         "method-unknown",
         "an unknown method of a known class (60.99)",
         (Bytes(raw.raw_method(1, 60, 99)),),
-        ConnectionClose(540, "60.99", "NOT_IMPLEMENTED"),
+        ConnectionClose(501, "60.99", "cannot decode"),
         Dropped(),
         "every fault is answered",
     ),
@@ -505,7 +506,7 @@ FRAMING = [
         "class-unknown",
         "a method of an unknown class (99.10)",
         (Bytes(raw.raw_method(1, 99, 10)),),
-        ConnectionClose(540, "99.10", "NOT_IMPLEMENTED"),
+        ConnectionClose(503, "99.10", "COMMAND_INVALID"),
         Dropped(),
         "every fault is answered",
     ),
@@ -519,11 +520,9 @@ FRAMING = [
         "channels-too-many",
         "a third channel where channel_max is 2",
         (call("channel.open", 9), send("channel.open", 3)),
-        ConnectionClose(
-            530,
-            "",
-            r"number of channels opened \(2\) has reached the negotiated channel_max \(2\)",
-        ),
+        ConnectionClose(530, "channel.open", TOO_MANY),
+        ConnectionClose(530, "", TOO_MANY),
+        "names the method at fault",
         handshake={"channel_max": 2},
     ),
     Row(
@@ -725,6 +724,21 @@ TOPOLOGY = [
         "x-queue-type `classic`",
         (_argument(x_queue_type="classic"),),
         reply("queue.declare-ok", queue="{n}"),
+    ),
+    Row(
+        "argument-queue-type-again",
+        "redeclare with x-queue-type `classic` of a queue declared without a type",
+        (call(DECLARE, queue="{n}"), _argument(x_queue_type="classic")),
+        reply("queue.declare-ok", queue="{n}"),
+    ),
+    Row(
+        "argument-queue-type-changed",
+        "redeclare with x-queue-type `quorum` of a classic queue",
+        (
+            call(DECLARE, queue="{n}", durable=True),
+            send(DECLARE, queue="{n}", durable=True, arguments={"x-queue-type": "quorum"}),
+        ),
+        ChannelClose(406, DECLARE, "x-queue-type"),
     ),
     Row(
         "bind-queue-missing",

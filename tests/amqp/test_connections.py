@@ -22,7 +22,6 @@ def test_it_offers_what_clients_expect(amqp_address: Address) -> None:
             "exchange_exchange_bindings",
             "basic.nack",
             "consumer_cancel_notify",
-            "connection.blocked",
             "authentication_failure_close",
             "per_consumer_qos",
         } <= {name for name, on in properties["capabilities"].items() if on is True}
