@@ -299,6 +299,7 @@ class Session(Connection):
             self.close_with(error.reply_code, error.reply_text(), 0, 0)
         else:
             self._close_silently()
+        self.go_on()
 
     def _on_tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         config = self._host.config
