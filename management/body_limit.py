@@ -1,11 +1,14 @@
 """A bound on request bodies, kept while they arrive: nothing longer is ever collected."""
 
+import asyncio
+import contextlib
 import json
 
 from management.hosts import header
 from management.paths import Application, Receive, Scope, Send
 
 BODY_MAX = 10 * 1024 * 1024
+READ_ON_S = 5.0
 REASON = "Exceeded HTTP request body size limit"
 
 
@@ -26,7 +29,7 @@ class BodyLimit:
             return
         announced = header(scope, b"content-length")
         if announced.isdecimal() and int(announced) > self.limit:
-            await _refuse(send)
+            await _refuse(receive, send, self.limit)
             return
         received = 0
 
@@ -41,10 +44,17 @@ class BodyLimit:
         try:
             await self.application(scope, counted, send)
         except TooLong:
-            await _refuse(send)
+            await _refuse(receive, send, self.limit)
 
 
-async def _refuse(send: Send) -> None:
+async def _refuse(receive: Receive, send: Send, patience: int) -> None:
+    """Answer, after reading on for a while: a client that is still sending would not see it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READ_ON_S):
+            message = await receive()
+            while message.get("more_body") and patience > 0:
+                patience -= len(message["body"])
+                message = await receive()
     body = json.dumps({"error": "bad_request", "reason": REASON}).encode()
     headers = [
         (b"content-type", b"application/json"),

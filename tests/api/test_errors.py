@@ -1,0 +1,256 @@
+"""What the API answers when a request is wrong: status, word and reason."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import VHOST, path
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "/api/",
+        "/api/nothing",
+        "/api/queues/a/b/c",
+        "/api/queues/%2F/",
+        "/api/overview/",
+        "/api/overview%2F",
+        "/api/vhosts//",
+        "/api/bindings/%2F/e/amq.direct/x/q",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_path_that_names_nothing_is_not_found(api: httpx.Client, where: str, method: str) -> None:
+    answer = api.request(method, where)
+    assert answer.status_code in (404, 405)
+    if answer.status_code == 404:
+        assert answer.json() == {"error": "Object Not Found", "reason": "Not Found"}
+
+
+@pytest.mark.parametrize(
+    ("where", "word"),
+    [
+        (path("queues", VHOST, "missing"), "not_found"),
+        (path("queues", "no such vhost"), None),
+        (path("queues", "no such vhost", "q"), None),
+        (path("exchanges", VHOST, "missing"), "not_found"),
+        (path("vhosts", "missing"), None),
+        (path("users", "missing"), None),
+        (path("users", "missing", "permissions"), None),
+        (path("permissions", VHOST, "missing"), None),
+        (path("connections", "missing"), None),
+        (path("channels", "missing"), None),
+        (path("nodes", "missing"), None),
+        (path("bindings", VHOST, "e", "amq.direct", "q", "missing"), None),
+        (path("policies", VHOST, "missing"), None),
+        (path("global-parameters", "missing"), None),
+    ],
+)
+def test_an_object_that_is_missing_is_not_found(
+    api: httpx.Client, where: str, word: str | None
+) -> None:
+    answer = api.get(where)
+    assert answer.status_code == 404, answer.text
+    assert set(answer.json()) == {"error", "reason"}
+    if word:
+        assert answer.json()["error"] == word
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        ("DELETE", path("queues", VHOST, "missing")),
+        ("DELETE", path("exchanges", VHOST, "missing")),
+        ("DELETE", path("vhosts", "missing")),
+        ("DELETE", path("users", "missing")),
+        ("DELETE", path("permissions", VHOST, "missing")),
+        ("DELETE", path("connections", "missing")),
+        ("DELETE", path("bindings", VHOST, "e", "amq.direct", "q", "missing", "key")),
+        ("PUT", path("queues", "no such vhost", "q")),
+        ("PUT", path("exchanges", "no such vhost", "x")),
+    ],
+)
+def test_what_is_missing_cannot_be_changed(api: httpx.Client, method: str, where: str) -> None:
+    answer = api.request(method, where, json={})
+    assert answer.status_code == 404, answer.text
+
+
+@pytest.mark.parametrize(
+    ("where", "methods"),
+    [
+        ("/api/overview", ["PUT", "POST", "DELETE", "PATCH"]),
+        (path("queues", VHOST), ["PUT", "POST", "DELETE"]),
+        (path("queues", VHOST, "q"), ["POST", "PATCH"]),
+    ],
+)
+def test_a_method_that_a_path_does_not_know_gets_405_and_no_body(
+    api: httpx.Client, where: str, methods: list[str]
+) -> None:
+    for method in methods:
+        answer = api.request(method, where)
+        assert (answer.status_code, answer.content) == (405, b"")
+        assert "GET" in answer.headers["Allow"]
+
+
+def test_options_need_no_credentials(anonymous: httpx.Client) -> None:
+    answer = anonymous.options("/api/queues")
+    assert answer.status_code == 200
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_head_is_get_without_the_body(api: httpx.Client) -> None:
+    got, head = api.get("/api/whoami"), api.head("/api/whoami")
+    assert head.status_code == 200
+    assert head.content == b""
+    assert head.headers["Content-Length"] == got.headers["Content-Length"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"5",
+        b'"text"',
+        b"null",
+        b"{'durable': true}",
+        b"\xff\xfe",
+        b'{"arguments": {"x": NaN}}',
+        b'{"arguments": {"x": 9223372036854775808}}',
+        b'{"arguments": {"x": "\\ud800"}}',
+        b'{"arguments": ' + b'{"a":' * 100 + b"1" + b"}" * 101,
+        b'{"arguments": ' + b"[" * 100_000,
+        b'{"durable": "yes please"}',
+        b'{"durable": 1}',
+        b'{"auto_delete": null}',
+        b'{"arguments": [1]}',
+        b'{"arguments": "x"}',
+    ],
+    ids=lambda body: body[:40].decode("latin-1"),
+)
+def test_a_body_that_cannot_be_read_is_a_bad_request(api: httpx.Client, body: bytes) -> None:
+    where = path("queues", VHOST, "never declared")
+    answer = api.put(where, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == "bad_request"
+    assert isinstance(answer.json()["reason"], str)
+    assert api.get(where).status_code == 404
+
+
+def test_a_body_that_is_too_long_is_refused_before_it_is_read(api: httpx.Client) -> None:
+    where = path("queues", VHOST, "never declared")
+    limit = 10 * 1024 * 1024
+    refused = {"error": "bad_request", "reason": "Exceeded HTTP request body size limit"}
+    announced = api.put(where, content=b" " * (limit + 1))
+    assert (announced.status_code, announced.json()) == (400, refused)
+
+    def pieces() -> Any:
+        for _ in range(11):
+            yield b" " * 1024 * 1024
+
+    streamed = api.put(where, content=pieces())
+    assert (streamed.status_code, streamed.json()) == (400, refused)
+    assert api.get(where).status_code == 404
+    just_fits = b"{}" + b" " * (limit - 2)
+    assert api.put(where, content=just_fits).status_code == 201
+    assert api.delete(where).status_code == 204
+
+
+@pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"node": "x", "unknown": [1]}'])
+def test_an_empty_body_and_unknown_keys_are_fine(api: httpx.Client, body: bytes) -> None:
+    where = path("queues", VHOST, "declared")
+    assert api.put(where, content=body).status_code == 201
+    found = api.get(where).json()
+    assert (found["durable"], found["auto_delete"], found["arguments"]) == (False, False, {})
+    assert api.delete(where).status_code == 204
+
+
+@pytest.mark.parametrize("second", [{"durable": False}, {"durable": True, "auto_delete": True}])
+def test_another_declaration_of_the_same_name_is_refused(
+    api: httpx.Client, second: dict[str, Any]
+) -> None:
+    where = path("queues", VHOST, "inequivalent")
+    api.put(where, json={"durable": True}).raise_for_status()
+    answer = api.put(where, json=second)
+    assert answer.status_code == 400
+    assert "inequivalent arg" in answer.json()["reason"]
+    api.delete(where).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"type": "nonsense"}, "nonsense"),
+        ({"type": 5}, "type"),
+        ({"durable": "maybe"}, "durable"),
+    ],
+)
+def test_a_wrong_exchange_is_refused_by_what_is_wrong(
+    api: httpx.Client, body: dict[str, Any], says: str
+) -> None:
+    answer = api.put(path("exchanges", VHOST, "wrong"), json=body)
+    assert answer.status_code == 400
+    assert says in answer.json()["reason"]
+
+
+def test_reserved_names_are_refused(api: httpx.Client) -> None:
+    for noun in ("queues", "exchanges"):
+        answer = api.put(path(noun, VHOST, "amq.mine"), json={})
+        assert answer.status_code in (400, 401)
+        assert "amq." in answer.json()["reason"]
+    assert api.delete(path("exchanges", VHOST, "amq.direct")).status_code in (400, 401)
+    assert api.get(path("exchanges", VHOST, "amq.direct")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("where", "body", "says"),
+    [
+        (path("users", "u"), {"password": "x"}, "tags"),
+        (path("users", "u"), {"tags": 5}, "tags"),
+        (path("permissions", VHOST, "api-none"), {"configure": "", "write": ""}, "read"),
+        (
+            path("permissions", VHOST, "api-none"),
+            {"configure": "(", "write": "", "read": ""},
+            "",
+        ),
+        (
+            path("permissions", "missing", "api-none"),
+            {"configure": "", "write": "", "read": ""},
+            "",
+        ),
+        (
+            path("permissions", VHOST, "missing"),
+            {"configure": "", "write": "", "read": ""},
+            "",
+        ),
+        (path("vhost-limits", VHOST, "max-queues"), {"value": "x"}, "value"),
+        (path("vhost-limits", VHOST, "max-queues"), {}, "value"),
+        (path("vhost-limits", VHOST, "max-nonsense"), {"value": 1}, ""),
+    ],
+)
+def test_wrong_administration_is_refused_by_what_is_wrong(
+    api: httpx.Client, where: str, body: dict[str, Any], says: str
+) -> None:
+    answer = api.put(where, json=body)
+    assert answer.status_code == 400, answer.text
+    assert says in str(answer.json()["reason"])
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        ("PUT", path("policies", VHOST, "p")),
+        ("DELETE", path("policies", VHOST, "p")),
+        ("PUT", path("operator-policies", VHOST, "p")),
+        ("PUT", path("parameters", "shovel", VHOST, "s")),
+        ("PUT", path("traces", VHOST, "t")),
+        ("POST", path("rebalance", "queues")),
+    ],
+)
+def test_what_is_not_built_says_so(api: httpx.Client, method: str, where: str) -> None:
+    answer = api.request(method, where, json={})
+    assert answer.status_code == 501
+    assert answer.json()["error"] == "not_implemented"
+    assert answer.json()["reason"].startswith("Leveret does not have ")

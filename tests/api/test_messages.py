@@ -1,0 +1,195 @@
+"""Publishing and taking messages over HTTP."""
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import VHOST, path
+
+QUEUE = "messages"
+WHERE = path("queues", VHOST, QUEUE)
+
+
+@pytest.fixture(autouse=True)
+def queue(api: httpx.Client) -> None:
+    api.put(WHERE, json={"durable": True}).raise_for_status()
+    api.delete(WHERE + "/contents").raise_for_status()
+
+
+def publish(api: httpx.Client, **changes: Any) -> httpx.Response:
+    body = {
+        "properties": {},
+        "routing_key": QUEUE,
+        "payload": "hello",
+        "payload_encoding": "string",
+        **changes,
+    }
+    body = {key: value for key, value in body.items() if value is not ...}
+    return api.post(path("exchanges", VHOST, "amq.default", "publish"), json=body)
+
+
+def get(api: httpx.Client, **changes: Any) -> httpx.Response:
+    body = {"count": 10, "ackmode": "ack_requeue_false", "encoding": "auto", **changes}
+    body = {key: value for key, value in body.items() if value is not ...}
+    return api.post(WHERE + "/get", json=body)
+
+
+def test_a_message_goes_in_and_comes_out(api: httpx.Client) -> None:
+    answer = publish(api)
+    assert (answer.status_code, answer.json()) == (200, {"routed": True})
+    assert get(api).json() == [
+        {
+            "payload_bytes": 5,
+            "redelivered": False,
+            "exchange": "",
+            "routing_key": QUEUE,
+            "message_count": 0,
+            "properties": [],
+            "payload": "hello",
+            "payload_encoding": "string",
+        }
+    ]
+    assert get(api).json() == []
+
+
+def test_what_no_queue_takes_is_not_routed(api: httpx.Client) -> None:
+    assert publish(api, routing_key="nobody").json() == {"routed": False}
+
+
+def test_properties_come_back_as_they_were(api: httpx.Client) -> None:
+    properties = {
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "delivery_mode": 2,
+        "priority": 3,
+        "correlation_id": "c/%2F",
+        "reply_to": "q",
+        "expiration": "60000",
+        "message_id": "m é",
+        "timestamp": 1700000000,
+        "type": "t",
+        "app_id": "a",
+        "headers": {
+            "text": "é",
+            "whole": 7,
+            "large": 2**40,
+            "negative": -1,
+            "real": 1.5,
+            "yes": True,
+            "nothing": None,
+            "list": [1, "two", {"three": 3}],
+            "table": {"deep": {"deeper": 1}},
+        },
+    }
+    assert publish(api, properties=properties).json() == {"routed": True}
+    assert get(api).json()[0]["properties"] == properties
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00", "é\n\u2028".encode(), bytes(range(256))])
+def test_any_bytes_survive_as_base64(api: httpx.Client, body: bytes) -> None:
+    text = base64.b64encode(body).decode()
+    assert publish(api, payload=text, payload_encoding="base64").json() == {"routed": True}
+    message = get(api, ackmode="ack_requeue_true").json()[0]
+    assert message["payload_bytes"] == len(body)
+    if message["payload_encoding"] == "string":
+        assert message["payload"].encode() == body
+    else:
+        assert base64.b64decode(message["payload"]) == body
+        with pytest.raises(UnicodeDecodeError):
+            body.decode()
+    message = get(api, encoding="base64").json()[0]
+    assert message["payload_encoding"] == "base64"
+    assert base64.b64decode(message["payload"]) == body
+
+
+@pytest.mark.parametrize("ackmode", ["ack_requeue_true", "reject_requeue_true"])
+def test_the_requeueing_modes_put_messages_back_in_order(api: httpx.Client, ackmode: str) -> None:
+    for number in range(3):
+        publish(api, payload=str(number))
+    for _ in range(2):
+        taken = get(api, ackmode=ackmode).json()
+        assert [message["payload"] for message in taken] == ["0", "1", "2"]
+    assert [message["redelivered"] for message in get(api).json()] == [True] * 3
+
+
+def test_a_body_may_be_cut_but_its_size_is_told(api: httpx.Client) -> None:
+    publish(api, payload="x" * 1000)
+    message = get(api, truncate=10).json()[0]
+    assert message["payload"] == "x" * 10
+    assert message["payload_bytes"] == 1000
+
+
+def test_count_bounds_what_is_taken(api: httpx.Client) -> None:
+    for number in range(5):
+        publish(api, payload=str(number))
+    taken = get(api, count=2).json()
+    assert [message["payload"] for message in taken] == ["0", "1"]
+    assert [message["message_count"] for message in taken] == [4, 3]
+    assert len(get(api, count=100).json()) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"properties": ...}, "properties"),
+        ({"routing_key": ...}, "routing_key"),
+        ({"payload": ...}, "payload"),
+        ({"payload_encoding": ...}, "payload_encoding"),
+        ({"payload_encoding": "hex"}, "payload_encoding"),
+        ({"payload": "no base64!", "payload_encoding": "base64"}, "base64"),
+        ({"payload": 5}, "payload"),
+        ({"properties": "x"}, "properties"),
+        ({"properties": {"headers": 5}}, "headers"),
+        ({"properties": {"delivery_mode": "x"}}, "delivery_mode"),
+        ({"properties": {"expiration": "soon"}}, "expiration"),
+        ({"properties": {"priority": 256}}, "priority"),
+        ({"routing_key": "x" * 256}, "routing_key"),
+    ],
+)
+def test_a_wrong_message_is_refused_by_what_is_wrong(
+    api: httpx.Client, changes: dict[str, Any], says: str
+) -> None:
+    answer = publish(api, **changes)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == "bad_request"
+    assert says in answer.json()["reason"]
+    assert get(api).json() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"count": ...}, "count"),
+        ({"ackmode": ...}, "ackmode"),
+        ({"encoding": ...}, "encoding"),
+        ({"count": "many"}, "count"),
+        ({"count": -1}, "count"),
+        ({"ackmode": "keep"}, "ackmode"),
+        ({"encoding": "hex"}, "encoding"),
+    ],
+)
+def test_a_wrong_get_is_refused_by_what_is_wrong(
+    api: httpx.Client, changes: dict[str, Any], says: str
+) -> None:
+    publish(api)
+    answer = get(api, **changes)
+    assert answer.status_code == 400, answer.text
+    assert says in answer.json()["reason"]
+    assert len(get(api).json()) == 1
+
+
+def test_publishing_to_an_exchange_that_is_missing_is_not_found(api: httpx.Client) -> None:
+    body = {"properties": {}, "routing_key": "", "payload": "", "payload_encoding": "string"}
+    answer = api.post(path("exchanges", VHOST, "missing", "publish"), json=body)
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "not_found"
+
+
+def test_a_purge_drops_what_is_ready(api: httpx.Client) -> None:
+    for _ in range(3):
+        publish(api)
+    assert api.delete(WHERE + "/contents").status_code == 204
+    assert get(api).json() == []
+    assert api.delete(path("queues", VHOST, "missing", "contents")).status_code == 404
