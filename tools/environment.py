@@ -182,10 +182,20 @@ def compile_modules() -> None:
 
 
 def run(commands: list[list[str]], environment: dict[str, str] | None, advice: str) -> None:
-    """Run commands one after the other with their output on stderr."""
+    """Run commands one after the other; what they print is shown only if one fails."""
     for command in commands:
-        status = subprocess.run(command, env=environment, stdout=sys.stderr, check=False).returncode
-        if status != 0:
+        result = subprocess.run(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if result.returncode != 0:
+            say(result.stdout)
+            status = result.returncode
             raise SetUpError(f"{shlex.join(command)} ended with status {status}; {advice}")
 
 

@@ -31,6 +31,7 @@ if [ "${FRESH_ROOT_INSIDE:-}" != yes ]; then
         exit 69
     }
     ROOT=$(mktemp -d "${TMPDIR:-/tmp}/leveret-root.XXXXXX")
+    chmod 755 "$ROOT"
     status=0
     if [ "$TEST" = no ]; then set -- --no-test; else set --; fi
     FRESH_ROOT_INSIDE=yes FRESH_ROOT="$ROOT" \
@@ -79,6 +80,7 @@ for path in /etc/apt/apt.conf.d /etc/apt/sources.list /etc/apt/sources.list.d \
         cp -aL "$path" "$ROOT$path"
     fi
 done
+[ -e /etc/apt/sources.list ] || rm -f "$ROOT/etc/apt/sources.list"
 cp -an /usr/share/keyrings/. "$ROOT/usr/share/keyrings/" 2>/dev/null || true
 for path in .config/pip .pip .netrc; do
     if [ -e "$HOME/$path" ]; then
@@ -90,7 +92,8 @@ env | grep -iE '^(PIP_[A-Z_]*|[A-Z_]*(CERT|CERTS|CA_BUNDLE|CAINFO)[A-Z_]*|(https
     | sed -e "s/'/'\\\\''/g" -e "s/^\([^=]*\)=\(.*\)$/export \1='\2'/" >"$ROOT/root/machine.env" || true
 # Package folders that pip's settings name are shown inside, read only.
 { cat /etc/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" 2>/dev/null; env | grep ^PIP_; } \
-    | grep -oE '(file://)?/[A-Za-z0-9._/-]+' | sed 's,^file://,,' | sort -u | while read -r path; do
+    | grep -oE '(file://)?/[A-Za-z0-9._/-]+' | sed -e 's,^file://,,' -e 's,/simple/*$,,' | sort -u \
+    | while read -r path; do
     if [ -d "$path" ] && [ ! -e "$ROOT$path" ]; then
         mkdir -p "$ROOT$path"
         mount --bind -o ro "$path" "$ROOT$path"
@@ -109,7 +112,7 @@ git -C "$ROOT/root/leveret" log -1 --format='%h %s'
 
 LINE=$(sed -n 's/^ *\(apt-get install .*\)$/\1/p' "$HERE/README.md" | head -n 1)
 step "prerequisites: $LINE"
-inside "apt-get update -qq && DEBIAN_FRONTEND=noninteractive ${LINE} --yes -qq >/dev/null"
+inside "apt-get update -qq && DEBIAN_FRONTEND=noninteractive ${LINE} --yes -qq >/dev/null 2>&1"
 BUNDLE=/etc/ssl/certs/ca-certificates.crt
 if [ -f "$BUNDLE" ]; then cp "$BUNDLE" "$ROOT$BUNDLE"; fi
 
