@@ -229,8 +229,12 @@ class Reports:
         run.hours_compacted = outcome.hours_compacted
         run.spark = outcome.spark
         if outcome.error is None:
-            run.progress.step, run.progress.stage = "done", outcome.stages
-            run.progress.stages = outcome.stages
+            run.progress = Progress(
+                step="done",
+                stage=outcome.stages,
+                stages=outcome.stages,
+                rows_read=run.progress.rows_read,
+            )
             self._end(run, "done")
         elif child.was_cancelled:
             self._end(run, "cancelled")
