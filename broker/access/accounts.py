@@ -19,6 +19,7 @@ import msgspec
 from broker.access import passwords
 from broker.access.login import EndedSessions, Job, Refused, Throttle, Tickets, VerifiedPairs
 from broker.access.patterns import BadPattern, Pattern, escape
+from broker.access.reading import check_limit, check_patterns, read_parameters, read_users
 from broker.access.records import (
     ENDED_SESSIONS_FILE,
     PARAMETERS_FILE,
@@ -84,34 +85,18 @@ class Access:
 
         Raises SettingsError, one line, if a file cannot be used.
         """
-        parameters = self._files.load(PARAMETERS_FILE, ParametersFile)
-        if parameters is not None:
-            self._load_parameters(parameters)
+        self.vhost_limits, self.global_parameters = read_parameters(self._files)
         ended = self._files.load(ENDED_SESSIONS_FILE, dict[str, int])
         self._ended = EndedSessions(self._clock_ms, ended or {})
-        content = self._files.load(USERS_FILE, UsersFile)
+        content = read_users(self._files)
         if content is None:
             return False
-        where = self._files.path(USERS_FILE)
-        for user in content.users:
-            if user.name in self.users:
-                raise SettingsError(f"{where}: user '{user.name}' is there twice")
-            try:
-                passwords.check_hash(user.password_hash, user.hashing_algorithm)
-            except ValueError as error:
-                raise SettingsError(f"{where}: user '{user.name}': {error}") from error
-            self.users[user.name] = user
-        try:
-            for row in content.permissions:
-                self._check_patterns(row.configure, row.write, row.read)
-                self.permissions[row.user, row.vhost] = row
-            for topic in content.topic_permissions:
-                self._check_patterns(topic.write, topic.read)
-                self.topic_permissions[topic.user, topic.vhost, topic.exchange] = topic
-        except BadSetting as error:
-            raise SettingsError(f"{where}: {error}") from error
-        epochs = [user.epoch for user in content.users]
-        self._next_epoch = max([content.next_epoch, *(epoch + 1 for epoch in epochs)])
+        self.users = {user.name: user for user in content.users}
+        self.permissions = {(row.user, row.vhost): row for row in content.permissions}
+        self.topic_permissions = {
+            (row.user, row.vhost, row.exchange): row for row in content.topic_permissions
+        }
+        self._next_epoch = max([content.next_epoch, *(one.epoch + 1 for one in content.users)])
         for user in content.users:
             if not user.epoch:
                 user.epoch = self._new_epoch()
@@ -316,7 +301,7 @@ class Access:
             if not tag or "," in tag:
                 raise BadSetting(f"user '{name}': '{tag}' cannot be a tag")
         for limit in limits or {}:
-            _check_limit(limit, USER_LIMITS)
+            check_limit(limit, USER_LIMITS)
         old = self.users.get(name)
         user = User(
             name=name,
@@ -351,7 +336,7 @@ class Access:
 
     def put_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
         """Sets a permission row; True if it is new. Raises BadSetting for a bad pattern."""
-        self._check_patterns(configure, write, read)
+        check_patterns(configure, write, read)
         created = (user, vhost) not in self.permissions
         self.permissions[user, vhost] = Permission(user, vhost, configure, write, read)
         self._users_changed()
@@ -366,7 +351,7 @@ class Access:
         self, user: str, vhost: str, exchange: str, write: str, read: str
     ) -> bool:
         """Sets a topic permission row; True if it is new. Raises BadSetting for a bad pattern."""
-        self._check_patterns(write, read)
+        check_patterns(write, read)
         key = (user, vhost, exchange or "amq.default")
         created = key not in self.topic_permissions
         self.topic_permissions[key] = TopicPermission(user, vhost, key[2], write, read)
@@ -391,13 +376,13 @@ class Access:
 
     def put_user_limit(self, user: str, name: str, value: int | None) -> None:
         """Sets max-connections or max-channels of a user; None or a negative value is no limit."""
-        _check_limit(name, USER_LIMITS)
+        check_limit(name, USER_LIMITS)
         _set_limit(self._user(user).limits, name, value)
         self._users_changed()
 
     def put_vhost_limit(self, vhost: str, name: str, value: int | None) -> None:
         """Sets max-connections or max-queues of a vhost; None or a negative value is no limit."""
-        _check_limit(name, VHOST_LIMITS)
+        check_limit(name, VHOST_LIMITS)
         limits = self.vhost_limits.setdefault(vhost, {})
         _set_limit(limits, name, value)
         if not limits:
@@ -461,14 +446,6 @@ class Access:
             user, peer = "", ""
         self.attempts[door, user, peer, ok] += 1
 
-    @staticmethod
-    def _check_patterns(*patterns: str) -> None:
-        for pattern in patterns:
-            try:
-                Pattern(pattern)
-            except BadPattern as error:
-                raise BadSetting(str(error)) from None
-
     def _users_changed(self) -> None:
         self.version += 1
         self._grants.clear()
@@ -494,20 +471,6 @@ class Access:
         )
         self._files.put(PARAMETERS_FILE, content)
 
-    def _load_parameters(self, content: ParametersFile) -> None:
-        where = self._files.path(PARAMETERS_FILE)
-        for row in content.parameters:
-            if row.component != "vhost-limits":
-                raise SettingsError(f"{where}: component '{row.component}' is not known")
-            try:
-                limits = msgspec.convert(row.value, dict[str, int])
-                for name in limits:
-                    _check_limit(name, VHOST_LIMITS)
-            except (msgspec.ValidationError, BadSetting) as error:
-                raise SettingsError(f"{where}: limits of vhost '{row.vhost}': {error}") from error
-            self.vhost_limits[row.vhost] = limits
-        self.global_parameters = {row.name: row.value for row in content.global_parameters}
-
 
 def _filled_in(pattern: str, user: str, vhost: str) -> str:
     filled = pattern.replace("{username}", escape(user)).replace("{vhost}", escape(vhost))
@@ -521,11 +484,6 @@ def _filled_in(pattern: str, user: str, vhost: str) -> str:
 def _limit(limits: dict[str, int], name: str) -> int | None:
     value = limits.get(name)
     return value if value is not None and value >= 0 else None
-
-
-def _check_limit(name: str, known: tuple[str, ...]) -> None:
-    if name not in known:
-        raise BadSetting(f"limit '{name}' is not known; known are {' and '.join(known)}")
 
 
 def _set_limit(limits: dict[str, int], name: str, value: int | None) -> None:

@@ -102,15 +102,16 @@ class Queue:
         message = self.ready.pop(0)
         self.out[message[0]] = message
         self.counts["get"] += 1
-        place = (message[0], message[5])
-        getter.message(self, message[1], message[2], message[3], message[4], place)
+        place = (message[0], 0, 0, int(message[5]))
+        exchange, routing_key = message[1].encode(), message[2].encode()
+        getter.message(self, exchange, routing_key, message[3], message[4], place)
 
-    def requeue_place(self, place: tuple[int, bool]) -> None:
+    def requeue_place(self, place: tuple[int, int, int, int]) -> None:
         message = self.out.pop(place[0])
         self.ready.append((*message[:5], True))
         self.ready.sort()
 
-    def settle_place(self, place: tuple[int, bool], acked: bool = True) -> None:
+    def settle_place(self, place: tuple[int, int, int, int], acked: bool = True) -> None:
         del self.out[place[0]]
         self.counts["ack" if acked else "reject"] += 1
 

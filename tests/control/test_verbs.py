@@ -204,21 +204,21 @@ async def test_it_pages_ten_thousand_queues_quickly_and_lets_others_through(
     async def probe() -> None:
         nonlocal longest
         while True:
-            before = time.perf_counter()
+            before = time.thread_time()
             await asyncio.sleep(0)
-            longest = max(longest, time.perf_counter() - before)
+            longest = max(longest, time.thread_time() - before)
 
-    task = asyncio.create_task(probe())
-    took = []
+    # Processor time of this thread, so that what else the machine does is not counted. The budget
+    # of a page is 50 ms for the broker alone; here the client takes part, and objects are Python's.
     for sort in ("name", "messages", "trouble", "message_stats.publish_details.rate"):
-        before = time.perf_counter()
+        before = time.thread_time()
         page = await client.call("list", noun="queues", page=50, page_size=100, sort=sort)
-        took.append(time.perf_counter() - before)
         assert len(page["items"]) == 100
+        assert time.thread_time() - before < 0.15, sort
+    task = asyncio.create_task(probe())
+    await client.call("list", noun="queues", page=50, page_size=100, sort="trouble")
     task.cancel()
-    # The budget is 50 ms alone on a machine; other work shares this one.
-    assert min(took) < 0.3, took
-    assert longest < 0.1
+    assert longest < 0.02
 
 
 async def test_it_lists_every_noun(broker: Broker, client: BrokerClient) -> None:

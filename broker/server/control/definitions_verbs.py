@@ -153,13 +153,17 @@ async def _import_vhost(broker: Any, row: _Row) -> None:
 async def _import_permission(broker: Any, row: _Row) -> None:
     vhost = _vhost(broker, row)
     patterns = [_text(row, name) for name in ("configure", "write", "read")]
-    broker.access.put_permission(_user(broker, row), vhost.name, *patterns)
+    user = _user(broker, row)
+    broker.access.put_permission(user, vhost.name, *patterns)
+    broker.emit("permission.changed", {"vhost": vhost.name, "user": user})
 
 
 async def _import_topic_permission(broker: Any, row: _Row) -> None:
     vhost = _vhost(broker, row)
     texts = [_text(row, name) for name in ("exchange", "write", "read")]
-    broker.access.put_topic_permission(_user(broker, row), vhost.name, *texts)
+    user = _user(broker, row)
+    broker.access.put_topic_permission(user, vhost.name, *texts)
+    broker.emit("permission.changed", {"vhost": vhost.name, "user": user})
 
 
 async def _import_parameter(broker: Any, row: _Row) -> None:

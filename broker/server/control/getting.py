@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from broker.server.control.requests import bad_request
+from broker.wire.fields import text
 from broker.wire.properties import decode
 
 BYTES_MAX = 128 * 1024 * 1024
 """Bodies are gathered until they are this long together; then no further message is taken."""
+
+# A queue that is deleted meanwhile answers no get.
+_ANSWER_S = 30.0
 
 
 class _Getter:
@@ -24,23 +29,22 @@ class _Getter:
     def message(
         self,
         queue: Any,
-        exchange: str,
-        routing_key: str,
+        exchange: bytes,
+        routing_key: bytes,
         properties: bytes,
         body: bytes,
-        place: tuple[Any, ...],
-        redelivered: bool = False,
+        place: tuple[int, int, int, int],
     ) -> None:
         if self.answer.done():
             queue.requeue_place(place)
             return
         message = {
-            "payload": bytes(body),
+            "payload": body,
             "payload_bytes": len(body),
-            "properties": decode(bytes(properties)),
-            "exchange": exchange,
-            "routing_key": routing_key,
-            "redelivered": redelivered,
+            "properties": decode(properties),
+            "exchange": text(exchange),
+            "routing_key": text(routing_key),
+            "redelivered": bool(place[3]),
             "message_count": queue.messages_ready,
             "place": place,
         }
@@ -64,13 +68,17 @@ async def take(
         while len(messages) < count and size < BYTES_MAX:
             getter = _Getter()
             queue.get(getter)
-            message = await getter.answer
+            async with asyncio.timeout(_ANSWER_S):
+                message = await getter.answer
             if message is None:
                 break
             messages.append(message)
             size += message["payload_bytes"]
             if truncate is not None and truncate >= 0:
                 message["payload"] = message["payload"][:truncate]
+    except TimeoutError:
+        requeue = True
+        raise bad_request(f"queue '{queue.name}' did not answer in {_ANSWER_S:g} seconds") from None
     except BaseException:
         requeue = True
         raise

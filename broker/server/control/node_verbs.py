@@ -254,8 +254,7 @@ def totals_for(broker: Any, caller: Caller, vhost: str | None) -> Totals:
 def version() -> str:
     """Leveret's own version."""
     try:
-        found: str = metadata.version("leveret")
-        return found
+        return str(metadata.version("leveret"))
     except metadata.PackageNotFoundError:
         return "0.1.0"
 
@@ -278,9 +277,8 @@ def _summed_history(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _protocol(listener: dict[str, Any]) -> str:
-    return {"ws": "http/web-amqp", "amqps": "amqp/ssl"}.get(
-        listener["protocol"], listener["protocol"]
-    )
+    protocol: str = listener["protocol"]
+    return {"ws": "http/web-amqp", "amqps": "amqp/ssl"}.get(protocol, protocol)
 
 
 def _listeners(broker: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,80 @@
+"""Reads the settings files of users and limits, and refuses what could not be carried out.
+
+A person may have edited them, so every refusal is one line that names the file and the place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from broker.access import passwords
+from broker.access.patterns import BadPattern, Pattern
+from broker.access.records import (
+    PARAMETERS_FILE,
+    USERS_FILE,
+    VHOST_LIMITS,
+    BadSetting,
+    ParametersFile,
+    UsersFile,
+)
+from broker.settings_files import SettingsError, SettingsFiles
+
+
+def read_users(files: SettingsFiles) -> UsersFile | None:
+    """Users and permissions, None if there is no file yet. Raises SettingsError."""
+    content = files.load(USERS_FILE, UsersFile)
+    if content is None:
+        return None
+    where = files.path(USERS_FILE)
+    names = set()
+    for user in content.users:
+        if user.name in names:
+            raise SettingsError(f"{where}: user '{user.name}' is there twice")
+        names.add(user.name)
+        try:
+            passwords.check_hash(user.password_hash, user.hashing_algorithm)
+        except ValueError as error:
+            raise SettingsError(f"{where}: user '{user.name}': {error}") from error
+    try:
+        for row in content.permissions:
+            check_patterns(row.configure, row.write, row.read)
+        for topic in content.topic_permissions:
+            check_patterns(topic.write, topic.read)
+    except BadSetting as error:
+        raise SettingsError(f"{where}: {error}") from error
+    return content
+
+
+def read_parameters(files: SettingsFiles) -> tuple[dict[str, dict[str, int]], dict[str, Any]]:
+    """Limits by vhost, and global parameters by name. Raises SettingsError."""
+    content = files.load(PARAMETERS_FILE, ParametersFile) or ParametersFile()
+    where = files.path(PARAMETERS_FILE)
+    vhost_limits = {}
+    for row in content.parameters:
+        if row.component != "vhost-limits":
+            raise SettingsError(f"{where}: component '{row.component}' is not known")
+        try:
+            limits = msgspec.convert(row.value, dict[str, int])
+            for name in limits:
+                check_limit(name, VHOST_LIMITS)
+        except (msgspec.ValidationError, BadSetting) as error:
+            raise SettingsError(f"{where}: limits of vhost '{row.vhost}': {error}") from error
+        vhost_limits[row.vhost] = limits
+    return vhost_limits, {row.name: row.value for row in content.global_parameters}
+
+
+def check_patterns(*patterns: str) -> None:
+    """Raises BadSetting for text that is no regular expression."""
+    for pattern in patterns:
+        try:
+            Pattern(pattern)
+        except BadPattern as error:
+            raise BadSetting(str(error)) from None
+
+
+def check_limit(name: str, known: tuple[str, ...]) -> None:
+    """Raises BadSetting for a limit that does not exist."""
+    if name not in known:
+        raise BadSetting(f"limit '{name}' is not known; known are {' and '.join(known)}")

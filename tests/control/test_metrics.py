@@ -1,0 +1,148 @@
+"""The metrics page, as a scraper reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.server.metrics import MetricsServer
+from tests.control.stand_in import Broker
+
+# What RabbitMQ's Overview dashboard (Grafana 10991) asks for.
+DASHBOARD = [
+    "identity_info",
+    "build_info",
+    "queues",
+    "channels",
+    "connections",
+    "consumers",
+    "queue_messages_ready",
+    "queue_messages_unacked",
+    "queues_declared_total",
+    "queues_created_total",
+    "queues_deleted_total",
+    "channels_opened_total",
+    "channels_closed_total",
+    "connections_opened_total",
+    "connections_closed_total",
+    "process_resident_memory_bytes",
+    "resident_memory_limit_bytes",
+    "disk_space_available_bytes",
+    "disk_space_available_limit_bytes",
+    "process_open_fds",
+    "process_max_fds",
+    "erlang_uptime_seconds",
+    "process_open_tcp_sockets",
+    "process_max_tcp_sockets",
+    "global_publishers",
+    "global_consumers",
+    "global_messages_received_total",
+    "global_messages_received_confirm_total",
+    "global_messages_confirmed_total",
+    "global_messages_routed_total",
+    "global_messages_unroutable_dropped_total",
+    "global_messages_unroutable_returned_total",
+    "global_messages_delivered_total",
+    "global_messages_delivered_consume_auto_ack_total",
+    "global_messages_delivered_consume_manual_ack_total",
+    "global_messages_delivered_get_auto_ack_total",
+    "global_messages_delivered_get_manual_ack_total",
+    "global_messages_get_empty_total",
+    "global_messages_redelivered_total",
+    "global_messages_acknowledged_total",
+]
+
+
+@pytest.fixture
+async def port(broker: Broker) -> AsyncIterator[int]:
+    server = MetricsServer(broker)
+    yield await server.start("127.0.0.1", 0)
+    await server.close()
+
+
+async def get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    head, _, body = answer.partition("\r\n\r\n")
+    return head, body
+
+
+def samples(body: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(body):
+        for sample in family.samples:
+            name = sample.name.removeprefix("rabbitmq_")
+            found.setdefault(name, []).append((sample.labels, sample.value))
+    return found
+
+
+async def test_it_has_all_that_the_dashboard_asks_for(broker: Broker, port: int) -> None:
+    head, body = await get(port, "/metrics")
+    assert head.startswith("HTTP/1.1 200 OK")
+    assert "text/plain; version=0.0.4" in head
+    found = samples(body)
+    assert [name for name in DASHBOARD if name not in found] == []
+    ((labels, value),) = found["identity_info"]
+    assert value == 1
+    assert labels["rabbitmq_node"] == "leveret@test"
+    ((labels, _),) = found["global_messages_received_total"]
+    assert labels == {"protocol": "amqp091"}
+    assert body.count("# TYPE rabbitmq_queues gauge") == 1
+
+
+@pytest.mark.parametrize("name", ["plain", 'q"\\\n{}', "é🐇", "\udcff"])
+async def test_it_escapes_hostile_names(broker: Broker, port: int, name: str) -> None:
+    broker.vhosts["/"].declare_queue(name)
+    _, body = await get(port, "/metrics/per-object?x=1")
+    labels = [labels for labels, _ in samples(body)["queue_messages"]]
+    shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    assert {"vhost": "/", "queue": shown} in labels
+
+
+async def test_it_never_counts_down_when_objects_go(broker: Broker, port: int) -> None:
+    connection = broker.connect("anna")
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    seen = []
+
+    async def look() -> None:
+        await broker.sampling.once()
+        found = samples((await get(port, "/metrics"))[1])
+        names = [name for name in found if name.endswith("_total")]
+        seen.append({name: sum(value for _, value in found[name]) for name in names})
+
+    await look()
+    connection.channels[1].published = 10
+    queue.counts["deliver"] = 7
+    await look()
+    connection.channels[1].published = 13
+    channel = connection.channels.pop(1)
+    broker.stats.channel_closed(channel)
+    queue.counts["deliver"] = 9
+    del broker.vhosts["/"].queues["q"]
+    broker.stats.queue_deleted(queue)
+    connection.close()
+    broker.stats.connection_closed(connection)
+    await look()
+    await look()
+    for before, after in itertools.pairwise(seen):
+        assert all(after[name] >= value for name, value in before.items())
+    assert seen[-1]["global_messages_received_total"] == 13
+    assert seen[-1]["global_messages_delivered_total"] == 9
+
+
+async def test_it_answers_only_what_it_has(port: int) -> None:
+    assert "404" in (await get(port, "/"))[0]
+    assert "405" in (await get(port, "/metrics", "POST"))[0]
+    head, body = await get(port, "/metrics", "HEAD")
+    assert "200" in head
+    assert body == ""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /" + b"x" * 100_000)
+    assert await reader.read() == b""
+    writer.close()

@@ -1,0 +1,212 @@
+"""Rates, history and totals of the sampler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.stats import Series, Stats, sample_details
+from tests.control.stand_in import Broker
+
+
+class Clock:
+    """Milliseconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: Clock) -> Broker:
+    broker = Broker(tmp_path)
+    broker.stats = Stats(clock)
+    return broker
+
+
+def sample(broker: Broker, clock: Clock, seconds: int = 1) -> None:
+    for _ in range(seconds):
+        clock.now += 1000
+        for _ in broker.stats.sample(broker):
+            pass
+
+
+def test_it_knows_the_rate_of_the_last_five_seconds(broker: Broker, clock: Clock) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    sample(broker, clock)
+    for _ in range(10):
+        queue.counts["publish"] += 20
+        sample(broker, clock)
+    gauge = broker.stats.gauge("queue", queue)
+    assert gauge is not None
+    assert gauge.rate("publish") == 20
+    queue.counts["publish"] += 100
+    sample(broker, clock)
+    assert gauge.rate("publish") == 36
+    sample(broker, clock, 5)
+    assert gauge.rate("publish") == 0
+    assert gauge.is_quiet
+
+
+def test_it_spends_nothing_on_a_queue_without_traffic(broker: Broker, clock: Clock) -> None:
+    for number in range(300):
+        broker.vhosts["/"].declare_queue(f"q{number}")
+    sample(broker, clock, 3)
+    assert not broker.stats._gauges["queue"]
+    assert broker.stats.node.levels["queues"] == 300
+
+
+def test_it_keeps_counting_when_objects_come_and_go(broker: Broker, clock: Clock) -> None:
+    vhost = broker.vhosts["/"]
+    total = 0
+    for round_ in range(20):
+        connection = broker.connect("anna")
+        queue, _ = vhost.declare_queue(f"q{round_}")
+        connection.channels[1].published = 5
+        queue.counts["ack"] = 3
+        if round_ % 2:
+            sample(broker, clock)
+        connection.channels[1].published += 2
+        channel = connection.channels.pop(1)
+        broker.stats.channel_closed(channel)
+        connection.close()
+        broker.stats.connection_closed(connection)
+        del vhost.queues[queue.name]
+        broker.stats.queue_deleted(queue)
+        total += 7
+        assert broker.stats.node.counters["publish"] == total
+        sample(broker, clock)
+    assert broker.stats.node.counters["publish"] == total
+    assert broker.stats.node.counters["ack"] == 60
+    assert broker.stats.vhost("/").counters["publish"] == total
+    assert broker.stats.node.counters["queue_deleted"] == 20
+    assert not broker.stats._gauges["channel"]
+    assert not broker.stats._gauges["queue"]
+
+
+def test_it_keeps_history_for_a_bounded_number_of_objects(
+    broker: Broker, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.stats.sampler._HISTORIES_MAX", 10)
+    queues = [broker.vhosts["/"].declare_queue(f"q{number}")[0] for number in range(50)]
+    sample(broker, clock)
+    for queue in queues:
+        queue.counts["publish"] += 1
+        sample(broker, clock)
+        queue.counts["publish"] += 1
+        sample(broker, clock)
+    with_history = [
+        gauge for gauge in broker.stats._gauges["queue"].values() if gauge.history is not None
+    ]
+    assert len(with_history) == 10
+
+
+def test_it_makes_rates_from_counters_and_gaps_from_silence() -> None:
+    series = Series(["count"], ["level"], [(1000, 5), (10_000, 10)])
+    at = 1_000_000
+    for number in range(4):
+        series.add(at + number * 1000, [number * 10, number])
+    series.add(at + 9000, [100, 7])
+    history = series.history(at, at + 9000)
+    assert history["step_ms"] == 1000
+    assert history["series"] == {"count": [None, 10.0, 10.0, 10.0, None], "level": [0, 1, 2, 3, 7]}
+    series.add(at + 10_000, [101, 8])
+    history = series.history(at + 2000, at + 10_000, ["count"])
+    assert history["series"] == {"count": [10.0, 10.0, None, 1.0]}
+    coarse = series.history(at - 60_000, at + 10_000)
+    assert coarse["step_ms"] in (1000, 10_000)
+
+
+def test_it_gives_samples_newest_first_as_rabbitmq_does() -> None:
+    series = Series(["count"], [], [(1000, 900)])
+    for second in range(101):
+        series.add(second * 1000, [second * 3])
+    samples = series.samples("count", 100_000, 20, 5)
+    assert [one.timestamp for one in samples] == [100_000, 95_000, 90_000, 85_000, 80_000]
+    assert [one.sample for one in samples] == [300, 285, 270, 255, 240]
+    details = sample_details(3.0, samples)
+    assert details["avg_rate"] == 3.0
+    assert details["avg"] == 270
+    assert details["samples"][0] == {"sample": 300, "timestamp": 100_000}  # type: ignore[index]
+
+
+async def test_it_shows_samples_when_they_are_asked_for(broker: Broker, clock: Clock) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    client = await broker.start()
+    ages = {"msg_rates": (60, 5), "lengths": (60, 5)}
+    try:
+        queue.counts["publish"] = 1
+        sample(broker, clock, 3)
+        for answer in (
+            await client.call("overview", ages=ages),
+            await client.call("item", noun="queues", vhost="/", name="q", ages=ages),
+        ):
+            details = answer["message_stats"]["publish_details"]
+            assert len(details["samples"]) == 13
+            assert {"rate", "avg", "avg_rate"} <= details.keys()
+            assert len(answer["message_stats"]["deliver_get_details"]["samples"]) == 13
+        plain = await client.call("overview")
+        assert plain["message_stats"]["publish_details"].keys() == {"rate"}
+        huge = await client.call("overview", ages={"msg_rates": (10**9, 0)})
+        assert len(huge["message_stats"]["publish_details"]["samples"]) <= 2001
+    finally:
+        await client.close()
+        await broker.stop()
+
+
+async def test_it_finds_the_word_of_trouble(broker: Broker, clock: Clock) -> None:
+    vhost = broker.vhosts["/"]
+    client = await broker.start()
+    names = ("idle", "served not", "stuck", "full", "growing", "fine")
+    queues = {name: vhost.declare_queue(name)[0] for name in names}
+    queues["full"].arguments["x-max-length"] = 10
+    for name, queue in queues.items():
+        if name != "idle":
+            queue.add("", b"\0\0", b"x")
+        if name != "served not":
+            queue.consumers.append(object())
+    for _ in range(9):
+        queues["full"].add("", b"\0\0", b"x")
+    queues["stuck"].out[99] = queues["stuck"].ready[0]
+    for _ in range(70):
+        for _ in range(3):
+            queues["growing"].add("", b"\0\0", b"x")
+        queues["fine"].counts["ack"] += 1
+        sample(broker, clock)
+    try:
+        for queue in queues.values():
+            queue.consumers = [] if not queue.consumers else queue.consumers
+        found = await client.call(
+            "list", noun="queues", sort="trouble", columns=["name", "trouble"]
+        )
+        assert [(row["name"], row["trouble"]) for row in found["items"]] == [
+            ("served not", "not served"),
+            ("stuck", "stuck"),
+            ("full", "at a limit"),
+            ("growing", "growing"),
+            ("fine", "fine"),
+            ("idle", "idle"),
+        ]
+        troubled = await client.call("list", noun="queues", state="trouble")
+        assert troubled["filtered_count"] == 4
+        overview = await client.call("overview")
+        assert [problem["name"] for problem in overview["problems"]] == [
+            "served not",
+            "stuck",
+            "full",
+            "growing",
+        ]
+        assert overview["health"] == {"state": "bad", "text": "4 things need you."}
+        assert overview["top_queues"][0]["name"] == "growing"
+        assert overview["queue_troubles"]["idle"] == 1
+    finally:
+        await client.close()
+        await broker.stop()
