@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tests.bench import generator, processes
 from tests.bench.client import Client, ConnectionLost, method, short
+from tests.bench.leveret import Leveret
 
 
 class Broker(Protocol):
@@ -135,13 +136,34 @@ def bindings_per_second(broker: Broker, count: int, durable: bool) -> float:
     return count / seconds
 
 
+def restart_after_kill(broker: Leveret, count: int) -> tuple[float, float]:
+    """(seconds from the start to the first delivery, drained messages per second).
+
+    `count` persistent messages of 16 B are queued when the broker is killed with -9. Raises
+    GeneratorFailed if they are not all there afterwards.
+    """
+    options = ["--name", "restart", "--keep", "--persistent"]
+    published = [*options, "--consumers", "0", "--confirm", "5000", "--count", str(count)]
+    generator.run(broker.port, [*published, "--patience", "120"])
+    broker.kill()
+    began = time.monotonic()
+    broker.start()
+    started = time.monotonic() - began
+    drained = [*options, "--publishers", "0", "--count", str(count), "--ack", "1000"]
+    result = generator.run(broker.port, [*drained, "--prefetch", "5000"])
+    client = Client(broker.port)
+    client.delete_queue("restart.0")
+    client.close()
+    return started + result["first_delivery_ms"] / 1000, result["rate"]
+
+
 def measure(broker: Broker, small: bool) -> dict[str, Any]:
     """All of the above; `small` takes a tenth of each count."""
     scale = 10 if small else 1
     # Connections first: memory that queues gave back would hide theirs.
     connection_bytes = per_connection(broker, 2000 // scale)
     queue_bytes, declared = per_queue(broker, 20000 // scale)
-    return {
+    figures = {
         "connection_bytes": connection_bytes,
         "queue_bytes": queue_bytes,
         "queues_per_second": declared,
@@ -149,3 +171,7 @@ def measure(broker: Broker, small: bool) -> dict[str, Any]:
         "bindings_per_second": bindings_per_second(broker, 100_000 // scale, durable=False),
         "durable_bindings_per_second": bindings_per_second(broker, 40_000 // scale, durable=True),
     }
+    if isinstance(broker, Leveret):
+        seconds, rate = restart_after_kill(broker, 10_000_000 // scale)
+        figures |= {"restart_seconds": seconds, "drained_per_second": rate}
+    return figures
