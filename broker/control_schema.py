@@ -362,7 +362,8 @@ class ExchangeDelete(Arguments):
 
 @verb("exchange.publish", "management", "objects", "{routed}")
 class ExchangePublish(Arguments):
-    """Publishes one message. The default exchange is `amq.default`."""
+    """Publishes one message; a persistent one is on disk when the answer comes. The default
+    exchange is `amq.default`."""
 
     vhost: str
     name: str

@@ -21,6 +21,7 @@ from broker.routing.exchange import Binding, BoundExchange, Identity, identity
 from broker.routing.types import NOT_BUILT, PREDECLARED, TYPES
 from broker.store.journal import Journal
 from broker.store.persister import Persister
+from broker.wire import properties
 from broker.wire.fields import octets
 from broker.wire.methods import BY_INDEX, decode_arguments, encode_method
 
@@ -506,6 +507,31 @@ class VHost:
                     yield binding
 
     # -- routing -----------------------------------------------------------------------------------
+
+    def publish(self, exchange: str, routing_key: str, listed: bytes, body: bytes) -> bool:
+        """Publishes a message that comes over no channel; whether any queue took it.
+
+        `listed` are property flags and list as on the wire. Raises NotFound or PreconditionFailed.
+        """
+        found = self.exchange(exchange)
+        told = properties.decode(listed)
+        headers = told.get("headers", {})
+        keys = [routing_key]
+        for name in ("CC", "BCC"):
+            more = headers.get(name, [])
+            if not isinstance(more, list) or not all(isinstance(key, str) for key in more):
+                raise PreconditionFailed(f"invalid message: header {name} is no list of strings")
+            keys += more
+        if "BCC" in headers:
+            kept = {name: value for name, value in headers.items() if name != "BCC"}
+            listed = properties.encode({**told, "headers": kept})
+        queues = self.route(found, keys, headers)
+        persistent = told.get("delivery_mode") == 2
+        for queue in queues:
+            queue.put(octets(exchange), octets(routing_key), listed, body, persistent)
+        found.publish_in += 1
+        found.publish_out += bool(queues)
+        return bool(queues)
 
     def is_routed_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
         """Whether the routing key alone decides, through exchange-to-exchange bindings and

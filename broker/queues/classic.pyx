@@ -6,9 +6,10 @@ Publishing appends to the store. At the end of the turn `work` hands out what is
 waiting gets, then to consumers, the highest priority first, equals in turn, one message each.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.contracts cimport Channel, Consumer, NEEDS_SYNC, Queue, STORED
+from broker.kernel import clock
 from broker.kernel.message cimport Message, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
 from broker.store.persister cimport Persister
@@ -118,6 +119,21 @@ cdef class ClassicQueue(Queue):
         if self.durable and message.flags & PERSISTENT:
             return NEEDS_SYNC
         return STORED
+
+    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body, bint persistent) -> None:
+        """Publishes a message that comes over no channel; nothing is confirmed."""
+        cdef Message message
+        message.exchange = <const uint8_t*> <char*> exchange
+        message.exchange_length = <uint8_t> len(exchange)
+        message.routing_key = <const uint8_t*> <char*> routing_key
+        message.routing_key_length = <uint8_t> len(routing_key)
+        message.properties = <const uint8_t*> <char*> properties
+        message.properties_length = <uint32_t> len(properties)
+        message.body = <const uint8_t*> <char*> body
+        message.body_length = <uint32_t> len(body)
+        message.flags = PERSISTENT if persistent else 0
+        message.timestamp = clock.now()
+        self.publish(&message, False)
 
     def open_store(self):
         self.store = QueueStore(self.persister, self.parent, self.incarnation, self.durable, self.wake)

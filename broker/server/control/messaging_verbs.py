@@ -153,6 +153,8 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         raise bad_request(str(error)) from None
     routed = vhost.publish(name, args.routing_key, encoded, args.payload)
     request.broker.stats.publish_from_api(vhost.name, routed)
+    if args.properties.get("delivery_mode") == 2:
+        await request.broker.synced()
     return {"routed": bool(routed)}
 
 
