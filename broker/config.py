@@ -145,13 +145,6 @@ class Config:
         "unacknowledged deliveries a channel may hold; past it nothing more is delivered",
         least=1,
     )
-    message_spill_size: int = setting(
-        "amqp",
-        1024 * 1024,
-        "size",
-        "an unfinished message larger than this waits in an unlinked file",
-        least=4096,
-    )
     handshake_timeout: float = setting(
         "amqp", 10.0, "time", "time from accepting a connection to connection.open", least=0.1
     )
@@ -161,9 +154,6 @@ class Config:
         "size",
         "bytes a peer may send, and have held for it, before it has signed in",
         least=8192,
-    )
-    table_depth_max: int = setting(
-        "amqp", 32, "count", "nesting of tables and arrays in field tables", least=1, most=1000
     )
 
     ws_port: int = setting(
@@ -200,9 +190,6 @@ class Config:
         "Prometheus metrics; 0 for none, -1 for any free port",
     )
 
-    amqps_port: int = setting(
-        "tls", 5671, "port", "AMQP 0-9-1 over TLS, if there is a certificate; 0 for any free port"
-    )
     https_port: int = setting(
         "tls", 15671, "port", "web app over TLS, if there is a certificate; 0 for any free port"
     )
@@ -212,8 +199,6 @@ class Config:
     tls_key_file: Path | None = setting(
         "tls", None, "path", "private key (PEM); if empty it is in the certificate's file"
     )
-    tls_handshake_timeout: float = setting("tls", 5.0, "time", "longest TLS handshake", least=0.1)
-
     default_user: str = setting(
         "login",
         "guest",
@@ -236,18 +221,6 @@ class Config:
     login_backoff_max: float = setting(
         "login", 60.0, "time", "longest wait imposed after too many failed logins", least=1
     )
-    login_threads: int = setting(
-        "login", 2, "count", "threads that check passwords", least=1, most=64
-    )
-    login_queue_max: int = setting(
-        "login", 1000, "count", "logins that may wait for such a thread; more are refused", least=1
-    )
-    login_memory_lifetime: int = setting(
-        "login", 600, "time", "a checked pair of name and password is remembered this long"
-    )
-    ticket_lifetime: int = setting(
-        "login", 30, "time", "a ticket for the browser's AMQP console is valid this long", least=1
-    )
 
     no_sync: bool = setting(
         "store",
@@ -269,24 +242,6 @@ class Config:
         "size",
         "memory for messages not yet written, over all queues",
         least=1024 * 1024,
-    )
-    tail_write_size: int = setting(
-        "store",
-        1024 * 1024,
-        "size",
-        "a queue's unwritten messages are written at this size",
-        least=4096,
-    )
-    tail_write_delay: float = setting(
-        "store", 0.2, "time", "unwritten messages are written after this time", least=0.001
-    )
-    reader_threads: int = setting(
-        "store",
-        2,
-        "count",
-        "threads that read messages the page cache does not hold",
-        least=1,
-        most=64,
     )
 
     reports_schedule: str = setting(

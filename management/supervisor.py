@@ -43,12 +43,11 @@ PORTS = {
         "amqp": "amqp_port",
         "ws": "ws_port",
         "metrics": "metrics_port",
-        "amqps": "amqps_port",
     },
     "web": {"http": "http_port", "https": "https_port"},
     "reports": {},
 }
-TLS_PORTS = ("amqps_port", "https_port")
+TLS_PORTS = ("https_port",)
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 
 
@@ -298,7 +297,6 @@ class Supervisor:
         rows = []
         for listener, title, scheme, path in (
             ("amqp", "AMQP", "amqp", ""),
-            ("amqps", "AMQP over TLS", "amqps", ""),
             ("ws", "WebSocket", "ws", ""),
             ("http", "Web app", "http", "/"),
             ("https", "Web app, TLS", "https", "/"),

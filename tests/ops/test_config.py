@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from broker import config, quantities
 from broker.config import ConfigError, load
 from tests.appliance import ROOT
+from tests.tidy.sources import PACKAGES, files
 
 NO_FILE = {"LEVERET_CONFIG": ""}
 
@@ -203,3 +205,20 @@ def test_it_imports_nothing_heavy_to_show_its_help() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_it_reads_every_setting_somewhere() -> None:
+    """A setting that nothing reads promises what nobody keeps."""
+    code = "\n".join(
+        path.read_text()
+        for path in files(".py", ".pyx", under=PACKAGES)
+        if path.name != "config.py"
+    )
+    settled_while_loading = {"default_password_file"}
+    unread = [
+        item.name
+        for item in config.settings()
+        if not re.search(rf"\.{item.name}\b|\"{item.name}\"", code)
+        and item.name not in settled_while_loading
+    ]
+    assert not unread
