@@ -93,7 +93,7 @@ def test_it_reads_times_with_units(text: str, value: float) -> None:
         ("--segment-size=3 apples", "'3 apples' is not a size such as"),
         ("--segment-size=1", "'1' is not a size of 64 KiB to 1 GiB"),
         ("--segment-size=1.2.3", "is not a size such as"),
-        ("--tail-write-delay=soon", "is not a time such as"),
+        ("--session-lifetime=soon", "is not a time such as"),
         ("--heartbeat=-1", "is not a whole number, 0 to 65535"),
         ("--heartbeat=६", "is not a whole number"),
         ("--no-sync=perhaps", "is not yes or no"),
