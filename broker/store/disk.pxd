@@ -19,6 +19,7 @@ cdef enum:
 cdef struct File:
     int fd                   # -1 = not open; written by the thread that opens, read by the loop when not busy
     bint dirty               # bytes written since the last sync
+    bint lazy                # its sync may wait for the next tick
     bint created             # its directory entry is not synced
     bint exists              # there is a file of this name
     uint32_t busy            # operations in flight

@@ -230,6 +230,9 @@ cdef void run_op(Op* op) noexcept nogil:
                 op.error = native_errno()
         elif op.kind == OP_SYNC_DIRECTORY:
             op.error = native_sync_directory(op.path)
+            if op.error == 2:
+                # Its queue was deleted meanwhile: nothing is left to sync.
+                op.error = 0
         elif op.kind == OP_SYNC_FILE_SYSTEM:
             op.error = native_sync_file_system(op.path)
         elif op.kind == OP_CLOSE:

@@ -13,6 +13,7 @@ cdef class Dirty:
     cdef int freeze(self, Round* round) except -1
     cdef int written(self, Round* round) except -1
     cdef int read_done(self, Round* round) except -1
+    cdef int retry(self) except -1
     cdef bint has_work(self) noexcept
 
 
@@ -32,8 +33,10 @@ cdef class Persister:
     cdef list journals
     cdef list flying_journals
     cdef list unsynced              # addresses of files with unsynced bytes
+    cdef list lazily_unsynced       # acks files, whose sync may take up to 200 ms
     cdef list flying_unsynced
     cdef bytes encoded_root
+    cdef list retries               # stores that wait until files are not in flight any more
     cdef object waiting                 # deque of (round number, callback)
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered
@@ -61,7 +64,7 @@ cdef class Persister:
     cdef int use(self, Round* round, File* file) except -1
     cdef void unlist(self, File* file) noexcept
     cdef void close_some(self) noexcept
-    cdef int note_written(self, File* file) except -1
+    cdef int note_written(self, File* file, bint lazy) except -1
     cdef void unsync(self, File* file) noexcept
     cdef int add_syncs(self, Round* round) except -1
     cdef void forget(self, File* file) noexcept

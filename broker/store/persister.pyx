@@ -45,6 +45,10 @@ cdef class Dirty:
     cdef int read_done(self, Round* round) except -1:
         raise NotImplementedError
 
+    cdef int retry(self) except -1:
+        """A round is over: whatever had to wait for files in flight can be tried again."""
+        raise NotImplementedError
+
     cdef bint has_work(self) noexcept:
         return True
 
@@ -70,7 +74,9 @@ cdef class Persister:
         self.journals = []
         self.flying_journals = []
         self.unsynced = []
+        self.lazily_unsynced = []
         self.flying_unsynced = []
+        self.retries = []
         self.encoded_root = os.fsencode(root)
         self.waiting = collections.deque()
         self.in_flight = NULL
@@ -192,10 +198,14 @@ cdef class Persister:
             self.start_round(self.sync_asked)
 
     def tick(self):
-        """Every 200 ms: writes what nobody waits for. The files' bytes reach the disk with the next
-        sync that somebody asks for."""
-        if self.in_flight == NULL and (self.dirty or self.journals or self.waiting):
-            self.start_round(self.sync_asked)
+        """Every 200 ms: writes and syncs what nobody waits for."""
+        cdef size_t address
+        if self.in_flight == NULL and (self.dirty or self.journals or self.waiting or self.unsynced or self.lazily_unsynced):
+            for address in self.lazily_unsynced:
+                (<File*> address).lazy = False
+            self.unsynced += self.lazily_unsynced
+            self.lazily_unsynced = []
+            self.start_round(True)
 
     cdef int start_round(self, bint sync) except -1:
         cdef Round* round
@@ -236,11 +246,15 @@ cdef class Persister:
         self.close_some()
         return 0
 
-    cdef int note_written(self, File* file) except -1:
-        """The round writes to this file: the next sync has to cover it."""
+    cdef int note_written(self, File* file, bint lazy) except -1:
+        """The round writes to this file: a sync has to cover it, this round's or, if `lazy`, one in the next 200 ms."""
+        if file.dirty and file.lazy and not lazy:
+            self.lazily_unsynced.remove(<size_t> file)
+            file.dirty = False
         if not file.dirty:
             file.dirty = True
-            self.unsynced.append(<size_t> file)
+            file.lazy = lazy
+            (self.lazily_unsynced if lazy else self.unsynced).append(<size_t> file)
         return 0
 
     def note_directory(self, str path):
@@ -263,17 +277,25 @@ cdef class Persister:
                 op.path = strdup(<char*> encoded)
             for address in self.unsynced:
                 round_add(round, STAGE_SYNC, OP_SYNC, <File*> address)
+        for address in self.unsynced:
+            # Nobody may take the file away before the round is over, also where one syncfs covers all.
+            (<File*> address).busy += 1
         self.flying_unsynced = self.unsynced
         self.unsynced = []
         self.unsynced_directories = []
         self.syncs += 1
         return 0
 
+    def forget_directory(self, str path):
+        """The directory goes away: there is nothing to sync in it."""
+        if path in self.unsynced_directories:
+            self.unsynced_directories.remove(path)
+
     cdef void unsync(self, File* file) noexcept:
         """The file goes away: nothing is left to sync."""
         if file.dirty:
             file.dirty = False
-            self.unsynced.remove(<size_t> file)
+            (self.lazily_unsynced if file.lazy else self.unsynced).remove(<size_t> file)
 
     def on_written(self):
         """The writer's eventfd is readable."""
@@ -325,12 +347,17 @@ cdef class Persister:
             # Bytes that were frozen while this round was in flight belong to the next one, which
             # notes the file again.
             (<File*> address).dirty = False
+            (<File*> address).busy -= 1
         self.flying_unsynced = []
         for journal in self.flying_journals:
             (<Dirty> journal).written(round)
         self.flying_journals = []
         for store in flying:
             store.written(round)
+        retries = self.retries
+        self.retries = []
+        for store in retries:
+            store.retry()
         self.completed = round.number
         round_free(round)
         for confirmer in confirmers:

@@ -46,6 +46,7 @@ cdef enum:
     TAIL_FULL = 1 << 20          # a tail of this size is frozen
     TAIL_KEEP = 65536            # an idle tail above this size is given back
     READ_AHEAD = 128 << 10
+    AHEAD = 1 << 20              # how far a watermark is written ahead of what is delivered
 
 
 cdef uint8_t segment_header[8]
@@ -539,6 +540,7 @@ cdef class QueueStore(Dirty):
         cdef Round* round
         if (segment.messages != NULL and segment.messages.busy) or (segment.acks != NULL and segment.acks.busy):
             self.removing.append(<size_t> segment)
+            self.persister.retries.append(self)
             return 0
         if segment.messages != NULL or segment.acks != NULL:
             round = round_new()
@@ -556,6 +558,12 @@ cdef class QueueStore(Dirty):
             self.read_segment = NULL
             self.read_length = 0
         segment_free(segment)
+        return 0
+
+    cdef int retry(self) except -1:
+        self.remove_waiting()
+        if self.deleted:
+            self.finish_delete()
         return 0
 
     cdef int remove_waiting(self) except -1:
@@ -737,7 +745,7 @@ cdef class QueueStore(Dirty):
                 if self.durable and (self.keep or self.cursor_position > block.start and self.cursor == segment
                                      or self.cursor.number > segment.number):
                     if segment.watermark < block.start + block.length:
-                        segment.watermark = block.start + <uint32_t> block.length
+                        segment.watermark = block.start + <uint32_t> block.length + AHEAD
                         self.note(segment, segment.watermark, <uint32_t> ACK_WATERMARK << 30)
             block = block.next
         while self.first_pending != NULL:
@@ -759,8 +767,9 @@ cdef class QueueStore(Dirty):
             segment.acks_length += segment.pending_count * ACK_BYTES
             segment.pending = NULL
             segment.pending_count = segment.pending_capacity = 0
+            # A watermark has to be on disk with the records it speaks of; acks may be lost for 200 ms.
+            self.persister.note_written(segment.acks, segment.watermark == segment.watermark_flying)
             segment.watermark_flying = segment.watermark
-            self.persister.note_written(segment.acks)
             self.persister.bytes_written += op.length
         block = self.first_block
         while block != NULL:
@@ -775,7 +784,7 @@ cdef class QueueStore(Dirty):
                 op.segment = segment.number
                 block.state = WRITING
                 if self.durable:
-                    self.persister.note_written(segment.messages)
+                    self.persister.note_written(segment.messages, False)
                 self.persister.bytes_written += op.length
             block = block.next
         # `note` listed the store again while it was being emptied.
@@ -899,6 +908,7 @@ cdef class QueueStore(Dirty):
             return 0
         if self.directory_made:
             self.directory_made = False
+            self.persister.forget_directory(self.directory)
             round = round_new()
             encoded = os.fsencode(self.directory)
             op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
