@@ -609,7 +609,7 @@ NOUNS = _nouns(
         _POLICY,
         _POLICY,
         "node",
-        "Parameters of components; there are none yet.",
+        "Parameters of components: limits of virtual hosts.",
     ),
     Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies; there are none yet."),
     Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "The same; there are none yet."),
