@@ -185,6 +185,10 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+def _valued(value: object) -> str:
+    return f"the value '{shown(value)}' of type '{kind_of(value)}'"
+
+
 def check_equivalent(
     owner: str, resource: str, current: Mapping[str, Any], received: Mapping[str, Any]
 ) -> None:
@@ -200,16 +204,13 @@ def check_equivalent(
         if name == "x-queue-type" and types in ((None, "classic"), ("classic", None)):
             continue
         if name not in received:
-            what = f"received none but current is the value '{shown(current[name])}' of type '{kind_of(current[name])}'"
+            what = f"received none but current is {_valued(current[name])}"
         elif name not in current:
-            what = f"received the value '{shown(received[name])}' of type '{kind_of(received[name])}' but current is none"
+            what = f"received {_valued(received[name])} but current is none"
         elif current[name] != received[name] or isinstance(current[name], bool) != isinstance(
             received[name], bool
         ):
-            what = (
-                f"received the value '{shown(received[name])}' of type '{kind_of(received[name])}' "
-                f"but current is the value '{shown(current[name])}' of type '{kind_of(current[name])}'"
-            )
+            what = f"received {_valued(received[name])} but current is {_valued(current[name])}"
         else:
             continue
         raise PreconditionFailed(f"inequivalent arg '{name}' for {resource}: {what}")
@@ -219,5 +220,6 @@ def check_property(resource: str, name: str, current: Any, received: Any) -> Non
     """The same for a declared property such as durable."""
     if current != received:
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {resource}: received '{shown(received)}' but current is '{shown(current)}'"
+            f"inequivalent arg '{name}' for {resource}: "
+            f"received '{shown(received)}' but current is '{shown(current)}'"
         )

@@ -24,7 +24,8 @@ class HeadersExchange(BoundExchange):
         match = binding.arguments.get("x-match", "all")
         if match not in MATCHES:
             raise PreconditionFailed(
-                f"Invalid x-match field value {match!r}; expected all, any, all-with-x, or any-with-x"
+                f"Invalid x-match field value {match!r}; "
+                "expected all, any, all-with-x, or any-with-x"
             )
 
     def add(self, binding: Binding) -> None:

@@ -371,7 +371,11 @@ def _basic_consume(
         arguments or None,
     )
     channel.add_consumer(consumer)
-    start = lambda: _start(consumer)  # noqa: E731
+
+    def start() -> None:
+        if consumer.active and not consumer.queue.deleted:
+            consumer.queue.add_consumer(consumer)
+
     if no_wait:
         start()
     else:
@@ -379,11 +383,6 @@ def _basic_consume(
         channel.reply(
             method_frame(channel.number, "basic.consume-ok", consumer_tag=consumer_tag), start
         )
-
-
-def _start(consumer: Consumer) -> None:
-    if consumer.active and not consumer.queue.deleted:
-        consumer.queue.add_consumer(consumer)
 
 
 def _basic_cancel(session: Session, channel: WireChannel, consumer_tag: str, no_wait: bool) -> None:
@@ -412,7 +411,7 @@ class Getter:
         routing_key: bytes,
         listed: bytes,
         body: bytes,
-        place: tuple[int, ...],
+        place: tuple[int, int, int, int],
     ) -> None:
         channel = self.channel
         if channel.closing or not channel.output.is_open:
@@ -584,7 +583,8 @@ def _check_any(session: Session, kind: str, name: str) -> None:
         for each in ("configure", "write", "read")
     ):
         raise AccessRefused(
-            f"access to {describe(kind, asked, session.vhost.name)} refused for user '{session.user}'"
+            f"access to {describe(kind, asked, session.vhost.name)} refused "
+            f"for user '{session.user}'"
         )
 
 

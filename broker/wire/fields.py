@@ -184,8 +184,7 @@ def encode_value(value: Any) -> bytes:
         body = b"".join(encode_value(each) for each in value)
         return b"A" + struct.pack(">I", len(body)) + body
     if isinstance(value, decimal.Decimal):
-        sign, digits, exponent = value.as_tuple()
-        scale = max(0, -int(exponent))
+        scale = max(0, -int(value.as_tuple().exponent))
         return b"D" + struct.pack(">Bi", scale, int(value.scaleb(scale)))
     if isinstance(value, datetime.datetime):
         return b"T" + struct.pack(">Q", int(value.timestamp()))

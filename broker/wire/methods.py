@@ -9,12 +9,14 @@ when read. The table feeds both directions, the definitions journal and the test
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from broker.wire.fields import Malformed, Reader, encode_table, octets
 
 
-class Method(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Method:
     """One row: `fields` are (name, kind) pairs."""
 
     class_id: int
@@ -38,7 +40,8 @@ ROWS = (
         10,
         10,
         "connection.start",
-        "version_major:octet version_minor:octet server_properties:table mechanisms:longstr locales:longstr",
+        "version_major:octet version_minor:octet server_properties:table mechanisms:longstr "
+        "locales:longstr",
         False,
     ),
     _row(
@@ -86,7 +89,8 @@ ROWS = (
         40,
         10,
         "exchange.declare",
-        "_ticket:short exchange:shortstr type:shortstr passive:bit durable:bit auto_delete:bit internal:bit no_wait:bit arguments:table",
+        "_ticket:short exchange:shortstr type:shortstr passive:bit durable:bit auto_delete:bit "
+        "internal:bit no_wait:bit arguments:table",
     ),
     _row(40, 11, "exchange.declare-ok", "", False),
     _row(40, 20, "exchange.delete", "_ticket:short exchange:shortstr if_unused:bit no_wait:bit"),
@@ -95,21 +99,24 @@ ROWS = (
         40,
         30,
         "exchange.bind",
-        "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table",
+        "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit "
+        "arguments:table",
     ),
     _row(40, 31, "exchange.bind-ok", "", False),
     _row(
         40,
         40,
         "exchange.unbind",
-        "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table",
+        "_ticket:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit "
+        "arguments:table",
     ),
     _row(40, 51, "exchange.unbind-ok", "", False),
     _row(
         50,
         10,
         "queue.declare",
-        "_ticket:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit arguments:table",
+        "_ticket:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit "
+        "no_wait:bit arguments:table",
     ),
     _row(
         50, 11, "queue.declare-ok", "queue:shortstr message_count:long consumer_count:long", False
@@ -118,7 +125,8 @@ ROWS = (
         50,
         20,
         "queue.bind",
-        "_ticket:short queue:shortstr exchange:shortstr routing_key:shortstr no_wait:bit arguments:table",
+        "_ticket:short queue:shortstr exchange:shortstr routing_key:shortstr no_wait:bit "
+        "arguments:table",
     ),
     _row(50, 21, "queue.bind-ok", "", False),
     _row(50, 30, "queue.purge", "_ticket:short queue:shortstr no_wait:bit"),
@@ -143,7 +151,8 @@ ROWS = (
         60,
         20,
         "basic.consume",
-        "_ticket:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit no_wait:bit arguments:table",
+        "_ticket:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit "
+        "exclusive:bit no_wait:bit arguments:table",
     ),
     _row(60, 21, "basic.consume-ok", "consumer_tag:shortstr", False),
     _row(60, 30, "basic.cancel", "consumer_tag:shortstr no_wait:bit"),
@@ -165,7 +174,8 @@ ROWS = (
         60,
         60,
         "basic.deliver",
-        "consumer_tag:shortstr delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr",
+        "consumer_tag:shortstr delivery_tag:longlong redelivered:bit exchange:shortstr "
+        "routing_key:shortstr",
         False,
     ),
     _row(60, 70, "basic.get", "_ticket:short queue:shortstr no_ack:bit"),
@@ -173,7 +183,8 @@ ROWS = (
         60,
         71,
         "basic.get-ok",
-        "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr message_count:long",
+        "delivery_tag:longlong redelivered:bit exchange:shortstr routing_key:shortstr "
+        "message_count:long",
         False,
     ),
     _row(60, 72, "basic.get-empty", "_cluster_id:shortstr", False),

@@ -8,7 +8,7 @@ vhosts is asked of the host, which is the broker: `Host` below is all that this 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from broker.contracts import Consumer, Exchange
@@ -56,10 +56,12 @@ class Host(Protocol):
 
     config: Any
     access: Any
-    vhosts: dict[str, Any]
     persister: Any
     topology: Any
     server_properties: dict[str, Any]
+
+    @property
+    def vhosts(self) -> Mapping[str, Any]: ...
 
     def login(self, session: Session, user: str, password: str) -> None:
         """Checks a password; answers with `session.logged_in` or `session.login_refused`."""
@@ -253,9 +255,10 @@ class Session(Connection):
             user, password = text(parts[1]), text(parts[2])
         elif mechanism == "AMQPLAIN":
             table = Reader(len(response).to_bytes(4, "big") + response).table()
-            user, password = table.get("LOGIN"), table.get("PASSWORD")
-            if not isinstance(user, str) or not isinstance(password, str):
+            login, secret = table.get("LOGIN"), table.get("PASSWORD")
+            if not isinstance(login, str) or not isinstance(secret, str):
                 raise SyntaxFault("the response of mechanism AMQPLAIN has no LOGIN or no PASSWORD")
+            user, password = login, secret
         else:
             raise CommandInvalid(
                 f"unknown authentication mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}"
@@ -293,7 +296,8 @@ class Session(Connection):
             reason,
         )
         error = LoginRefused(
-            f"Login was refused using authentication mechanism {self.auth_mechanism}. For details see the broker logfile."
+            f"Login was refused using authentication mechanism {self.auth_mechanism}. "
+            "For details see the broker logfile."
         )
         if self.can("authentication_failure_close"):
             self.close_with(error.reply_code, error.reply_text(), 0, 0)
@@ -309,7 +313,8 @@ class Session(Connection):
         ):
             if value > offered or (value == 0 and offered):
                 raise NotAllowed(
-                    f"negotiated {what} = {value} is higher than the maximum allowed value ({offered})"
+                    f"negotiated {what} = {value} is higher than the maximum allowed value "
+                    f"({offered})"
                 )
         if frame_max < 4096:
             raise NotAllowed(
@@ -389,12 +394,14 @@ class Session(Connection):
         """Raises NotAllowed at the limits."""
         if self.channel_count >= self.channel_max:
             raise NotAllowed(
-                f"number of channels opened ({self.channel_count}) has reached the negotiated channel_max ({self.channel_max})"
+                f"number of channels opened ({self.channel_count}) has reached the negotiated "
+                f"channel_max ({self.channel_max})"
             )
         limit = self._host.access.user_limit(self.user, "max-channels")
         if limit is not None and self.channel_count >= limit:
             raise NotAllowed(
-                f"number of channels opened for user '{self.user}' has reached the maximum allowed user limit of ({limit})"
+                f"number of channels opened for user '{self.user}' has reached the maximum "
+                f"allowed user limit of ({limit})"
             )
         config = self._host.config
         channel = WireChannel(
