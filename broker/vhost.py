@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker import arguments as argument_table
-from broker.contracts import Exchange, Topology
+from broker.contracts import Topology
 from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
 from broker.queues.classic import ClassicQueue
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
@@ -202,7 +202,8 @@ class VHost:
         if type not in TYPES:
             if type in NOT_BUILT:
                 raise PreconditionFailed(
-                    f"invalid exchange type '{type}' for {resource}: this broker does not carry it out yet"
+                    f"invalid exchange type '{type}' for {resource}: "
+                    "this broker does not carry it out yet"
                 )
             raise PreconditionFailed(f"unknown exchange type '{type}'")
         current = self.exchanges.get(name)
@@ -270,8 +271,10 @@ class VHost:
     def check_owner(self, queue: ClassicQueue, connection: Any) -> None:
         if queue.exclusive and queue.owner is not connection:
             raise ResourceLocked(
-                f"cannot obtain exclusive access to locked {describe('queue', queue.name, self.name)}. It could be originally declared "
-                "on another connection or the exclusive property value does not match that of the original declaration."
+                "cannot obtain exclusive access to locked "
+                f"{describe('queue', queue.name, self.name)}. It could be originally declared on "
+                "another connection or the exclusive property value does not match that of the "
+                "original declaration."
             )
 
     def declare_queue(
@@ -300,8 +303,9 @@ class VHost:
             self.check_owner(current, owner)
             if current.exclusive != exclusive:
                 raise ResourceLocked(
-                    f"cannot obtain exclusive access to locked {resource}. It could be originally declared on another connection or the "
-                    "exclusive property value does not match that of the original declaration."
+                    f"cannot obtain exclusive access to locked {resource}. It could be originally "
+                    "declared on another connection or the exclusive property value does not "
+                    "match that of the original declaration."
                 )
             argument_table.check_property(
                 resource, "durable", current.durable, durable and not exclusive
@@ -326,7 +330,8 @@ class VHost:
         limit = self.queue_limit()
         if limit is not None and len(self.queues) >= limit:
             raise PreconditionFailed(
-                f"cannot declare {resource}: queue limit in vhost '{self.name}' ({limit}) is reached"
+                f"cannot declare {resource}: "
+                f"queue limit in vhost '{self.name}' ({limit}) is reached"
             )
         # An exclusive queue ends with its connection, so there is nothing about it to survive.
         durable = durable and not exclusive
@@ -606,7 +611,7 @@ def _check_name(kind: str, name: str) -> None:
         raise PreconditionFailed(f"the {kind} name is longer than 255 bytes")
 
 
-def _exchange_change(exchange: Exchange) -> dict[str, Any]:
+def _exchange_change(exchange: BoundExchange) -> dict[str, Any]:
     return {
         "exchange": exchange.name,
         "type": exchange.type,

@@ -360,7 +360,8 @@ class Broker:
             and sum(1 for each in self.connections.values() if each.vhost.name == vhost) >= limit
         ):
             raise NotAllowed(
-                f"access to vhost '{vhost}' refused for user '{session.user}': connection limit ({limit}) is reached"
+                f"access to vhost '{vhost}' refused for user '{session.user}': "
+                f"connection limit ({limit}) is reached"
             )
         limit = self.access.user_limit(session.user, "max-connections")
         if (
@@ -368,7 +369,8 @@ class Broker:
             and sum(1 for each in self.connections.values() if each.user == session.user) >= limit
         ):
             raise NotAllowed(
-                f"connection refused for user '{session.user}': user connection limit ({limit}) is reached"
+                f"connection refused for user '{session.user}': "
+                f"user connection limit ({limit}) is reached"
             )
         if self.stopping:
             raise NotAllowed("the broker is stopping")
@@ -426,7 +428,12 @@ class Broker:
     async def synced(self) -> None:
         """Returns when every change of definitions and settings so far is on disk."""
         done: asyncio.Future[None] = self.loop.create_future()
-        self.persister.after_round(lambda: done.done() or done.set_result(None))
+
+        def tell() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self.persister.after_round(tell)
         if self.files.dirty:
             await self.loop.run_in_executor(None, self.files.flush)
         await done
@@ -453,7 +460,8 @@ class Broker:
 
     def _sync_failed(self, text: str) -> None:
         log.critical(
-            "the disk failed: %s. Nothing is confirmed any more; the broker ends and recovers at its next start",
+            "the disk failed: %s. Nothing is confirmed any more; "
+            "the broker ends and recovers at its next start",
             text,
         )
         self.exit_status = EXIT_SYNC_FAILED
@@ -485,7 +493,7 @@ class Broker:
             session.close(320, "broker forced connection closure with reason 'shutdown'")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(3.0):
-                while self.connections:
+                while self.connections:  # noqa: ASYNC110 (an end that comes once)
                     await asyncio.sleep(0.02)
         for session in list(self.connections.values()):
             session.drop()
