@@ -6,6 +6,9 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from tests.api.conftest import PASSWORD, VHOST, path
 from tests.appliance import Appliance
@@ -253,3 +256,51 @@ def test_static_files_are_only_the_static_files(anonymous: httpx.Client, where: 
 def test_health_needs_no_credentials(anonymous: httpx.Client) -> None:
     answer = anonymous.get("/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def live(signed_in: httpx.Client, **headers: str) -> ClientConnection:
+    url = str(signed_in.base_url).replace("http", "ws").rstrip("/") + "/live/"
+    cookies = "; ".join(f"{name}={value}" for name, value in signed_in.cookies.items())
+    return connect(
+        url,
+        origin=Origin(str(signed_in.base_url).rstrip("/")),
+        additional_headers={"Cookie": cookies, **headers},
+    )
+
+
+def close_code(socket: ClientConnection) -> int:
+    with pytest.raises(ConnectionClosed) as closed:
+        while True:
+            socket.recv(10)
+    assert closed.value.rcvd is not None
+    return closed.value.rcvd.code
+
+
+def test_live_updates_need_a_session(anonymous: httpx.Client) -> None:
+    with live(anonymous) as socket:
+        assert close_code(socket) == 4401
+
+
+def test_live_updates_come_to_who_is_signed_in(signed_in: httpx.Client) -> None:
+    with live(signed_in) as socket:
+        socket.send('{"type": "subscribe", "id": 1, "topic": "overview"}')
+        assert '"start"' in str(socket.recv(10))
+
+
+def test_signing_out_drops_the_live_sockets(signed_in: httpx.Client) -> None:
+    with live(signed_in) as socket:
+        socket.send('{"type": "subscribe", "id": 1, "topic": "overview"}')
+        socket.recv(10)
+        signed_in.post("/logout", headers={"X-CSRFToken": token_for(signed_in)})
+        assert close_code(socket) == 4401
+
+
+def test_a_new_password_drops_the_live_sockets(api: httpx.Client, anonymous: httpx.Client) -> None:
+    where = path("users", "api-live")
+    assert api.put(where, json={"password": "one", "tags": "management"}).is_success
+    assert sign_in(anonymous, "api-live", "one").status_code == 302
+    with live(anonymous) as socket:
+        socket.send('{"type": "subscribe", "id": 1, "topic": "overview"}')
+        socket.recv(10)
+        assert api.put(where, json={"password": "two", "tags": "management"}).is_success
+        assert close_code(socket) == 4401

@@ -1,0 +1,45 @@
+"""Whose address counts: the socket's, unless a proxy is trusted."""
+
+import httpx
+import pytest
+
+from tests.appliance import Appliance
+from tests.conftest import Make
+
+FAR = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+GUEST = ("guest", "guest")
+
+
+def test_forwarded_headers_are_not_believed(shared_leveret: Appliance) -> None:
+    answer = httpx.get(shared_leveret.http_url + "/api/whoami", headers=FAR, auth=GUEST)
+    assert answer.status_code == 200
+    assert "Strict-Transport-Security" not in answer.headers
+
+
+@pytest.fixture
+def behind_a_proxy(make_leveret: Make) -> Appliance:
+    return make_leveret(trusted_proxies="127.0.0.1", allowed_hosts="broker.example")
+
+
+def test_a_trusted_proxy_says_who_is_asking(behind_a_proxy: Appliance) -> None:
+    with httpx.Client(base_url=behind_a_proxy.http_url, auth=GUEST) as client:
+        assert client.get("/api/whoami").status_code == 200
+        far = client.get("/api/whoami", headers=FAR)
+        assert far.status_code == 401
+        assert "Strict-Transport-Security" in far.headers
+        # Only what the trusted proxy itself added counts, not what the client sent to it.
+        lying = {"X-Forwarded-For": "127.0.0.1, 203.0.113.7"}
+        assert client.get("/api/whoami", headers=lying).status_code == 401
+        named = client.get("/api/whoami", headers={"Host": "broker.example"})
+        assert named.status_code == 200
+
+
+def test_many_wrong_passwords_are_slowed_down(shared_leveret: Appliance) -> None:
+    with httpx.Client(base_url=shared_leveret.http_url) as client:
+        statuses = [
+            client.get("/api/whoami", auth=("api-guessed", f"guess {number}")).status_code
+            for number in range(30)
+        ]
+        assert statuses[0] == 401
+        assert statuses[-1] == 429
+        assert client.get("/api/whoami", auth=GUEST).status_code == 200
