@@ -6,7 +6,7 @@
 #
 # Runs as root. The machine's own apt and pip settings and its certificates go along, so that it
 # works behind a proxy or a mirror; nothing else of the machine does. Everything happens in mount
-# and process namespaces of its own: nothing stays mounted or running. Prints how long each step took.
+# and process namespaces of its own: nothing stays mounted or running. Prints how long it took.
 set -eu
 
 SUITE=bookworm
@@ -60,8 +60,8 @@ inside() {
 
 # --- the root ---------------------------------------------------------------------------------
 
-MIRROR=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list \
-    2>/dev/null | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1 || true)
+MIRROR=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources \
+    /etc/apt/sources.list.d/*.list 2>/dev/null | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1 || true)
 step "debootstrap a minimal $SUITE"
 debootstrap --variant=minbase "$SUITE" "$ROOT" ${MIRROR:+"$MIRROR"} >"$ROOT.log" 2>&1 || {
     tail -n 20 "$ROOT.log" >&2
@@ -88,12 +88,15 @@ for path in .config/pip .pip .netrc; do
         cp -aL "$HOME/$path" "$ROOT/root/$path"
     fi
 done
-env | grep -iE '^(PIP_[A-Z_]*|[A-Z_]*(CERT|CERTS|CA_BUNDLE|CAINFO)[A-Z_]*|(https?|ftp|all|no)_proxy)=' \
+SETTINGS='PIP_[A-Z_]*|[A-Z_]*(CERT|CA_BUNDLE|CAINFO)[A-Z_]*|(https?|ftp|all|no)_proxy'
+env | grep -iE "^($SETTINGS)=" \
     | sed -e "s/'/'\\\\''/g" -e "s/^\([^=]*\)=\(.*\)$/export \1='\2'/" >"$ROOT/root/machine.env" || true
 # Package folders that pip's settings name are shown inside, read only.
-{ cat /etc/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" 2>/dev/null; env | grep ^PIP_; } \
-    | grep -oE '(file://)?/[A-Za-z0-9._/-]+' | sed -e 's,^file://,,' -e 's,/simple/*$,,' | sort -u \
-    | while read -r path; do
+{
+    cat /etc/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" 2>/dev/null || true
+    env | grep ^PIP_ || true
+} | grep -oE '(file://)?/[A-Za-z0-9._/-]+' | sed -e 's,^file://,,' -e 's,/simple/*$,,' \
+    | sort -u | while read -r path; do
     if [ -d "$path" ] && [ ! -e "$ROOT$path" ]; then
         mkdir -p "$ROOT$path"
         mount --bind -o ro "$path" "$ROOT$path"

@@ -21,7 +21,8 @@ SETTINGS = {item.variable: item for item in config.settings()}
 def instructions() -> list[tuple[str, str]]:
     text = (DOCKER / "Dockerfile").read_text()
     joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
-    return [tuple(line.split(None, 1)) for line in joined.splitlines() if line.strip()]  # type: ignore[misc]
+    pairs = (line.partition(" ") for line in joined.splitlines() if line.strip())
+    return [(name, rest.strip()) for name, _, rest in pairs]
 
 
 def compose() -> dict[str, Any]:

@@ -19,7 +19,19 @@ MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 MANAGE = re.compile(r"\bmanage\.py ([a-z]+)")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 # Paths the documents speak of that are not in the repository.
-ELSEWHERE = ("data/", "run/", ".venv/", "build/", "/", "~", "usage/", "reports/", "log/", "vhosts/")
+ELSEWHERE = (
+    "data/",
+    "run/",
+    ".venv/",
+    "build/",
+    "/",
+    "~",
+    "usage/",
+    "reports/",
+    "log/",
+    "vhosts/",
+    "transient/",
+)
 REQUIRED = (
     "README.md",
     "ARCHITECTURE.md",
