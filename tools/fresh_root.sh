@@ -61,7 +61,8 @@ inside() {
 # --- the root ---------------------------------------------------------------------------------
 
 MIRROR=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources \
-    /etc/apt/sources.list.d/*.list 2>/dev/null | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1 || true)
+    /etc/apt/sources.list.d/*.list 2>/dev/null \
+    | grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1 || true)
 step "debootstrap a minimal $SUITE"
 debootstrap --variant=minbase "$SUITE" "$ROOT" ${MIRROR:+"$MIRROR"} >"$ROOT.log" 2>&1 || {
     tail -n 20 "$ROOT.log" >&2
@@ -90,7 +91,8 @@ for path in .config/pip .pip .netrc; do
 done
 SETTINGS='PIP_[A-Z_]*|[A-Z_]*(CERT|CA_BUNDLE|CAINFO)[A-Z_]*|(https?|ftp|all|no)_proxy'
 env | grep -iE "^($SETTINGS)=" \
-    | sed -e "s/'/'\\\\''/g" -e "s/^\([^=]*\)=\(.*\)$/export \1='\2'/" >"$ROOT/root/machine.env" || true
+    | sed -e "s/'/'\\\\''/g" -e "s/^\([^=]*\)=\(.*\)$/export \1='\2'/" \
+        >"$ROOT/root/machine.env" || true
 # Package folders that pip's settings name are shown inside, read only.
 {
     cat /etc/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" 2>/dev/null || true
