@@ -6,7 +6,7 @@ The wire implements `Channel`, the queues implement `Queue`; neither imports the
 the vhost.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Task
@@ -59,7 +59,8 @@ cdef class Queue(Task):
 cdef class Exchange:
     """What every exchange type shares. The types are in `broker.routing`."""
 
-    def __init__(self, str name, *, bint durable=False, bint auto_delete=False, bint internal=False, arguments=None):
+    def __init__(self, str name, *, bint durable=False, bint auto_delete=False,
+                 bint internal=False, arguments=None):
         self.name = name
         self.durable = durable
         self.auto_delete = auto_delete

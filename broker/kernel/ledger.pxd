@@ -2,7 +2,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef struct Unacked:
-    void* consumer                 # borrowed: the channel keeps its consumers alive while they have entries; NULL = settled
+    # Borrowed: the channel keeps its consumers alive while they have entries. NULL = settled.
+    void* consumer
     uint32_t segment
     uint32_t position
     uint32_t length

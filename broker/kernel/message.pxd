@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 cdef struct Message:
     const uint8_t* exchange
     const uint8_t* routing_key
-    const uint8_t* properties      # property flags and list, as received (AMQP 0-9-1 section 4.2.6.1)
+    const uint8_t* properties      # flags and list, as received (AMQP 0-9-1 section 4.2.6.1)
     const uint8_t* body
     uint8_t exchange_length
     uint8_t routing_key_length

@@ -15,7 +15,7 @@ cdef class ClassicQueue(Queue):
     cdef object _arguments
     cdef readonly uint64_t incarnation
     cdef public object owner
-    cdef public object unused            # called when the last consumer of an auto-delete queue has left
+    cdef public object unused            # called when an auto-delete queue's last consumer has left
     cdef public object policy
     cdef readonly bint deleted
     cdef uint32_t features               # zero: the fast path
@@ -23,7 +23,7 @@ cdef class ClassicQueue(Queue):
     cdef Persister persister
     cdef str parent
     cdef readonly QueueStore store
-    cdef list _consumers                 # by priority, highest first; equals in the order of their coming
+    cdef list _consumers                 # highest priority first; equals in the order they came
     cdef uint32_t next_index
     cdef list getters
     cdef double idle_since

@@ -8,7 +8,7 @@ waiting gets, then to consumers, the highest priority first, equals in turn, one
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from broker.contracts cimport Channel, Consumer, NEEDS_SYNC, Queue, STORED
+from broker.contracts cimport Consumer, NEEDS_SYNC, Queue, STORED
 from broker.kernel import clock
 from broker.kernel.message cimport Message, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
@@ -24,8 +24,9 @@ cdef enum:
 cdef class ClassicQueue(Queue):
     """A queue of type classic. `parent` is the directory of the vhost's queues."""
 
-    def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name, uint64_t incarnation, *,
-                 bint durable=False, bint exclusive=False, bint auto_delete=False, arguments=None, owner=None):
+    def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name,
+                 uint64_t incarnation, *, bint durable=False, bint exclusive=False,
+                 bint auto_delete=False, arguments=None, owner=None):
         self.turn = turn
         self.persister = persister
         self.parent = parent
@@ -98,9 +99,16 @@ cdef class ClassicQueue(Queue):
     def counters(self) -> dict:
         """Cumulative counts since the queue was declared or recovered, under RabbitMQ's names."""
         return {
-            "publish": self.published, "confirm": self.confirmed, "deliver": self.delivered, "deliver_no_ack": self.delivered_no_ack,
-            "get": self.got, "get_no_ack": self.got_no_ack, "get_empty": self.got_empty, "ack": self.acked,
-            "redeliver": self.redelivered, "reject": self.rejected,
+            "publish": self.published,
+            "confirm": self.confirmed,
+            "deliver": self.delivered,
+            "deliver_no_ack": self.delivered_no_ack,
+            "get": self.got,
+            "get_no_ack": self.got_no_ack,
+            "get_empty": self.got_empty,
+            "ack": self.acked,
+            "redeliver": self.redelivered,
+            "reject": self.rejected,
         }
 
     # -- publishing --------------------------------------------------------------------------------
@@ -120,7 +128,8 @@ cdef class ClassicQueue(Queue):
             return NEEDS_SYNC
         return STORED
 
-    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body, bint persistent) -> None:
+    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+            bint persistent) -> None:
         """Publishes a message that comes over no channel; nothing is confirmed."""
         cdef Message message
         message.exchange = <const uint8_t*> <char*> exchange
@@ -136,7 +145,8 @@ cdef class ClassicQueue(Queue):
         self.publish(&message, False)
 
     def open_store(self):
-        self.store = QueueStore(self.persister, self.parent, self.incarnation, self.durable, self.wake)
+        self.store = QueueStore(
+            self.persister, self.parent, self.incarnation, self.durable, self.wake)
         self.store.keep = self._consumers is not None
         return self.store
 
@@ -165,7 +175,7 @@ cdef class ClassicQueue(Queue):
         cdef list consumers = self._consumers
         cdef Py_ssize_t count = len(consumers)
         cdef Py_ssize_t start = 0
-        cdef Py_ssize_t end, i, at
+        cdef Py_ssize_t end, at, _each
         cdef Consumer consumer
         if count == 1:
             consumer = <Consumer> consumers[0]
@@ -178,7 +188,7 @@ cdef class ClassicQueue(Queue):
             at = self.next_index
             if at < start or at >= end:
                 at = start
-            for i in range(end - start):
+            for _each in range(end - start):
                 consumer = <Consumer> consumers[at]
                 at += 1
                 if at == end:
@@ -267,7 +277,8 @@ cdef class ClassicQueue(Queue):
 
     cdef int hand_over(self, getter, Message* message, Place* place) except -1:
         getter.message(
-            self, message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length],
+            self, message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length], message.body[:message.body_length],
             (place.segment, place.position, place.length, place.redelivered))
         return 0
@@ -312,7 +323,6 @@ cdef class ClassicQueue(Queue):
         """Requeues a message that a getter took."""
         cdef Place at
         at.segment, at.position, at.length, at.redelivered = place
-        self.rejected += 1
         self.requeue(&at)
 
     def purge(self) -> int:
@@ -374,7 +384,8 @@ cdef class ClassicQueue(Queue):
     def rest_if_idle(self, double now, double after) -> None:
         """Called now and then: a queue without traffic for `after` seconds gives back what it does
         not need."""
-        cdef uint64_t moved = self.published + self.acked + self.delivered_no_ack + self.got_no_ack + self.rejected
+        cdef uint64_t moved = (self.published + self.acked + self.delivered_no_ack
+                               + self.got_no_ack + self.rejected)
         if moved != self.moved:
             self.moved = moved
             self.idle_since = now

@@ -7,8 +7,6 @@ end before the content does, `keep` copies what is there and the rest is collect
 a queue before its last byte.
 """
 
-import logging
-
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -92,8 +90,8 @@ cdef bint is_special(Message* message) noexcept:
 cdef class WireChannel(Channel):
     """One channel. `connection` is the Connection that `output` is the writing half of."""
 
-    def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *, uint64_t max_message_size=128 << 20,
-                 uint64_t max_unacked=1000000):
+    def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *,
+                 uint64_t max_message_size=128 << 20, uint64_t max_unacked=1000000):
         self.output = connection
         self.connection = connection
         self.number = number
@@ -134,9 +132,17 @@ cdef class WireChannel(Channel):
     def counters(self) -> dict:
         """Cumulative counts under RabbitMQ's names."""
         return {
-            "publish": self.published, "confirm": self.confirmed, "return_unroutable": self.returned,
-            "drop_unroutable": self.dropped, "deliver": self.delivered, "deliver_no_ack": self.delivered_no_ack, "get": self.got,
-            "get_no_ack": self.got_no_ack, "get_empty": self.got_empty, "ack": self.acked, "redeliver": self.redelivered,
+            "publish": self.published,
+            "confirm": self.confirmed,
+            "return_unroutable": self.returned,
+            "drop_unroutable": self.dropped,
+            "deliver": self.delivered,
+            "deliver_no_ack": self.delivered_no_ack,
+            "get": self.got,
+            "get_no_ack": self.got_no_ack,
+            "get_empty": self.got_empty,
+            "ack": self.acked,
+            "redeliver": self.redelivered,
         }
 
     # -- content in --------------------------------------------------------------------------------
@@ -170,13 +176,15 @@ cdef class WireChannel(Channel):
         if length < 14:
             raise FrameError("cannot decode: a content header ends too early")
         if load16(payload) != 60:
-            raise UnexpectedFrame(f"expected content header for class 60, got one for class {load16(payload)} instead")
+            raise UnexpectedFrame(
+                f"expected content header for class 60, got one for class {load16(payload)} instead")
         self.body_length = load64(payload + 4)
         if self.body_length > self.max_message_size:
             self.expect = EXPECT_METHOD
             self.kept.release()
             raise PreconditionFailed(
-                f"message size {self.body_length} is larger than configured max size {self.max_message_size}")
+                f"message size {self.body_length} is larger than configured max size "
+                f"{self.max_message_size}")
         self.body_received = 0
         self.properties = payload + 12
         self.properties_length = length - 12
@@ -191,7 +199,8 @@ cdef class WireChannel(Channel):
         if self.expect == EXPECT_METHOD:
             raise UnexpectedFrame("expected method frame, got non method frame instead")
         if self.expect == EXPECT_HEADER:
-            raise UnexpectedFrame("expected content header for class 60, got non content header frame instead")
+            raise UnexpectedFrame(
+                "expected content header for class 60, got non content header frame instead")
         if length > self.body_length - self.body_received:
             raise FrameError("content body frame exceeds remaining content size")
         if length == self.body_length and not self.body_kept:
@@ -245,11 +254,15 @@ cdef class WireChannel(Channel):
         message.timestamp = clock.now_ms
         self.published += 1
         if self.transactional:
-            self.check_target(message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length],
-                              message.properties[:message.properties_length])
+            self.check_target(
+                message.exchange[:message.exchange_length],
+                message.routing_key[:message.routing_key_length],
+                message.properties[:message.properties_length])
             self.transaction_publishes.append((
-                message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length],
-                message.properties[:message.properties_length], message.body[:message.body_length], message.flags, bits & 1))
+                message.exchange[:message.exchange_length],
+                message.routing_key[:message.routing_key_length],
+                message.properties[:message.properties_length],
+                message.body[:message.body_length], message.flags, bits & 1))
         else:
             self.route(&message, bits & 1)
         if self.is_kept:
@@ -262,7 +275,8 @@ cdef class WireChannel(Channel):
         if load16(<const uint8_t*> <char*> properties) & SPECIAL_FLAGS:
             self.connection.check_properties(self, properties)
 
-    def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, bytes body, int flags, bint mandatory):
+    def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+                          int flags, bint mandatory):
         """Routes a message that a transaction had put aside."""
         cdef Message message
         message.exchange = <const uint8_t*> <char*> exchange
@@ -275,7 +289,8 @@ cdef class WireChannel(Channel):
         message.body_length = <uint32_t> len(body)
         message.flags = <uint8_t> flags
         message.timestamp = clock.now_ms
-        method = bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key + (b"\x01" if mandatory else b"\x00")
+        method = (bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
+                  + (b"\x01" if mandatory else b"\x00"))
         self.method = <const uint8_t*> <char*> method
         self.method_length = <uint32_t> len(method)
         self.route(&message, mandatory)
@@ -293,7 +308,8 @@ cdef class WireChannel(Channel):
             targets = self.memo_targets
         else:
             exchange, targets = self.connection.resolve(
-                self, message.exchange[:message.exchange_length], message.routing_key[:message.routing_key_length])
+                self, message.exchange[:message.exchange_length],
+                message.routing_key[:message.routing_key_length])
             if targets is not None and self.method_length <= MEMO_MAX:
                 self.memo.length = 0
                 self.memo.add(self.method, self.method_length)
@@ -386,7 +402,8 @@ cdef class WireChannel(Channel):
         cdef uint8_t* p
         cdef uint8_t* start
         cdef uint32_t tag_length = <uint32_t> len(consumer.wire_tag)
-        cdef uint32_t payload = 4 + tag_length + 9 + 1 + message.exchange_length + 1 + message.routing_key_length
+        cdef uint32_t payload = (4 + tag_length + 9 + 1 + message.exchange_length
+                                 + 1 + message.routing_key_length)
         if consumer.no_ack:
             tag = self.ledger.next
             self.ledger.skip_tag()
@@ -435,7 +452,8 @@ cdef class WireChannel(Channel):
         cdef uint32_t left = message.body_length
         cdef uint32_t part
         cdef const uint8_t* body = message.body
-        cdef uint8_t* p = out.room(<size_t> 8 + 12 + message.properties_length + left + (left // part_max + 1) * 8)
+        cdef uint8_t* p = out.room(<size_t> 8 + 12 + message.properties_length
+                                   + left + (left // part_max + 1) * 8)
         p[0] = 2
         store16(p + 1, self.number)
         store32(p + 3, 12 + message.properties_length)
@@ -462,7 +480,8 @@ cdef class WireChannel(Channel):
     cdef int write_return(self, Message* message) except -1:
         """basic.return 312 NO_ROUTE with the content; it stands before the confirm."""
         cdef Buffer out = self.output.out
-        cdef uint32_t payload = 4 + 2 + 9 + 1 + message.exchange_length + 1 + message.routing_key_length
+        cdef uint32_t payload = (4 + 2 + 9 + 1 + message.exchange_length
+                                 + 1 + message.routing_key_length)
         cdef uint8_t* p = out.room(payload + 8)
         p[0] = 1
         store16(p + 1, self.number)
@@ -540,7 +559,8 @@ cdef class WireChannel(Channel):
         if multiple and tag == 0:
             return
         if self.ledger.find(tag) == NULL or any(
-                each == tag or (many and (each == 0 or each >= tag)) for each, many, _ in self.transaction_settles):
+                each == tag or (many and (each == 0 or each >= tag))
+                for each, many, _ in self.transaction_settles):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
     def settle_committed(self, uint64_t tag, bint multiple, int how):

@@ -9,9 +9,10 @@ which every connection is (it inherits from this class).
 import logging
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp
 
-from broker.errors import AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame
+from broker.errors import (
+    AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
+)
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.turn cimport Turn
@@ -23,7 +24,8 @@ log = logging.getLogger("leveret.connection")
 
 cdef enum:
     FRAME_END = 0xCE
-    SMALL_FRAME = 8192           # the largest frame before connection.tune-ok; tokens as passwords need more than 4096
+    # The largest frame before connection.tune-ok; tokens as passwords need more than 4096.
+    SMALL_FRAME = 8192
     METHOD_PUBLISH = 60 << 16 | 40
     METHOD_ACK = 60 << 16 | 80
     METHOD_REJECT = 60 << 16 | 90
@@ -113,7 +115,8 @@ cdef class Connection(Output):
         return 0
 
     def hold(self):
-        """A password is being checked elsewhere: what the client sent behind it waits for `go_on`."""
+        """A password is being checked elsewhere: what the client sent behind it waits for
+        `go_on`."""
         self.holding = True
 
     def go_on(self):
@@ -137,7 +140,8 @@ cdef class Connection(Output):
         cdef uint32_t largest = self.frame_max
         if size + 8 > largest:
             self.current_method = 0
-            raise FrameError(f"type unknown, all octets = <<>>: {{frame_too_large,{size},{largest - 8}}}", True)
+            raise FrameError(
+                f"type unknown, all octets = <<>>: {{frame_too_large,{size},{largest - 8}}}", True)
 
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1:
         """Carries out every whole frame. Returns how many bytes those were."""
@@ -159,7 +163,9 @@ cdef class Connection(Output):
                 break
             if data[at + 7 + size] != FRAME_END:
                 self.current_method = 0
-                raise FrameError(f"type {data[at]}, all octets = <<>>: {{invalid_frame_end_marker,{data[at + 7 + size]}}}", True)
+                raise FrameError(
+                    f"type {data[at]}, all octets = <<>>: "
+                    f"{{invalid_frame_end_marker,{data[at + 7 + size]}}}", True)
             self.recv_cnt += 1
             try:
                 self.frame(data + at, size)
@@ -237,7 +243,8 @@ cdef class Connection(Output):
             # The fault is the publish's, whose content is missing.
             self.current_method = METHOD_PUBLISH
             if channel.expect == 1:
-                raise UnexpectedFrame("expected content header for class 60, got non content header frame instead")
+                raise UnexpectedFrame(
+                    "expected content header for class 60, got non content header frame instead")
             raise UnexpectedFrame("expected content body, got non content body frame instead")
         if index == METHOD_PUBLISH:
             self.keep()
@@ -247,9 +254,11 @@ cdef class Connection(Output):
         if index == METHOD_ACK and size == 13:
             return channel.on_settle(load64(payload + 4), payload[12] & 1, SETTLE_ACK)
         if index == METHOD_NACK and size == 13:
-            return channel.on_settle(load64(payload + 4), payload[12] & 1, SETTLE_REQUEUE if payload[12] & 2 else SETTLE_REJECT)
+            return channel.on_settle(load64(payload + 4), payload[12] & 1,
+                                     SETTLE_REQUEUE if payload[12] & 2 else SETTLE_REJECT)
         if index == METHOD_REJECT and size == 13:
-            return channel.on_settle(load64(payload + 4), False, SETTLE_REQUEUE if payload[12] & 1 else SETTLE_REJECT)
+            return channel.on_settle(load64(payload + 4), False,
+                                     SETTLE_REQUEUE if payload[12] & 1 else SETTLE_REJECT)
         self.cold_method(channel, index, payload[:size])
         return 0
 
@@ -272,11 +281,13 @@ cdef class Connection(Output):
         method = BY_INDEX.get(index)
         if method is None:
             if index >> 16 in CLASSES:
-                raise FrameError(f"cannot decode: method {index & 0xffff} of class {index >> 16} is unknown")
+                raise FrameError(
+                    f"cannot decode: method {index & 0xffff} of class {index >> 16} is unknown")
             raise CommandInvalid(f"class {index >> 16} is unknown")
         if not method.from_client:
             raise CommandInvalid(f"{method.name} is sent by servers only")
-        self.on_method(channel, self.current_channel, method.name, decode_arguments(method, payload))
+        arguments = decode_arguments(method, payload)
+        self.on_method(channel, self.current_channel, method.name, arguments)
 
     cdef WireChannel channel_at(self, uint16_t number):
         if number < len(self.slots):
@@ -331,11 +342,13 @@ cdef class Connection(Output):
                 log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
                 self.end_channel(channel)
                 channel.closing = True
-                self.send(method_frame(channel.number, "channel.close", reply_code=error.reply_code, reply_text=text,
-                                       class_id=class_id, method_id=method_id))
+                self.send(method_frame(
+                    channel.number, "channel.close", reply_code=error.reply_code,
+                    reply_text=text, class_id=class_id, method_id=method_id))
                 return
         log.warning("connection %s closed: %s", self.label(), text)
-        self.close_with(error.reply_code, text, class_id, method_id, getattr(error, "lost_sync", False))
+        self.close_with(
+            error.reply_code, text, class_id, method_id, getattr(error, "lost_sync", False))
 
     def close_with(self, int code, str text, int class_id, int method_id, bint lost_sync=False):
         """Sends connection.close and waits for close-ok; a stream that cannot be read on is dropped
@@ -343,7 +356,9 @@ cdef class Connection(Output):
         self.keep()
         self.phase = CLOSING
         self.end_channels()
-        self.send(method_frame(0, "connection.close", reply_code=code, reply_text=text, class_id=class_id, method_id=method_id))
+        self.send(method_frame(
+            0, "connection.close", reply_code=code, reply_text=text, class_id=class_id,
+            method_id=method_id))
         if lost_sync:
             self.phase = CLOSED
             self.work()

@@ -6,7 +6,6 @@ transport, which then says when it is gone. Other transports (TLS, WebSocket) ge
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.contracts cimport Confirmer
 from broker.kernel.buffer cimport Buffer
