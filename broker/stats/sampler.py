@@ -216,6 +216,10 @@ class Stats:
                 return None
             gauge = gauges[thing] = Gauge(kind)
             gauge.acked_at = at
+            if self.sampled_at:
+                # Nothing was counted yet at the last look, so there is a rate from the first on.
+                counters = len(KINDS[kind][0])
+                gauge.add(self.sampled_at, [0.0] * counters + row[counters:])
         self._take(kind, gauge, row, vhost)
         gauge.add(at, row)
         if gauge.history is None and kind in ("queue", "exchange") and not gauge.is_quiet:
