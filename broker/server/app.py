@@ -395,7 +395,10 @@ class Broker:
             self.stats.connection_closed(session)
             for feature in self.features:
                 feature.connection_closed(session, clock.now())
-            self.emit("connection.closed", {"name": session.name})
+            self.emit(
+                "connection.closed",
+                {"name": session.name, "user": session.user, "vhost": session.vhost.name},
+            )
             log.info(
                 "connection %s closed%s",
                 session.name,

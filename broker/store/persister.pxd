@@ -69,6 +69,8 @@ cdef class Persister:
     cdef int add_syncs(self, Round* round) except -1
     cdef void forget(self, File* file) noexcept
     cdef int start_round(self, bint sync) except -1
+    cdef int gather(self, bint sync) except -1
+    cdef int give_up(self, str text) except -1
     cdef int read(self, Round* round, Dirty owner) except -1
     cdef int remove(self, Round* round) except -1
     cdef int finish(self, Round* round) except -1

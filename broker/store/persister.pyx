@@ -11,6 +11,7 @@ at its next start.
 
 import collections
 import os
+import traceback
 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free
@@ -208,14 +209,28 @@ cdef class Persister:
             self.start_round(True)
 
     cdef int start_round(self, bint sync) except -1:
+        """Gathers a round and hands it over. An error of ours in it is as bad as one of the disk: nothing more is confirmed."""
+        if self.broken:
+            return 0
+        try:
+            self.gather(sync)
+        except Exception:
+            self.give_up(f"an internal error while gathering a round: {traceback.format_exc()}")
+        return 0
+
+    cdef int give_up(self, str text) except -1:
+        """No more rounds, no more confirms: the process ends and recovers at its next start."""
+        self.broken = True
+        self.failed(text)
+        return 0
+
+    cdef int gather(self, bint sync) except -1:
         cdef Round* round
         cdef Dirty store
         cdef Confirmer confirmer
         cdef Op* op
         cdef File* file
         cdef int i
-        if self.broken:
-            return 0
         round = round_new()
         round.number = self.gathering
         self.gathering += 1
@@ -302,7 +317,11 @@ cdef class Persister:
         drain(self.writer.event_fd)
         cdef Round* round = self.writer.finished()
         while round != NULL:
-            self.finish(round)
+            if not self.broken:
+                try:
+                    self.finish(round)
+                except Exception:
+                    self.give_up(f"an internal error after a round: {traceback.format_exc()}")
             round = self.writer.finished()
 
     def on_read(self):
@@ -335,12 +354,10 @@ cdef class Persister:
         self.flying_confirmers = []
         release_busy(round)
         if round.error:
-            self.broken = True
             text = (f"{os.strerror(round.error)} in {kind_of(round.failed_kind)} of "
                     f"{os.fsdecode(<bytes> round.failed_path) if round.failed_path != NULL else '?'}")
             round_free(round)
-            self.failed(text)
-            return 0
+            return self.give_up(text)
         if round.sync:
             self.sync_times.append(round.nanoseconds / 1e9)
         for address in self.flying_unsynced:
