@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.features.usage.feed import Feed, Step
+from broker.features.usage.records import QUEUE_COUNTERS
 
 HOUR_MS = 3_600_000
 # 2026-11-21 10:00:00 UTC
@@ -50,7 +51,7 @@ class MadeUpQueue:
         self.incarnation = MadeUpQueue.incarnations
         self.vhost_name = vhost_name
         self.name = name
-        self.counts: dict[str, int] = {}
+        self.counts = dict.fromkeys(QUEUE_COUNTERS, 0)
         self.bytes_in = self.bytes_out = 0
         self.messages_ready = self.messages_unacknowledged = 0
         self.message_bytes_ready = self.message_bytes_unacknowledged = 0
@@ -60,7 +61,7 @@ class MadeUpQueue:
         return dict(self.counts)
 
     def publish(self, count: int, size: int = 16) -> None:
-        self.counts["publish"] = self.counts.get("publish", 0) + count
+        self.counts["publish"] += count
         self.bytes_in += count * size
         self.messages_ready += count
         self.message_bytes_ready += count * size

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -66,6 +67,10 @@ class DiskCall:
             except OSError as error:
                 self.error = error
 
+
+_COUNTERS_OF = itemgetter(*QUEUE_COUNTERS)
+_NOTHING = (0,) * len(QUEUE_COUNTERS)
+_EMPTY = (0,) * len(QUEUE_LEVELS)
 
 Step = DiskCall | None
 
@@ -256,21 +261,23 @@ class Feed:
         if key in self._ended:
             return {}
         now = _queue_now(queue)
-        risen = difference(now, self._counted.get(key))
-        if any(now):
-            self._taken[key] = now
         level = (
             queue.messages_ready + queue.messages_unacknowledged,
             queue.message_bytes_ready + queue.message_bytes_unacknowledged,
             queue.consumer_count,
         )
-        if any(level):
+        if now != _NOTHING:
+            self._taken[key] = now
+        if level != _EMPTY:
             levels[key] = level
+        before = self._counted.get(key, _NOTHING)
         # A level that stands still is said once an hour, so that every hour's file can be read
-        # alone.
-        if any(risen) or level != self._levels.get(key, (0, 0, 0)) or (new_hour and any(level)):
-            return _named(QUEUE_COUNTERS, risen) | _named(QUEUE_LEVELS, level)
-        return {}
+        # alone. Most queues of many are idle: they end here.
+        stands_still = now == before and level == self._levels.get(key, _EMPTY)
+        if stands_still and (level == _EMPTY or not new_hour):
+            return {}
+        risen = difference(now, before)
+        return _named(QUEUE_COUNTERS, risen) | _named(QUEUE_LEVELS, level)
 
     def _exchange_counters(self, vhost: Any, exchange: Any) -> dict[str, int]:
         key = (f"exchange {vhost.name}\0{exchange.name}", vhost.incarnation)
@@ -331,7 +338,8 @@ def _user_identity(connection: Any) -> dict[str, str]:
 def _queue_now(queue: Any) -> tuple[int, ...]:
     counters = queue.counters()
     counters["publish_bytes"], counters["deliver_bytes"] = queue.bytes_in, queue.bytes_out
-    return tuple(counters.get(name, 0) for name in QUEUE_COUNTERS)
+    now: tuple[int, ...] = _COUNTERS_OF(counters)
+    return now
 
 
 def _connection_now(connection: Any) -> tuple[int, ...]:
