@@ -145,6 +145,9 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         raise PreconditionFailed(
             f"user_id property set to '{user_id}' but authenticated user was '{caller.name}'"
         )
+    expiration = str(args.properties.get("expiration", "0"))
+    if not (expiration.isascii() and expiration.isdecimal() and int(expiration) < 2**32):
+        raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
     if len(args.routing_key.encode("utf-8", "surrogatepass")) > 255:
         raise bad_request("routing_key is longer than 255 bytes")
     try:
