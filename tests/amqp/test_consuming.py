@@ -409,3 +409,22 @@ def test_a_slow_consumer_gets_everything_in_the_end(client: Client, queue: str) 
     got = client.expect_messages(count, 1)
     assert [int.from_bytes(message.body[:4]) for message in got] == list(range(count))
     assert all(len(message.body) == size + 4 for message in got)
+
+
+def test_a_consumer_of_higher_priority_is_served_first(
+    client: Client, other: Client, queue: str
+) -> None:
+    client.call(1, "basic.qos", prefetch_count=2)
+    for tag, priority in (("low", -1), ("plain", None), ("high", 5)):
+        arguments = {} if priority is None else {"x-priority": priority}
+        client.call(1, "basic.consume", queue=queue, consumer_tag=tag, arguments=arguments)
+    fill(other, queue, 6)
+    got = client.expect_messages(6, 1)
+    assert [message.method.consumer_tag for message in got] == [
+        "high", "high", "plain", "plain", "low", "low",
+    ]  # fmt: skip
+    client.send_method(1, "basic.ack", delivery_tag=got[4].tag)
+    client.send_method(1, "basic.ack", delivery_tag=got[0].tag)
+    client.fence(1)
+    other.publish(1, "", queue, b"7")
+    assert client.expect_message(channel=1).method.consumer_tag == "high"

@@ -255,3 +255,112 @@ def test_it_declares_without_an_answer(client: Client, name: str) -> None:
     client.send_method(1, "exchange.delete", exchange=name, nowait=True)
     client.send_method(1, "exchange.declare", exchange=name, type="topic", passive=True)
     client.expect_channel_close(1, 404, 40, 10)
+
+
+def fanout(client: Client, **fields: Any) -> str:
+    """A new fanout exchange."""
+    return Topology(client, "fanout", **fields).exchange
+
+
+def join(client: Client, source: str, destination: str, key: str = "") -> None:
+    """Binds an exchange to an exchange."""
+    client.call(1, "exchange.bind", source=source, destination=destination, routing_key=key)
+
+
+def test_an_exchange_bound_to_an_exchange_passes_messages_on(client: Client) -> None:
+    front, back = Topology(client, "topic"), Topology(client, "direct")
+    queue = back.queue("a.b")
+    join(client, front.exchange, back.exchange, "a.*")
+    assert copies(client, front.exchange, [queue], "a.b") == [1]
+    assert copies(client, front.exchange, [queue], "a.c") == [0]
+    client.call(
+        1,
+        "exchange.unbind",
+        source=front.exchange,
+        destination=back.exchange,
+        routing_key="a.*",
+    )
+    assert copies(client, front.exchange, [queue], "a.b") == [0]
+
+
+def test_a_queue_reached_by_two_ways_gets_one_copy(client: Client) -> None:
+    front, left, right = fanout(client), Topology(client, "fanout"), Topology(client, "fanout")
+    queue = left.queue("")
+    right.bind(queue)
+    for middle in (left, right):
+        join(client, front, middle.exchange)
+    assert copies(client, front, [queue], "") == [1]
+
+
+def test_exchanges_bound_in_a_circle_pass_a_message_once(client: Client) -> None:
+    ring = [Topology(client, "fanout") for _ in range(3)]
+    queues = [exchange.queue("") for exchange in ring]
+    for index, exchange in enumerate(ring):
+        join(client, exchange.exchange, ring[(index + 1) % 3].exchange)
+    join(client, ring[0].exchange, ring[0].exchange)
+    assert copies(client, ring[1].exchange, queues, "") == [1, 1, 1]
+
+
+def test_an_internal_exchange_is_reached_through_another(client: Client) -> None:
+    front, inside = fanout(client), Topology(client, "fanout", internal=True)
+    queue = inside.queue("")
+    join(client, front, inside.exchange)
+    assert copies(client, front, [queue], "") == [1]
+
+
+def test_an_exchange_deleted_takes_its_bindings_to_exchanges_along(client: Client) -> None:
+    front, back = fanout(client), Topology(client, "fanout")
+    queue = back.queue("")
+    join(client, front, back.exchange)
+    client.call(1, "exchange.delete", exchange=back.exchange)
+    client.call(1, "exchange.declare", exchange=back.exchange, type="fanout")
+    back.bind(queue)
+    assert copies(client, front, [queue], "") == [0]
+
+
+def test_what_reaches_no_queue_goes_to_the_alternate_exchange(client: Client) -> None:
+    spare = Topology(client, "fanout")
+    lost = spare.queue("")
+    front = Topology(client, "direct", arguments={"alternate-exchange": spare.exchange})
+    found = front.queue("known")
+    assert copies(client, front.exchange, [found, lost], "known") == [1, 0]
+    assert copies(client, front.exchange, [found, lost], "unknown") == [0, 1]
+    client.publish(1, front.exchange, "unknown", b"x", mandatory=True)
+    client.fence(1)
+
+
+def test_alternate_exchanges_form_chains_and_circles(client: Client) -> None:
+    names = [f"ae-{uuid.uuid4().hex[:8]}" for _ in range(3)]
+    for index, exchange in enumerate(names):
+        client.call(
+            1,
+            "exchange.declare",
+            exchange=exchange,
+            type="direct",
+            arguments={"alternate-exchange": names[(index + 1) % 3]},
+        )
+    queue = client.call(1, "queue.declare", exclusive=True).queue
+    client.call(1, "queue.bind", queue=queue, exchange=names[2], routing_key="k")
+    assert copies(client, names[0], [queue], "k") == [1]
+    client.publish(1, names[0], "nowhere", b"x", mandatory=True)
+    assert client.expect_message("basic.return", 1).method.exchange == names[0]
+
+
+def test_an_alternate_exchange_that_is_missing_is_no_error(client: Client) -> None:
+    front = Topology(client, "direct", arguments={"alternate-exchange": "nobody-made-this"})
+    client.publish(1, front.exchange, "k", b"x", mandatory=True)
+    client.expect_message("basic.return", 1)
+
+
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_a_message_goes_to_the_keys_of_its_cc_and_bcc(client: Client, header: str) -> None:
+    topology = Topology(client, "direct")
+    queues = [topology.queue("a"), topology.queue("b"), topology.queue("c", "b")]
+    client.publish(1, topology.exchange, "a", b"x", headers={header: ["b", "nobody"], "h": 1})
+    for queue in queues:
+        got = client.get(1, queue, no_ack=True)
+        assert got is not None
+        assert got.method.routing_key == "a"
+        shown = {"h": 1} if header == "BCC" else {"CC": ["b", "nobody"], "h": 1}
+        assert got.properties["headers"] == shown
+        assert client.get(1, queue) is None
