@@ -64,7 +64,7 @@ def duration(seconds: float | None) -> str:
     """A time span, its two largest units at most: `0.4 s`, `12 min`, `3 h 20 min`, `9 d`."""
     if seconds is None:
         return UNKNOWN
-    if seconds < 10:
+    if seconds < 9.95:
         return f"{seconds:.1f} s" if seconds % 1 >= 0.05 else f"{int(seconds)} s"
     if seconds < 120:
         return f"{int(seconds)} s"

@@ -88,6 +88,11 @@ class Table:
         return any(self.query.get(key) for key in ("q", "state", "vhost"))
 
     @property
+    def here(self) -> str:
+        """The address of what is shown now."""
+        return self.url()
+
+    @property
     def previous_url(self) -> str:
         return self.url(page=str(self.page - 1)) if self.page > 1 else ""
 

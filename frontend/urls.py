@@ -3,6 +3,7 @@
 from django.urls import path
 
 from frontend.views import (
+    api_docs,
     channels,
     connect,
     connection,
@@ -54,4 +55,5 @@ urlpatterns = [
     path("console/ticket", console.ticket, name="console-ticket"),
     path("connect", connect.connect, name="connect"),
     path("palette", palette.palette, name="palette"),
+    path("api-docs", api_docs.api_docs, name="api-docs"),
 ]

@@ -129,7 +129,9 @@ def main() -> int:
         refresh()
     found = problems()
     for line in found:
-        print(f"frontend/static/vendor: {line}. Run tools/vendor_js.py to refresh.", file=sys.stderr)
+        print(
+            f"frontend/static/vendor: {line}. Run tools/vendor_js.py to refresh.", file=sys.stderr
+        )
     return 1 if found else 0
 
 

@@ -51,6 +51,12 @@ def name(value: Any) -> SafeString:
 
 
 @register.filter
+def plain(value: Any) -> str:
+    """A name where only text can be, as in a title: unseen characters as escapes."""
+    return "".join(part for part, _ in figures.name_parts(str(value)))
+
+
+@register.filter
 def exchange_name(value: Any) -> SafeString:
     """An exchange's name; the default exchange has none and is called by what it is."""
     return name(value) if value else mark_safe('<span class="name-empty">(default)</span>')

@@ -45,7 +45,7 @@ export function size(value) {
 
 export function duration(seconds) {
   if (seconds == null) return UNKNOWN;
-  if (seconds < 10) return seconds % 1 >= 0.05 ? `${seconds.toFixed(1)} s` : `${Math.trunc(seconds)} s`;
+  if (seconds < 9.95) return seconds % 1 >= 0.05 ? `${seconds.toFixed(1)} s` : `${Math.trunc(seconds)} s`;
   if (seconds < 120) return `${Math.trunc(seconds)} s`;
   let minutes = Math.floor(seconds / 60);
   if (minutes < 120) return `${minutes} min`;

@@ -64,6 +64,7 @@ class Live extends EventTarget {
 
   #take(push) {
     this.#backoff = BACKOFF_FIRST_MS;
+    if (document.hidden) return;
     if (push.event === "away") return this.#become("broker away");
     this.lastUpdate = Date.now();
     this.#become("live");

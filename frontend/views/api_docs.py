@@ -1,0 +1,46 @@
+"""The HTTP API's description, as a page: every path by subject, with a command to try."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+
+from api.service import api
+
+UNTAGGED = "other"
+
+
+async def api_docs(request: HttpRequest) -> HttpResponseBase:
+    """The operations of `/api/openapi.json`, grouped by tag."""
+    schema = api.get_openapi_schema(path_prefix="/api/")
+    facts = {
+        "section": "api-docs",
+        "description": schema["info"].get("description", ""),
+        "groups": _groups(schema),
+        "web_host": request.get_host(),
+        "scheme": request.scheme,
+    }
+    return render(request, "api-docs.html", facts)
+
+
+def _groups(schema: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Operations by tag, each with method, path, summary, description and parameters."""
+    operations = [
+        {
+            "tag": (operation.get("tags") or [UNTAGGED])[0],
+            "method": method.upper(),
+            "path": path,
+            "summary": operation.get("summary", ""),
+            "description": operation.get("description", ""),
+            "parameters": [
+                one for one in operation.get("parameters", []) if one.get("in") == "query"
+            ],
+        }
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+    ]
+    operations.sort(key=lambda one: (one["tag"] == UNTAGGED, one["tag"]))
+    return [(tag, list(found)) for tag, found in groupby(operations, key=lambda one: one["tag"])]

@@ -1,0 +1,98 @@
+"""Users, virtual hosts and permissions in the browser; what one may not do is not there."""
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.conftest import Watch
+from tests.web.test_sign_in import sign_in
+
+
+@pytest.fixture
+def monitor(page: Page) -> str:
+    """A user with the tag management, made in the browser; password `secret`."""
+    name = f"user-{uuid.uuid4().hex[:8]}"
+    page.goto("/users")
+    page.click("text=New user")
+    page.fill("#user-name", name)
+    page.fill("#user-password", "secret")
+    page.select_option("#user-tag", "management")
+    page.click("text=Create user")
+    expect(page.locator("#toasts")).to_contain_text("The user is there.")
+    return name
+
+
+def test_it_gives_permissions_and_takes_them_back(page: Page, monitor: str) -> None:
+    page.fill("#permit-configure", "^mine[.]")
+    page.click("text=Set permissions")
+    expect(page.locator("table")).to_contain_text("^mine[.]")
+    page.click("text=Take back")
+    expect(page.locator("main")).to_contain_text("This user may use no virtual host.")
+
+
+def test_a_user_sees_only_what_it_may(
+    page: Page, make_page: Callable[..., Page], monitor: str, watch: Watch
+) -> None:
+    watch.allow(403)
+    page.click("text=Set permissions")
+    expect(page.locator("#toasts")).to_contain_text("permissions are set")
+    own = make_page()
+    own.goto("/login")
+    sign_in(own, monitor, "secret")
+    expect(own).to_have_title("Overview · Leveret")
+    expect(own.locator("[data-menu=users]")).to_have_count(0)
+    expect(own.locator("[data-menu=node]")).to_have_count(0)
+    for path in ("/users", "/node", "/users/guest"):
+        own.goto(path)
+        expect(own.locator("h1")).to_have_text("Not allowed")
+    for path in ("/queues", "/connections", "/vhosts", "/console", "/connect"):
+        own.goto(path)
+        expect(own.locator("#live-state")).to_have_text("live")
+
+
+def test_a_deleted_user_is_signed_out_at_once(
+    page: Page, make_page: Callable[..., Page], monitor: str
+) -> None:
+    own = make_page()
+    own.goto("/login")
+    sign_in(own, monitor, "secret")
+    expect(own.locator("#live-state")).to_have_text("live")
+    page.click("button:has-text('Delete…')")
+    page.fill("#delete-confirm", monitor)
+    page.click("#delete [data-acts]")
+    expect(own).to_have_title("Sign in · Leveret")
+
+
+def test_it_makes_and_deletes_a_virtual_host(page: Page) -> None:
+    name = f"shop/{uuid.uuid4().hex[:8]}"
+    page.goto("/vhosts")
+    page.click("text=New virtual host")
+    page.fill("#vhost-name", name)
+    page.fill("#vhost-description", "The shop <b>")
+    page.click("#create-vhost button:has-text('Create')")
+    page.click(f"#table >> text={name}")
+    expect(page.locator("h1")).to_have_text(name)
+    page.click("button:has-text('Delete…')")
+    page.fill("#delete-confirm", name)
+    page.click("#delete [data-acts]")
+    expect(page.locator("#toasts")).to_contain_text("deleted")
+
+
+def test_it_closes_a_connection_with_a_reason(page: Page, channel) -> None:  # type: ignore[no-untyped-def]
+    import pika
+
+    host, port = channel.connection._impl.params.host, channel.connection._impl.params.port
+    mark = f"client-{uuid.uuid4().hex[:8]}"
+    parameters = pika.ConnectionParameters(host, port, client_properties={"connection_name": mark})
+    connection = pika.BlockingConnection(parameters)
+    page.goto("/connections")
+    page.click(f"#table >> text={mark}")
+    page.click("button:has-text('Close…')")
+    page.fill("#close-reason", "closed by a test")
+    page.click("#close button:has-text('Close connection')")
+    expect(page.locator("#toasts")).to_contain_text("The connection is closed.")
+    with pytest.raises(pika.exceptions.ConnectionClosed) as closed:
+        connection.process_data_events(time_limit=5)
+    assert (closed.value.reply_code, "closed by a test" in closed.value.reply_text) == (320, True)

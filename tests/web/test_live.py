@@ -1,0 +1,90 @@
+"""Live numbers: they change without a reload, and not while nobody looks."""
+
+import json
+
+from pika.adapters.blocking_connection import BlockingChannel
+from playwright.sync_api import Page, expect
+
+HIDE = """
+Object.defineProperty(document, "hidden", { get: () => window.isHidden, configurable: true });
+window.isHidden = %s;
+document.dispatchEvent(new Event("visibilitychange"));
+"""
+
+
+def test_a_queues_numbers_follow(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto(f"/queues/%2F/{queue}")
+    ready = page.locator('.tile [data-live="messages_ready"]')
+    expect(ready).to_have_text("0")
+    marked = page.evaluate("window.isTheSamePage = true")
+    for number in range(7):
+        channel.basic_publish("", queue, str(number).encode())
+    expect(ready).to_have_text("7")
+    expect(page.locator("h1 [data-trouble]")).to_have_text("not served")
+    assert marked and page.evaluate("window.isTheSamePage")
+
+
+def test_a_lists_rows_follow(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto(f"/queues?q={queue}")
+    ready = page.locator('#table [data-live="messages_ready"]')
+    expect(ready).to_have_text("0")
+    channel.basic_publish("", queue, b"one")
+    channel.basic_publish("", queue, b"two")
+    expect(ready).to_have_text("2")
+
+
+def test_the_overview_follows(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto("/")
+    for number in range(50):
+        channel.basic_publish("", queue, str(number).encode())
+    expect(page.locator("#problems")).to_contain_text(queue)
+    expect(page.locator("#chart-depth canvas")).to_be_visible()
+
+
+def test_a_hidden_page_asks_for_nothing(page: Page, queue: str) -> None:
+    sent: list[dict[str, object]] = []
+    page.on(
+        "websocket",
+        lambda socket: socket.on("framesent", lambda frame: sent.append(json.loads(frame))),
+    )
+    page.goto(f"/queues/%2F/{queue}")
+    expect(page.locator("#live-state")).to_have_text("live")
+    page.evaluate(HIDE % "true")
+    expect(page.locator("#live-state")).to_have_text("paused")
+    started = {message["id"] for message in sent if message["type"] == "subscribe"}
+    stopped = {message["id"] for message in sent if message["type"] == "unsubscribe"}
+    assert started and started == stopped
+    page.evaluate(HIDE % "false")
+    expect(page.locator("#live-state")).to_have_text("live")
+
+
+def test_figures_are_written_the_same_on_both_sides(page: Page) -> None:
+    from frontend import figures
+
+    page.goto("/")
+    base = page.locator("script[type=module]").first.get_attribute("src") or ""
+    module = base.replace("base.js", "components/figures.js")
+    numbers = [
+        0,
+        0.004,
+        0.03,
+        1,
+        1.5,
+        9.994,
+        9.995,
+        12.34,
+        99.94,
+        118,
+        999,
+        1023,
+        1024,
+        9_999,
+        10_500,
+    ]
+    numbers += [99_999, 100_000, 1_234_567, 5_880_000, 2**40, 3_600, 7_199, 90_000, 172_800]
+    for name in ("count", "rate", "net", "size", "duration"):
+        written = page.evaluate(
+            "async ([module, name, numbers]) => numbers.map((await import(module))[name])",
+            [module, name, numbers],
+        )
+        assert written == [getattr(figures, name)(number) for number in numbers], name

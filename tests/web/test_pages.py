@@ -1,0 +1,93 @@
+"""Every page, wide and on a phone: no report, no error, nothing to scroll sideways, one heading."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from playwright.sync_api import Page, expect
+
+from tests.appliance import Appliance
+from tests.web.conftest import NARROW, WIDE, Watch
+
+PAGES = [
+    "/",
+    "/queues",
+    "/queues/%2F/web.stage",
+    "/queues/%2F/web.stage/messages",
+    "/queues/%2F/web.stage/consumers",
+    "/queues/%2F/web.stage/bindings",
+    "/queues/%2F/web.stage/settings",
+    "/exchanges",
+    "/exchanges/%2F/amq.topic",
+    "/exchanges/%2F/amq.default",
+    "/connections",
+    "/channels",
+    "/consumers",
+    "/vhosts",
+    "/vhosts/%2F",
+    "/users",
+    "/users/guest",
+    "/node",
+    "/console",
+    "/connect",
+    "/api-docs",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stage(shared_leveret: Appliance) -> Iterator[BlockingChannel]:
+    """Something to see on every page: a queue with messages, a binding, a consumer."""
+    with pika.BlockingConnection(pika.URLParameters(shared_leveret.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("web.stage", durable=True, arguments={"x-note": "a" * 200})
+        channel.queue_bind("web.stage", "amq.topic", "a.rather.long.routing.key.with.many.words.#")
+        for number in range(20):
+            channel.basic_publish(
+                "amq.topic", "a.rather.long.routing.key.with.many.words", b"x" * number
+            )
+        channel.basic_qos(prefetch_count=5)
+        channel.basic_consume("web.stage", lambda *delivered: None)
+        yield channel
+        channel.queue_delete("web.stage")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", PAGES)
+def test_it_opens_without_a_complaint(
+    path: str, make_page: Callable[..., Page], session_state: Any
+) -> None:
+    page = make_page(session_state, WIDE)
+    for viewport in (WIDE, NARROW):
+        page.set_viewport_size(viewport)  # type: ignore[arg-type]
+        page.goto(path)
+        expect(page.locator("h1")).to_have_count(1)
+        expect(page.locator("#live-state")).to_have_text("live")
+        too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert too_wide <= 0, f"{path} is {too_wide} px too wide at {viewport['width']} px"
+
+
+def test_a_page_that_is_not_there_says_so(page: Page, watch: Watch) -> None:
+    watch.allow(404)
+    page.goto("/queues/%2F/no-such-queue")
+    expect(page.locator("h1")).to_have_text("Not found")
+
+
+def test_the_palette_finds_a_queue(page: Page) -> None:
+    page.goto("/")
+    page.keyboard.press("/")
+    page.keyboard.type("web.sta")
+    expect(page.locator("#palette-results")).to_contain_text("web.stage")
+    page.keyboard.press("Enter")
+    expect(page).to_have_title("web.stage · Leveret")
+
+
+def test_the_theme_is_kept(page: Page) -> None:
+    page.goto("/")
+    page.click("#user-menu summary")
+    page.click("[data-theme-choice=dark]")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.goto("/queues")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    assert dark == "rgb(15, 18, 22)"

@@ -1,0 +1,145 @@
+"""Working with queues in the browser: create, publish, get, purge, delete, filter, pick many."""
+
+import re
+import uuid
+
+from pika.adapters.blocking_connection import BlockingChannel
+from playwright.sync_api import Page, expect
+
+
+def ready(channel: BlockingChannel, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def test_it_creates_a_queue(page: Page, channel: BlockingChannel) -> None:
+    name = f"made/here {uuid.uuid4().hex[:8]}"
+    page.goto("/queues")
+    page.click("text=New queue")
+    page.fill("#queue-name", name)
+    page.click("text=Create queue")
+    expect(page.locator("h1 .name")).to_have_text(name)
+    expect(page.locator("#toasts")).to_contain_text("The queue is there.")
+    channel.queue_declare(name, durable=True, passive=True)
+    channel.queue_delete(name)
+
+
+def test_it_says_beside_the_form_what_was_refused(page: Page, watch) -> None:  # type: ignore[no-untyped-def]
+    watch.allow(400)
+    page.goto("/queues")
+    page.click("text=New queue")
+    page.fill("#queue-name", "refused")
+    page.click("#create-queue summary")
+    page.fill("#queue-arguments", "no JSON")
+    page.click("text=Create queue")
+    expect(page.get_by_role("alert")).to_contain_text("arguments are not JSON")
+
+
+def test_it_publishes_and_gets(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto(f"/queues/%2F/{queue}/messages")
+    page.fill("#payload", '{"order": 4711, "note": "<b>ünïcode</b>"}')
+    page.fill("#content_type", "application/json")
+    page.click("summary:has-text('Properties')")
+    page.fill("#headers", '{"order-id": 4711}')
+    page.click("text=Publish message")
+    expect(page.locator("#published")).to_contain_text("Published")
+    assert ready(channel, queue) == 1
+
+    page.click("button:has-text('Get messages')")
+    expect(page.locator("#got .payload")).to_contain_text('"order": 4711')
+    expect(page.locator("#got")).to_contain_text("order-id")
+    expect(page.locator("#got")).to_contain_text("put back into the queue")
+    assert ready(channel, queue) == 1
+
+    page.check("input[value=take]")
+    page.click("button:has-text('Get messages')")
+    expect(page.locator("#got")).to_contain_text("taken out of the queue")
+    expect(page.locator("#got")).to_contain_text("redelivered")
+    assert ready(channel, queue) == 0
+
+    page.click("button:has-text('Get messages')")
+    expect(page.locator("#got")).to_contain_text("no ready message")
+
+
+def test_it_shows_bytes_as_hexadecimal(page: Page, channel: BlockingChannel, queue: str) -> None:
+    channel.basic_publish("", queue, bytes(range(200, 256)))
+    page.goto(f"/queues/%2F/{queue}/messages")
+    page.click("button:has-text('Get messages')")
+    expect(page.locator("#got .payload")).to_contain_text("00000000  c8 c9 ca")
+
+
+def test_it_purges_only_when_the_name_is_typed(
+    page: Page, channel: BlockingChannel, queue: str
+) -> None:
+    for number in range(3):
+        channel.basic_publish("", queue, str(number).encode())
+    page.goto(f"/queues/%2F/{queue}")
+    page.click("button:has-text('Purge…')")
+    act = page.locator("#purge [data-acts]")
+    expect(act).to_be_disabled()
+    page.fill("#purge-confirm", queue[:-1])
+    expect(act).to_be_disabled()
+    page.fill("#purge-confirm", queue)
+    act.click()
+    expect(page.locator("#toasts")).to_contain_text("Purged 3 messages.")
+    assert ready(channel, queue) == 0
+
+
+def test_it_deletes(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto(f"/queues/%2F/{queue}")
+    page.click("button:has-text('Delete…')")
+    page.fill("#delete-confirm", queue)
+    page.click("#delete [data-acts]")
+    expect(page.locator("#toasts")).to_contain_text("Deleted the queue")
+    page.goto(f"/queues?q={queue}")
+    expect(page.locator("#table")).to_contain_text("Nothing matches this filter.")
+
+
+def test_it_filters_as_one_types(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto("/queues")
+    page.locator("[name=q]").press_sequentially(queue)
+    expect(page.locator("#table tbody tr")).to_have_count(1)
+    expect(page.locator("#table tbody tr")).to_contain_text(queue)
+    expect(page).to_have_url(re.compile(f"/queues[?]q={queue}$"))
+    channel.basic_publish("", queue, b"live after a swap")
+    expect(page.locator('#table [data-live="messages_ready"]')).to_have_text("1")
+    page.fill("[name=q]", "/^web[.](/")
+    expect(page.locator("#table")).to_contain_text("The filter cannot be used.")
+
+
+def test_it_deletes_the_picked_queues(page: Page, channel: BlockingChannel) -> None:
+    mark = uuid.uuid4().hex[:8]
+    for number in range(3):
+        channel.queue_declare(f"{mark}.{number}", durable=True)
+    page.goto(f"/queues?q={mark}")
+    page.check("[data-select-all]")
+    expect(page.locator("[data-bulk-count]")).to_have_text("3 selected")
+    page.click("[data-bulk] >> text=Delete…")
+    page.click("#delete-picked button[value=delete]")
+    expect(page.locator("#toasts")).to_contain_text("Deleted 3 queues")
+    expect(page.locator("#table")).to_contain_text("Nothing matches this filter.")
+
+
+def test_it_binds_and_unbinds(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto(f"/queues/%2F/{queue}/bindings")
+    page.select_option("#bind-source", "amq.topic")
+    page.fill("#bind-key", "order.*.paid")
+    page.click("button:has-text('Bind')")
+    expect(page.locator("table")).to_contain_text("order.*.paid")
+    channel.basic_publish("amq.topic", "order.eu.paid", b"bound")
+    assert ready(channel, queue) == 1
+    page.click("button:has-text('Unbind')")
+    expect(page.locator("table")).not_to_contain_text("order.*.paid")
+
+
+def test_an_exchange_says_when_nothing_took_a_message(
+    page: Page, channel: BlockingChannel, queue: str
+) -> None:
+    channel.queue_bind(queue, "amq.direct", queue)
+    page.goto("/exchanges/%2F/amq.direct")
+    page.fill("#publish-key", "nobody.listens")
+    page.click("text=Publish message")
+    expect(page.locator("#published")).to_contain_text("Not routed")
+    page.fill("#publish-key", queue)
+    page.click("text=Publish message")
+    expect(page.locator("#published")).to_contain_text("Published")
+    assert ready(channel, queue) == 1
