@@ -27,7 +27,6 @@ cdef class Connection(Output):
     cdef bint holding                    # see `hold`
     cdef public bint paused              # the transport is not read
     cdef public bint heard               # something came since the last heartbeat check
-    cdef uint64_t sent_at_last_beat
     cdef public object gauge
 
     cdef int receive(self, const uint8_t* data, size_t length) except -1

@@ -381,9 +381,3 @@ cdef class Connection(Output):
         self.phase = CLOSED
         self.closed = True
         self.publishing = None
-
-    def beat(self) -> bool:
-        """Whether a heartbeat is due: nothing was sent since the last call."""
-        silent = self.send_oct == self.sent_at_last_beat
-        self.sent_at_last_beat = self.send_oct
-        return silent
