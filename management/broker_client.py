@@ -148,7 +148,8 @@ class BrokerClient:
             raise _broker_away(reason) from None
         finally:
             self._waiting.pop(request.id, None)
-            self._subscribing.discard(request.id)
+            if future.done() and not future.cancelled():
+                self._subscribing.discard(request.id)
 
     def _send(self, request: Request) -> None:
         if self._writer is None:
@@ -203,6 +204,10 @@ class BrokerClient:
             return
         future = self._waiting.get(frame.id) if frame.id is not None else None
         if future is None or future.done():
+            if frame.id in self._subscribing and frame.error is None:
+                # Who asked is gone.
+                self._send_quietly("unsubscribe", {"sub": frame.ok["sub"]})
+            self._subscribing.discard(frame.id or 0)
             return
         if frame.error is not None:
             error = frame.error
@@ -237,6 +242,7 @@ class BrokerClient:
             if not future.done():
                 future.set_exception(_broker_away(_LOST))
         self._waiting.clear()
+        self._subscribing.clear()
         subscriptions, self._subscriptions = self._subscriptions, {}
         for pushes in subscriptions.values():
             pushes.put_nowait(Push("away", 0, 0, None))

@@ -41,6 +41,10 @@ class Sampling:
 
     async def once(self) -> None:
         """Takes one sample now."""
+        sync_times = sorted(self._broker.persister.sync_times)
+        if sync_times:
+            p99_ms = sync_times[len(sync_times) * 99 // 100] * 1000
+            self._broker.stats.node.levels["sync_p99_ms"] = round(p99_ms, 3)
         until = time.perf_counter() + _STEP_S
         for _ in self._broker.stats.sample(self._broker):
             if time.perf_counter() >= until:

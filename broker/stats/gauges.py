@@ -54,7 +54,7 @@ DELIVERING = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 class Gauge:
     """Counters and levels of one object over the last seconds. A row is in the order of `KINDS`."""
 
-    __slots__ = ("_places", "_rows", "acked_at", "growth", "history", "names")
+    __slots__ = ("_places", "_rows", "acked_at", "changed_at", "growth", "history", "names")
 
     def __init__(self, kind: str) -> None:
         counters, levels = KINDS[kind]
@@ -64,13 +64,18 @@ class Gauge:
         self.history: Series | None = None
         self.acked_at = 0
         """When something was acknowledged last, or nothing was waiting for it; ms since 1970."""
+        self.changed_at = 0
+        """When a counter or a level changed last; ms since 1970."""
         self.growth = 0.0
         """Change of the messages a second, smoothed over about half a minute."""
 
     def add(self, at: int, row: Sequence[float]) -> None:
         """Takes the newest row; forgets those that no rate needs any more."""
         rows = self._rows
-        rows.append((at, array("d", row)))
+        newest = array("d", row)
+        if not rows or rows[-1][1] != newest:
+            self.changed_at = at
+        rows.append((at, newest))
         while len(rows) > 2 and rows[1][0] <= at - RATE_WINDOW_MS:
             rows.popleft()
         if self.history is not None:

@@ -268,6 +268,8 @@ class Broker:
         self.listeners = [{"protocol": "amqp", "ip_address": "127.0.0.1", "port": 5672}]
         self.server = ControlServer(self)
         self.synced_count = 0
+        self.problems: list[str] = []
+        self.persister = SimpleNamespace(sync_times=[])
 
     async def synced(self) -> None:
         self.synced_count += 1

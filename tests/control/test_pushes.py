@@ -225,3 +225,19 @@ async def test_it_stops_pushing_when_the_iterator_is_closed(
     await asyncio.sleep(0)
     await broker.server.close()
     assert not broker.sampling.listeners
+
+
+async def test_it_leaves_no_subscription_behind_when_the_asker_gives_up(
+    broker: Broker, client: BrokerClient
+) -> None:
+    await client.call("whoami")
+    asking = asyncio.create_task(anext(client.subscribe(topic="overview")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asking
+    await client.call("whoami")
+    await client.call("whoami")
+    (session,) = broker.server.sessions
+    assert not session.subscriptions._active

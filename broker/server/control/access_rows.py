@@ -84,9 +84,6 @@ class VHosts(View):
         live["message_stats.publish_details.rate"] = totals.rate("publish")
         return live
 
-    def is_there(self, thing: Any) -> bool:
-        return self.broker.vhosts.get(thing.name) is thing
-
 
 class Users(View):
     """The noun `users`."""

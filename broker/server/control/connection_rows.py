@@ -14,6 +14,7 @@ from broker.server.control.views import (
     channel_name,
     connection_details,
     consumer_row,
+    idle_since,
     name_of,
 )
 from broker.stats.gauges import CHANNEL_COUNTERS, DELIVERING
@@ -126,9 +127,6 @@ class Connections(View):
             "send_oct_details.rate": self._rate(thing, "send_oct"),
         }
 
-    def is_there(self, thing: Any) -> bool:
-        return thing.id in self.broker.connections
-
     def _rate(self, connection: Any, name: str) -> float:
         gauge = self.stats.gauge("connection", connection)
         return gauge.rate(name) if gauge is not None else 0.0
@@ -181,7 +179,7 @@ class Channels(View):
             "user_who_performed_action": name_of(connection.user),
             "vhost": name_of(connection.vhost),
             "state": "running",
-            "idle_since": None,
+            "idle_since": idle_since(gauge, connection.connected_at_ms),
             "transactional": thing.transactional,
             "confirm": thing.confirm,
             "consumer_count": len(thing.consumers),
@@ -223,12 +221,6 @@ class Channels(View):
             gauge.rate_of(DELIVERING) if gauge is not None else 0.0
         )
         return live
-
-    def is_there(self, thing: Any) -> bool:
-        return (
-            thing.connection.id in self.broker.connections
-            and thing.connection.channels.get(thing.number) is thing
-        )
 
 
 class Consumers(View):
@@ -280,6 +272,3 @@ class Consumers(View):
             "prefetch_count": thing.prefetch_count,
             "trouble": self.trouble(thing),
         }
-
-    def is_there(self, thing: Any) -> bool:
-        return thing.channel.consumers.get(thing.tag) is thing

@@ -161,7 +161,7 @@ def _publisher(connection: Any, channel: Any, rate: float) -> dict[str, Any]:
 
 
 def _node_problems(broker: Any) -> list[dict[str, Any]]:
-    found = []
+    found = [("bad", "recovery", text) for text in broker.problems]
     node = broker.sampling.node
     if broker.config.no_sync:
         found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))

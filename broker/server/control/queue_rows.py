@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.figures import details, message_stats, watched
 from broker.server.control.requests import Caller, not_found
-from broker.server.control.views import View, consumer_row, name_of
+from broker.server.control.views import View, consumer_row, idle_since, name_of
 from broker.stats.gauges import DELIVERING
 
 _QUEUE_STATS = (
@@ -99,7 +98,6 @@ class Queues(View):
         lengths = args.ages.get("lengths")
         ready_details = details("messages_ready", gauge, lengths, self.now)
         unacked_details = details("messages_unacknowledged", gauge, lengths, self.now)
-        idle_ms = getattr(thing, "idle_since_ms", None)
         row |= {
             "messages_details": _added(ready_details, unacked_details),
             "messages_ready_details": ready_details,
@@ -126,7 +124,7 @@ class Queues(View):
             "effective_policy_definition": {},
             "memory": 0,
             "reductions": 0,
-            "idle_since": _idle_since(idle_ms) if not thing.consumer_count else None,
+            "idle_since": idle_since(gauge, self.broker.started_at_ms),
             "message_stats": message_stats(
                 _QUEUE_STATS, thing.counters(), gauge, args.ages, self.now
             ),
@@ -282,12 +280,3 @@ def _added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         total["avg"] = one["avg"] + other["avg"]
         total["avg_rate"] = one["avg_rate"] + other["avg_rate"]
     return total
-
-
-def _idle_since(at_ms: float | None) -> str | None:
-    """RabbitMQ's text for the time since when nothing moved: UTC, with milliseconds."""
-    if not at_ms:
-        return None
-    seconds, milliseconds = divmod(int(at_ms), 1000)
-    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{text}.{milliseconds:03d}+00:00"

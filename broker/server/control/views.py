@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.requests import Caller, not_found
-from broker.stats import Stats
+from broker.stats import Gauge, Stats
 
 
 class View:
@@ -56,14 +57,22 @@ class View:
         """What changes by itself, under dotted keys, for pushes."""
         return {}
 
-    def is_there(self, thing: Any) -> bool:
-        """Whether the thing still exists."""
-        return True
-
 
 def name_of(thing: Any) -> Any:
     """The name of an object, or the name itself."""
     return getattr(thing, "name", thing)
+
+
+def idle_since(gauge: Gauge | None, started_at_ms: int) -> str | None:
+    """Since when nothing moved, as RabbitMQ writes it (UTC, with milliseconds); None if it moves.
+
+    What never had traffic is idle since the start.
+    """
+    if gauge is not None and not gauge.is_quiet:
+        return None
+    seconds, milliseconds = divmod(gauge.changed_at if gauge is not None else started_at_ms, 1000)
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{text}.{milliseconds:03d}+00:00"
 
 
 def channel_name(channel: Any) -> str:
