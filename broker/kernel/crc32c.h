@@ -1,4 +1,5 @@
-/* CRC-32C (Castagnoli, reflected 0x82F63B78): the processor's instruction where it has one, a table elsewhere. */
+/* CRC-32C (Castagnoli, reflected 0x82F63B78): the processor's instruction where it has one, a table
+   elsewhere. */
 #ifndef LEVERET_CRC32C_H
 #define LEVERET_CRC32C_H
 #include <stddef.h>
@@ -64,7 +65,8 @@ static void crc32c_prepare(void) {
 /* Continues a running CRC; both ends are in the usual inverted form, so results chain. */
 static inline uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t length) {
     crc = ~crc;
-    crc = crc32c_hardware ? crc32c_by_instruction(crc, data, length) : crc32c_by_table(crc, data, length);
+    crc = crc32c_hardware ? crc32c_by_instruction(crc, data, length)
+                          : crc32c_by_table(crc, data, length);
     return ~crc;
 }
 #endif

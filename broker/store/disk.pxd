@@ -17,7 +17,8 @@ cdef enum:
 
 
 cdef struct File:
-    int fd                   # -1 = not open; written by the thread that opens, read by the loop when not busy
+    # -1 = not open. Written by the thread that opens, read by the loop when not busy.
+    int fd
     bint dirty               # bytes written since the last sync
     bint lazy                # its sync may wait for the next tick
     bint created             # its directory entry is not synced

@@ -13,10 +13,9 @@ import fcntl
 import os
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, strdup, strlen
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport strdup
 
-from broker.kernel.checksum cimport crc32c_of, place_seed
 from broker.store.record cimport ACK_BYTES, AckEntry, RecordHead, ack_check, record_check
 
 
@@ -53,7 +52,10 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
-KINDS = ("mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system", "close", "unlink", "read", "rmdir")
+KINDS = (
+    "mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system",
+    "close", "unlink", "read", "rmdir",
+)
 
 # -- failpoints and recorder -----------------------------------------------------------------------
 
@@ -76,7 +78,8 @@ cdef long fail_after[12]
 cdef int fail_errno[12]
 
 
-cdef void record_event(const char* kind, const char* path, uint64_t offset, uint64_t length, int error) noexcept nogil:
+cdef void record_event(const char* kind, const char* path, uint64_t offset, uint64_t length,
+                       int error) noexcept nogil:
     global events, event_count, event_capacity
     cdef Event* grown
     pthread_mutex_lock(&guard)
@@ -137,7 +140,8 @@ def recorded() -> list:
     pthread_mutex_lock(&guard)
     for i in range(event_count):
         rows.append((
-            events[i].kind.decode(), None if events[i].path == NULL else os.fsdecode(<bytes> events[i].path),
+            events[i].kind.decode(),
+            None if events[i].path == NULL else os.fsdecode(<bytes> events[i].path),
             events[i].offset, events[i].length, events[i].error))
     pthread_mutex_unlock(&guard)
     return rows
@@ -189,7 +193,8 @@ cdef void seal_records(Op* op) noexcept nogil:
     cdef RecordHead* head
     while at < op.length:
         head = <RecordHead*> (op.data + at)
-        head.check = record_check(op.data + at, op.incarnation, op.segment, <uint32_t> (op.offset + at))
+        head.check = record_check(
+            op.data + at, op.incarnation, op.segment, <uint32_t> (op.offset + at))
         at += head.length + 4
 
 

@@ -37,7 +37,7 @@ cdef struct OpList:
 cdef struct Round:
     uint64_t number
     OpList stages[6]
-    int error                # errno of the first operation that failed; the later ones were not tried
+    int error                # errno of the first operation that failed; later ones were not tried
     int failed_kind
     char* failed_path        # borrowed from the operation
     bint sync

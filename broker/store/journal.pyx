@@ -6,7 +6,6 @@ Reading stops at the first entry that does not fit or does not check: what follo
 confirmed. Rewriting (compaction) is a new file put in place by rename.
 """
 
-import os
 import struct
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -66,7 +65,8 @@ cdef class Journal(Dirty):
         self.recovered, sound = entries(data)
         if sound != len(data) or not data:
             if data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
-                raise ValueError(f"{path} is no journal of this version; move it away or restore a backup")
+                raise ValueError(
+                    f"{path} is no journal of this version; move it away or restore a backup")
             # The tail was never confirmed: rewriting leaves nothing behind that a later append
             # could revive.
             disk.write_atomic(path, (data[:sound] or MAGIC))

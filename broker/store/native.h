@@ -55,7 +55,7 @@ static int native_read_all(int fd, uint8_t *data, size_t length, uint64_t offset
 
 static int native_sync_directory(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* A queue's directory may have been removed since it was noted; nothing of it is left to sync. */
+    /* A queue's directory may have been removed since it was noted: nothing is left to sync. */
     if (fd < 0) return errno == ENOENT ? 0 : errno;
     int error = fsync(fd) ? errno : 0;
     close(fd);

@@ -98,5 +98,6 @@ cdef inline uint32_t record_check(const uint8_t* place, uint64_t incarnation, ui
                      (<const RecordHead*> place).length - 4)
 
 
-cdef inline uint32_t ack_check(const AckEntry* entry, uint64_t incarnation, uint32_t segment) noexcept nogil:
+cdef inline uint32_t ack_check(const AckEntry* entry, uint64_t incarnation,
+                               uint32_t segment) noexcept nogil:
     return crc32c_of(place_seed(incarnation, segment, 0), <const uint8_t*> entry, 8)

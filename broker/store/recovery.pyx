@@ -12,10 +12,11 @@ from libc.stdlib cimport calloc, malloc
 
 from broker.store import disk
 from broker.store.disk cimport file_new
-from broker.store.queue_store cimport QueueStore, Segment, Skip
+from broker.store.queue_store cimport QueueStore
+from broker.store.segments cimport Segment, Skip
 from broker.store.record cimport (
-    ACK_BYTES, ACK_RUN, ACK_SETTLED, ACK_VALUE_MASK, ACK_WATERMARK, ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, RECORD_FIXED,
-    SEGMENT_MAGIC, AckEntry, RecordHead, ack_check, record_check, record_fits,
+    ACK_BYTES, ACK_RUN, ACK_SETTLED, ACK_VALUE_MASK, ACK_WATERMARK, ACKS_MAGIC, FORMAT_VERSION,
+    HEADER_BYTES, SEGMENT_MAGIC, AckEntry, RecordHead, ack_check, record_check, record_fits,
 )
 
 
@@ -27,8 +28,9 @@ cdef struct Scan:
 
 
 cdef bint sound(Scan* scan, size_t at) noexcept nogil:
-    return (record_fits(scan.data + at, scan.length - at)
-            and (<const RecordHead*> (scan.data + at)).check == record_check(scan.data + at, scan.incarnation, scan.segment, <uint32_t> at))
+    cdef const RecordHead* head = <const RecordHead*> (scan.data + at)
+    return record_fits(scan.data + at, scan.length - at) and head.check == record_check(
+        scan.data + at, scan.incarnation, scan.segment, <uint32_t> at)
 
 
 cdef size_t next_sound(Scan* scan, size_t at) noexcept nogil:
@@ -49,7 +51,8 @@ def _header(data: bytes, magic: int, path: str) -> bool:
         return False
     version = int.from_bytes(data[4:8], "little")
     if version != FORMAT_VERSION:
-        raise ValueError(f"{path} has format version {version}; this program reads version {FORMAT_VERSION}")
+        raise ValueError(
+            f"{path} has format version {version}; this program reads version {FORMAT_VERSION}")
     return True
 
 
@@ -92,7 +95,8 @@ def recover(QueueStore store) -> list:
     directory = store.directory
     names = disk.listdir(directory)
     store.directory_made = bool(names)
-    numbers = sorted(int(name[5:]) for name in names if name.startswith("msgs.") and name[5:].isdigit())
+    numbers = sorted(
+        int(name[5:]) for name in names if name.startswith("msgs.") and name[5:].isdigit())
     for name in names:
         if name.startswith("acks.") and name[5:].isdigit() and int(name[5:]) not in numbers:
             disk.unlink(f"{directory}/{name}")
@@ -102,7 +106,8 @@ def recover(QueueStore store) -> list:
     return problems
 
 
-cdef int _recover_segment(QueueStore store, str directory, uint32_t number, list problems) except -1:
+cdef int _recover_segment(QueueStore store, str directory, uint32_t number,
+                          list problems) except -1:
     cdef Scan scan
     cdef size_t at = HEADER_BYTES
     cdef size_t following
@@ -130,7 +135,8 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, list
                     following = next_sound(&scan, at + 1)
                 if following == scan.length:
                     break
-                problems.append(f"{path}: {following - at} unreadable bytes at position {at}, skipped")
+                problems.append(
+                    f"{path}: {following - at} unreadable bytes at position {at}, skipped")
                 skips.append((at, following - at))
                 at = following
             length = (<const RecordHead*> (scan.data + at)).length + 4

@@ -177,7 +177,8 @@ cdef class WireChannel(Channel):
             raise FrameError("cannot decode: a content header ends too early")
         if load16(payload) != 60:
             raise UnexpectedFrame(
-                f"expected content header for class 60, got one for class {load16(payload)} instead")
+                "expected content header for class 60, "
+                f"got one for class {load16(payload)} instead")
         self.body_length = load64(payload + 4)
         if self.body_length > self.max_message_size:
             self.expect = EXPECT_METHOD
