@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 SETUP := python3 tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test bench lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test crash bench lint demo docs lock clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -18,6 +18,9 @@ test: test-environment  ## run all tests (options: ARGS="-k confirms -x")
 
 test-environment:
 	@$(SETUP) test
+
+crash: test-environment  ## kill the broker under load, restart it twice, compare (options: ARGS="--cycles 50")
+	@$(PYTHON) -m tests.crash $(ARGS)
 
 bench: test-environment  ## measure messages per second and CPU per message, beside RabbitMQ
 	@$(PYTHON) -m tests.bench $(ARGS)

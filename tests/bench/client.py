@@ -258,6 +258,10 @@ class Client:
         """basic.ack; it has no reply, so follow it by `qos` to know that it was processed."""
         self.send(method(1, 60, 80, struct.pack(">QB", delivery_tag, multiple)))
 
+    def reject(self, delivery_tag: int) -> None:
+        """basic.nack of this delivery and all before it, back to their queues."""
+        self.send(method(1, 60, 120, struct.pack(">QB", delivery_tag, 3)))
+
     def close(self) -> None:
         """connection.close, waits for its reply, closes the socket. Never raises."""
         try:

@@ -76,6 +76,7 @@ class RabbitMQ:
         self.scripts, self.erlang = _locate()
         self.version = self.scripts.parent.name.rpartition("-")[2]
         self.directory = directory
+        self.extra: list[str] = []  # no options: there for being used like Leveret
         self.port = 0
         self.server: subprocess.Popen[bytes] | None = None
         self.epmd: subprocess.Popen[bytes] | None = None

@@ -20,6 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--cycles", type=int, default=50)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
+    parser.add_argument("--clean-stops", type=float, default=0.2, help="share of SIGTERMs (0.2)")
     parser.add_argument("--rabbitmq", action="store_true", help="kill RabbitMQ instead")
     parser.add_argument("--keep", action="store_true", help="keep the data directory")
     options = parser.parse_args()
@@ -27,6 +28,8 @@ def main() -> int:
     victim = RabbitMQ(base / "broker") if options.rabbitmq else Leveret(base / "broker")
     crash = Crash(victim, base / "journals", run=options.seed, seed=options.seed)
     crash.log = base / "broker/output"
+    crash.clean_stops = options.clean_stops
+    crash.options = [[], ["--segment-size", "65536"], ["--segment-size", "1048576"]]
     start = time.monotonic()
     clean = False
     try:
@@ -47,7 +50,8 @@ def main() -> int:
     restarts = sorted(crash.restart_seconds)
     bound = f"0 faults, so fewer than {3 / max(crash.cycles, 1):.1%} of cycles at 95 %"
     print(
-        f"seed {options.seed}: {crash.cycles} cycles, {len(restarts)} kills, "
+        f"seed {options.seed}: {crash.cycles} cycles, {len(restarts) - crash.clean} kills, "
+        f"{crash.clean} clean stops, "
         f"{crash.checker.verdict.confirmed:,} confirmed; "
         f"{bound if clean else 'FAULTS'}; "
         f"restart median {restarts[len(restarts) // 2]:.2f} s, longest {restarts[-1]:.2f} s"

@@ -4,6 +4,7 @@ A message is one (queue, publisher, sequence). At a drained point (all queues re
 acknowledged) these sets must be empty:
 
 lost          confirmed, never delivered
+vanished      confirmed and delivered, never acknowledged, and not delivered again
 phantom       delivered, never attempted
 altered       delivered with other bytes than were published
 unflagged     delivered again without the redelivered flag
@@ -25,6 +26,7 @@ from tests.crash.journal import Kind, Record
 
 FAULTS = (
     "lost",
+    "vanished",
     "phantom",
     "altered",
     "unflagged",
@@ -34,7 +36,7 @@ FAULTS = (
     "miscounted",
     "broken",
 )
-ATTEMPTED, CONFIRMED, DELIVERED, ACK_SENT, ACK_KNOWN, REPORTED = 1, 2, 4, 8, 16, 32
+ATTEMPTED, CONFIRMED, DELIVERED, ACK_SENT, ACK_KNOWN = 1, 2, 4, 8, 16
 
 
 @dataclass
@@ -82,6 +84,10 @@ class Checker:
         self.states: dict[tuple[int, int], bytearray] = {}
         self.first_deliveries: dict[tuple[int, int], int] = {}
         """Highest sequence delivered for the first time, per queue and publisher."""
+        self.judged: dict[tuple[int, int], int] = {}
+        """Sequences below this one were judged at an earlier drained point."""
+        self.attempted: dict[tuple[int, int], int] = {}
+        """One more than the highest sequence attempted."""
 
     def _state(self, queue: int, publisher: int, sequence: int) -> bytearray:
         states = self.states.setdefault((queue, publisher), bytearray())
@@ -110,20 +116,28 @@ class Checker:
         while queues >> queue:
             if queues >> queue & 1:
                 self._state(queue, publisher, sequence)[sequence] |= bit
+                if sequence >= self.attempted.get((queue, publisher), 0):
+                    self.attempted[queue, publisher] = sequence + 1
             queue += 1
 
     def consumer_journal(self, records: Iterable[Record]) -> None:
         """Takes what one consumer process got and acknowledged. Publishers' journals come first."""
         in_session: dict[tuple[int, int], int] = {}
+        given_back: set[int] = set()
         sent: list[Record] = []
         for record in records:
             if record.kind is Kind.SESSION:
                 for key in [key for key in in_session if key[0] == record.queue]:
                     del in_session[key]
+                given_back.discard(record.queue)
+            elif record.kind is Kind.REQUEUED:
+                given_back.add(record.queue)
             elif record.kind is Kind.STRANGER:
                 self.verdict.blame("phantom", f"queue {record.queue}: not of this run")
             elif record.kind is Kind.DELIVERED:
-                self._delivered(record, in_session)
+                # What was given back comes again behind what was on its way: any order is right.
+                again = bool(record.flag & 1) and record.queue in given_back
+                self._delivered(record, {} if again else in_session)
             elif record.kind is Kind.ACK_SENT:
                 sent.append(record)
                 states = self._state(record.queue, record.publisher, record.sequence)
@@ -158,7 +172,7 @@ class Checker:
         in_session[key] = max(last, record.sequence)
         if not state & DELIVERED:
             first = self.first_deliveries.get(key, -1)
-            if record.sequence < first <= last:
+            if record.sequence < last and record.sequence < first:
                 pass  # already blamed above
             elif record.sequence < first:
                 verdict.blame("disordered", f"{name}, first delivered after {first}")
@@ -179,11 +193,13 @@ class Checker:
                 self.verdict.blame("broken", line[-400:])
 
     def drained(self) -> Verdict:
-        """All queues have been read to the end: whatever was confirmed must have been delivered."""
-        for (queue, publisher), states in self.states.items():
-            for sequence, state in enumerate(states):
-                if state & (CONFIRMED | DELIVERED | REPORTED) == CONFIRMED:
-                    name = f"queue {queue}, publisher {publisher}, message {sequence}"
-                    self.verdict.blame("lost", name)
-                    states[sequence] |= REPORTED
+        """All queues have been read to the end: what was confirmed has come and is acknowledged."""
+        for key, end in self.attempted.items():
+            states = self.states[key]
+            for sequence in range(self.judged.get(key, 0), end):
+                state = states[sequence]
+                if state & (CONFIRMED | ACK_SENT) == CONFIRMED:
+                    name = f"queue {key[0]}, publisher {key[1]}, message {sequence}"
+                    self.verdict.blame("vanished" if state & DELIVERED else "lost", name)
+            self.judged[key] = end
         return self.verdict

@@ -1,7 +1,8 @@
 """A consumer process: consumes some queues, checks every byte, acknowledges, fences its acks.
 
-`python -m tests.crash.consumer PORT RUN SEED QUEUES JOURNAL`, QUEUES as 0,2,3. End of standard
-input means: read until nothing comes any more, acknowledge all, fence, end. On standard output it
+`python -m tests.crash.consumer PORT RUN SEED QUEUES JOURNAL`, QUEUES as 0,2,3; a consumer with an
+odd SEED now and then gives back what it has instead of acknowledging it. End of standard input
+means: read until nothing comes any more, acknowledge all, fence, end. On standard output it
 prints `ready`, and at its end the number of messages it got per queue, as JSON.
 """
 
@@ -29,6 +30,7 @@ class Consumer:
     def __init__(self, port: int, run: int, seed: int, queues: list[int], journal: Journal) -> None:
         self.run, self.queues, self.journal = run, queues, journal
         self.random = random.Random(seed)
+        self.requeues = seed % 2 == 1
         self.client = Client(port)
         self.unacked: list[tuple[int, int, int, int]] = []
         """(delivery tag, queue, publisher, sequence), oldest first."""
@@ -80,6 +82,9 @@ class Consumer:
         """Acknowledges everything so far; now and then follows up with a fence."""
         if not self.unacked:
             return
+        if self.requeues and self.random.random() < 0.03:
+            self.give_back()
+            return
         for _, queue, publisher, sequence in self.unacked:
             self.journal.add(Kind.ACK_SENT, publisher, sequence, queue)
         self.client.acknowledge(self.unacked[-1][0], multiple=True)
@@ -88,6 +93,13 @@ class Consumer:
         if self.acks >= self.fence_after:
             self.fence()
             self.acks, self.fence_after = 0, self.random.randint(1, 20)
+
+    def give_back(self) -> None:
+        """Requeues everything unacknowledged; it has to come again, marked as redelivered."""
+        for _, queue, publisher, sequence in self.unacked:
+            self.journal.add(Kind.REQUEUED, publisher, sequence, queue)
+        self.client.reject(self.unacked[-1][0])
+        self.unacked.clear()
 
     def fence(self) -> None:
         """When qos-ok is here, the acks before it have been processed."""

@@ -25,6 +25,7 @@ class Kind(IntEnum):
     ACK_SENT = 6
     FENCED = 7  # all acks sent before in this journal have been processed
     STRANGER = 8  # a delivery whose message id is not of this run
+    REQUEUED = 9  # given back to its queue
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Victim(Protocol):
     """A broker that can be killed and started again on the same data."""
 
     port: int
+    extra: list[str]
 
     def start(self) -> None:
         """Returns when clients can connect."""
@@ -42,7 +43,8 @@ class Victim(Protocol):
 @dataclass
 class Crash:
     """A run of many cycles on one data directory. `run` numbers the bodies, `seed` the moments;
-    `log` is the broker's, if it has one.
+    `clean_stops` is the share of ends by SIGTERM instead of kill -9; each start takes one of
+    `options` for the broker's command line. `log` is the broker's, if it has one.
     """
 
     victim: Victim
@@ -51,9 +53,12 @@ class Crash:
     seed: int
     checker: Checker = field(default_factory=Checker)
     cycles: int = 0
+    clean: int = 0
     journals: int = 0
     restart_seconds: list[float] = field(default_factory=list)
     next_sequence: Counter[int] = field(default_factory=Counter)
+    clean_stops: float = 0.0
+    options: list[list[str]] = field(default_factory=lambda: [[]])
     log: Path | None = None
     log_read: int = 0
 
@@ -79,6 +84,7 @@ class Crash:
         """Two kills, each followed by a start, with load before both; then the drained check."""
         for longest in (1.5, 0.5):
             self._load_and_kill(self.random.uniform(0, longest))
+            self.victim.extra = self.random.choice(self.options)
             start = time.monotonic()
             self.victim.start()
             self.restart_seconds.append(time.monotonic() - start)
@@ -114,7 +120,11 @@ class Crash:
             assert process.stdout is not None
             process.stdout.readline()
         time.sleep(after)
-        self.victim.kill()
+        if self.random.random() < self.clean_stops:
+            self.victim.stop()
+            self.clean += 1
+        else:
+            self.victim.kill()
         self._collect(publishers, consumers)
 
     def _collect(
@@ -156,10 +166,8 @@ class Crash:
         told = self._depths()
         got: Counter[int] = Counter()
         for _ in range(5):
-            consumers = [
-                self._spawn("consumer", self.random.randrange(1 << 30), queue)
-                for queue in range(QUEUES)
-            ]
+            seeds = [2 * self.random.randrange(1 << 30) for _ in range(QUEUES)]  # give nothing back
+            consumers = [self._spawn("consumer", seeds[queue], queue) for queue in range(QUEUES)]
             for process, _ in consumers:
                 assert process.stdout is not None and process.stdin is not None
                 process.stdout.readline()

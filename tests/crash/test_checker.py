@@ -92,10 +92,10 @@ def disordered_across_sessions() -> Journals:
 
 
 def disordered_requeued_at_the_tail() -> Journals:
-    returned = [
-        Record(Kind.SESSION),
-        *(Record(Kind.DELIVERED, 0, sequence, 0, flag) for sequence, flag in ((3, 0), (2, 1))),
-    ]
+    returned = [Record(Kind.SESSION)]
+    for sequence, flag in ((3, 0), (2, 1)):
+        returned.append(Record(Kind.DELIVERED, 0, sequence, 0, flag))
+        returned.append(Record(Kind.ACK_SENT, 0, sequence, 0))
     return published(5), [consumed([0, 1, 2], fenced=False), returned, consumed([4])]
 
 
@@ -160,6 +160,35 @@ def test_it_allows_a_flagged_redelivery_of_what_was_not_known_to_be_acknowledged
     again = consumed([1, 2], redelivered=True)
     rest = consumed([3, 4, 5])
     assert judge((published(), [consumed([0, 1, 2], fenced=False), again + rest[1:]])) == {}
+
+
+def given_back(again: list[int], flag: int = 1) -> list[Record]:
+    """Four of six messages are delivered and given back; two come, then those of `again`."""
+    taken = [Record(Kind.DELIVERED, 0, sequence) for sequence in range(4)]
+    returned = [Record(Kind.REQUEUED, 0, sequence) for sequence in range(4)]
+    rest = consumed([4, 5])[1:]
+    for sequence in again:
+        rest.append(Record(Kind.DELIVERED, 0, sequence, 0, flag))
+        rest.append(Record(Kind.ACK_SENT, 0, sequence, 0))
+    return [Record(Kind.SESSION), *taken, *returned, *rest]
+
+
+def test_it_allows_what_was_given_back_to_come_again_later() -> None:
+    assert judge((published(), [given_back([0, 1, 2, 3])])) == {}
+
+
+def test_it_finds_what_was_given_back_and_comes_again_without_a_flag() -> None:
+    assert judge((published(), [given_back([0, 1, 2, 3], flag=0)]))["unflagged"] == 4
+
+
+def test_it_finds_a_message_that_was_given_back_and_never_came_again() -> None:
+    assert judge((published(), [given_back([0, 1, 3])])) == {"vanished": 1}
+
+
+def test_it_finds_an_unacknowledged_message_that_did_not_come_back_after_a_crash() -> None:
+    cut_off = [Record(Kind.SESSION), *(Record(Kind.DELIVERED, 0, each) for each in range(3))]
+    after = consumed([0, 2], redelivered=True) + consumed([3, 4, 5])[1:]
+    assert judge((published(), [cut_off, after])) == {"vanished": 1}
 
 
 def test_it_reports_a_lost_message_once() -> None:

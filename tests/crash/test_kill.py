@@ -23,6 +23,8 @@ def test_it_loses_alters_and_reorders_nothing_confirmed_when_killed_under_load(
     victim: Leveret, tmp_path: Path, seed: int
 ) -> None:
     crash = Crash(victim, tmp_path / "journals", run=seed, seed=seed)
+    crash.options = [[], ["--segment-size", "65536"]]
+    crash.clean_stops = 0.2
     crash.log = tmp_path / "broker/output"
     crash.prepare()
     for _ in range(5):
