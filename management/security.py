@@ -21,6 +21,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
     ]
 )
 
+# No Strict-Transport-Security: it would hold for every port of the host, the one without TLS too.
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -30,7 +31,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-STRICT_TRANSPORT_SECURITY = "max-age=31536000"
 
 GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
@@ -49,8 +49,6 @@ class SecurityHeaders:
         response = await self.get_response(request)
         for name, value in HEADERS.items():
             response.setdefault(name, value)
-        if request.is_secure():
-            response.setdefault("Strict-Transport-Security", STRICT_TRANSPORT_SECURITY)
         response.setdefault("Cache-Control", "no-store")
         if not response.streaming:
             response.setdefault("Content-Length", str(len(response.content)))

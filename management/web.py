@@ -127,7 +127,12 @@ def _server(config: "Config", name: str) -> _Server:
         timeout_graceful_shutdown=STOP_PATIENCE_S,
         **options,
     )
-    uvicorn_config.load()
+    try:
+        uvicorn_config.load()
+    except OSError as error:
+        raise ValueError(
+            f"cannot use the certificate {config.tls_cert_file}: {error.strerror or error}"
+        ) from None
     return _Server(uvicorn_config)
 
 

@@ -13,7 +13,6 @@ GUEST = ("guest", "guest")
 def test_forwarded_headers_are_not_believed(shared_leveret: Appliance) -> None:
     answer = httpx.get(shared_leveret.http_url + "/api/whoami", headers=FAR, auth=GUEST)
     assert answer.status_code == 200
-    assert "Strict-Transport-Security" not in answer.headers
 
 
 @pytest.fixture
@@ -26,7 +25,6 @@ def test_a_trusted_proxy_says_who_is_asking(behind_a_proxy: Appliance) -> None:
         assert client.get("/api/whoami").status_code == 200
         far = client.get("/api/whoami", headers=FAR)
         assert far.status_code == 401
-        assert "Strict-Transport-Security" in far.headers
         # Only what the trusted proxy itself added counts, not what the client sent to it.
         lying = {"X-Forwarded-For": "127.0.0.1, 203.0.113.7"}
         assert client.get("/api/whoami", headers=lying).status_code == 401
