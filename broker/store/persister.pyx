@@ -13,8 +13,7 @@ import collections
 import os
 import traceback
 
-from libc.stdint cimport uint8_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdint cimport uint64_t
 from libc.string cimport strdup
 
 from broker.contracts cimport Confirmer
@@ -23,7 +22,7 @@ from broker.store.disk cimport (
 )
 from broker.store.disk import KINDS
 from broker.store.io_thread cimport (
-    IoThread, Round, STAGE_DIRECTORIES, STAGE_JOURNAL, STAGE_MAKE, STAGE_REMOVE, STAGE_SYNC, STAGES,
+    IoThread, Round, STAGE_DIRECTORIES, STAGE_MAKE, STAGE_REMOVE, STAGE_SYNC, STAGES,
     round_add, round_free, round_new,
 )
 
@@ -58,8 +57,8 @@ cdef class Persister:
     """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
     the threads' eventfds."""
 
-    def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20, uint64_t segment_size=8 << 20,
-                 uint64_t open_files_limit=4096, bint no_sync=False):
+    def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20,
+                 uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False):
         self.root = root
         self.wake = wake
         self.writer = IoThread("persister")
@@ -136,7 +135,8 @@ cdef class Persister:
 
     @property
     def idle(self):
-        return self.in_flight == NULL and not self.dirty and not self.confirmers and not self.waiting and not self.journals
+        return self.in_flight == NULL and not (
+            self.dirty or self.confirmers or self.waiting or self.journals)
 
     @property
     def under_pressure(self):
@@ -195,13 +195,16 @@ cdef class Persister:
 
     def collect(self):
         """End of a turn: starts a round if somebody waits for one and none is in flight."""
-        if self.in_flight == NULL and (self.urgent or (self.tail_bytes > self.tail_limit and self.dirty)):
+        if self.in_flight == NULL and (
+                self.urgent or (self.tail_bytes > self.tail_limit and self.dirty)):
             self.start_round(self.sync_asked)
 
     def tick(self):
         """Every 200 ms: writes and syncs what nobody waits for."""
         cdef size_t address
-        if self.in_flight == NULL and (self.dirty or self.journals or self.waiting or self.unsynced or self.lazily_unsynced):
+        if self.in_flight == NULL and (
+                self.dirty or self.journals or self.waiting or self.unsynced
+                or self.lazily_unsynced):
             for address in self.lazily_unsynced:
                 (<File*> address).lazy = False
             self.unsynced += self.lazily_unsynced
@@ -209,7 +212,8 @@ cdef class Persister:
             self.start_round(True)
 
     cdef int start_round(self, bint sync) except -1:
-        """Gathers a round and hands it over. An error of ours in it is as bad as one of the disk: nothing more is confirmed."""
+        """Gathers a round and hands it over. An error of ours in it is as bad as one of the disk:
+        nothing more is confirmed."""
         if self.broken:
             return 0
         try:
@@ -228,9 +232,6 @@ cdef class Persister:
         cdef Round* round
         cdef Dirty store
         cdef Confirmer confirmer
-        cdef Op* op
-        cdef File* file
-        cdef int i
         round = round_new()
         round.number = self.gathering
         self.gathering += 1
@@ -262,7 +263,8 @@ cdef class Persister:
         return 0
 
     cdef int note_written(self, File* file, bint lazy) except -1:
-        """The round writes to this file: a sync has to cover it, this round's or, if `lazy`, one in the next 200 ms."""
+        """The round writes to this file: a sync has to cover it, this round's or, if `lazy`, one in
+        the next 200 ms."""
         if file.dirty and file.lazy and not lazy:
             self.lazily_unsynced.remove(<size_t> file)
             file.dirty = False
@@ -279,7 +281,6 @@ cdef class Persister:
             self.unsynced_directories.append(path)
 
     cdef int add_syncs(self, Round* round) except -1:
-        cdef File* file
         cdef Op* op
         cdef size_t address
         if len(self.unsynced) + len(self.unsynced_directories) > SYNC_EACH_UP_TO:
@@ -293,7 +294,8 @@ cdef class Persister:
             for address in self.unsynced:
                 round_add(round, STAGE_SYNC, OP_SYNC, <File*> address)
         for address in self.unsynced:
-            # Nobody may take the file away before the round is over, also where one syncfs covers all.
+            # Nobody may take the file away before the round is over, not even where one syncfs
+            # covers all.
             (<File*> address).busy += 1
         self.flying_unsynced = self.unsynced
         self.unsynced = []
@@ -354,8 +356,8 @@ cdef class Persister:
         self.flying_confirmers = []
         release_busy(round)
         if round.error:
-            text = (f"{os.strerror(round.error)} in {kind_of(round.failed_kind)} of "
-                    f"{os.fsdecode(<bytes> round.failed_path) if round.failed_path != NULL else '?'}")
+            where = "?" if round.failed_path == NULL else os.fsdecode(<bytes> round.failed_path)
+            text = f"{os.strerror(round.error)} in {kind_of(round.failed_kind)} of {where}"
             round_free(round)
             return self.give_up(text)
         if round.sync:

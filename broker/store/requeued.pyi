@@ -1,0 +1,3 @@
+class Requeued:
+    @property
+    def count(self) -> int: ...

@@ -1,0 +1,72 @@
+# cython: language_level=3
+"""Messages that came back: a heap of their places, so that the oldest is delivered first again."""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+
+cdef class Requeued:
+    """Places and record lengths, by position. Owns no memory while it is empty."""
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef int push(self, uint32_t segment, uint32_t position, uint32_t length) except -1:
+        cdef uint64_t key = <uint64_t> segment << 32 | position
+        cdef uint32_t at, parent
+        cdef Entry* grown
+        if self.count == self.capacity:
+            at = self.capacity * 2 if self.capacity else 16
+            grown = <Entry*> realloc(self.entries, at * sizeof(Entry))
+            if grown == NULL:
+                raise MemoryError("no memory for requeued messages")
+            self.entries = grown
+            self.capacity = at
+        at = self.count
+        self.count += 1
+        while at:
+            parent = (at - 1) >> 1
+            if self.entries[parent].key <= key:
+                break
+            self.entries[at] = self.entries[parent]
+            at = parent
+        self.entries[at].key = key
+        self.entries[at].length = length
+        return 0
+
+    cdef bint first_is(self, uint32_t segment, uint32_t position) noexcept:
+        """Whether this place is the oldest one here."""
+        return self.count != 0 and self.entries[0].key == (<uint64_t> segment << 32 | position)
+
+    cdef uint32_t segment(self) noexcept:
+        return <uint32_t> (self.entries[0].key >> 32)
+
+    cdef uint32_t position(self) noexcept:
+        return <uint32_t> self.entries[0].key
+
+    cdef uint32_t length(self) noexcept:
+        return self.entries[0].length
+
+    cdef void pop(self) noexcept:
+        """Takes the oldest place away."""
+        cdef Entry last
+        cdef uint32_t at = 0
+        cdef uint32_t child
+        self.count -= 1
+        if self.count == 0:
+            free(self.entries)
+            self.entries = NULL
+            self.capacity = 0
+            return
+        last = self.entries[self.count]
+        while True:
+            child = 2 * at + 1
+            if child >= self.count:
+                break
+            if child + 1 < self.count and self.entries[child + 1].key < self.entries[child].key:
+                child += 1
+            if self.entries[child].key >= last.key:
+                break
+            self.entries[at] = self.entries[child]
+            at = child
+        self.entries[at] = last
