@@ -1,0 +1,208 @@
+"""The broker's codecs against the plain ones of the test client."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.errors import AMQPError
+from broker.kernel.turn import Turn
+from broker.wire import fields, methods, properties
+from broker.wire.connection import Connection
+from tests.amqp import field_tables, raw
+from tests.amqp.methods import METHODS, PROPERTIES
+
+short = st.text(max_size=60).filter(lambda text: len(text.encode("utf-8", "replace")) <= 255)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+key = text.filter(lambda value: len(value.encode()) <= 255)
+plain = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    text,
+    st.binary(max_size=40),
+)
+tables = st.dictionaries(
+    key,
+    st.recursive(
+        plain,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(key, inner, max_size=4),
+        max_leaves=20,
+    ),
+    max_size=6,
+)
+
+
+@given(tables)
+def test_tables_are_encoded_as_the_plain_codec_does(table: dict[str, Any]) -> None:
+    data = fields.encode_table(table)
+    assert data == field_tables.encode_table(table)
+    assert fields.Reader(data).table() == table
+    assert field_tables.Reader(data).table() == table
+
+
+typed = st.one_of(
+    st.builds(field_tables.Typed, st.just("b"), st.integers(-128, 127)),
+    st.builds(field_tables.Typed, st.just("B"), st.integers(0, 255)),
+    st.builds(field_tables.Typed, st.just("s"), st.integers(-(2**15), 2**15 - 1)),
+    st.builds(field_tables.Typed, st.just("u"), st.integers(0, 2**16 - 1)),
+    st.builds(field_tables.Typed, st.just("i"), st.integers(0, 2**32 - 1)),
+    st.builds(field_tables.Typed, st.just("l"), st.integers(-(2**63), 2**63 - 1)),
+    st.builds(field_tables.Typed, st.just("f"), st.floats(width=32, allow_nan=False)),
+    st.builds(field_tables.Typed, st.just("T"), st.integers(0, 2**64 - 1)),
+)
+
+
+@given(st.dictionaries(key, typed, max_size=8))
+def test_every_field_type_is_read_by_value(table: dict[str, field_tables.Typed]) -> None:
+    data = field_tables.encode_table(table)
+    got = fields.Reader(data).table()
+    assert got == {name: item.value for name, item in table.items()}
+    assert fields.Reader(fields.encode_table(got)).table() == got
+
+
+@given(st.integers(0, 255), st.integers(-(2**31), 2**31 - 1))
+def test_decimals_keep_their_value(scale: int, number: int) -> None:
+    data = field_tables.encode_table({"d": field_tables.Typed("D", (scale, number))})
+    got = fields.Reader(data).table()["d"]
+    assert got.scaleb(scale) == number
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_table_or_malformed(data: bytes) -> None:
+    for framed in (data, struct.pack(">I", len(data)) + data):
+        try:
+            fields.Reader(framed).table()
+        except fields.Malformed:
+            pass
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_are_properties_or_malformed(data: bytes) -> None:
+    try:
+        got = properties.decode(data)
+    except fields.Malformed:
+        return
+    properties.encode(got)
+
+
+strategies: dict[str, st.SearchStrategy[Any]] = {
+    "octet": st.integers(0, 255),
+    "short": st.integers(0, 2**16 - 1),
+    "long": st.integers(0, 2**32 - 1),
+    "longlong": st.integers(0, 2**64 - 1),
+    "bit": st.booleans(),
+    "shortstr": key,
+    "longstr": st.binary(max_size=100),
+    "table": tables,
+}
+
+
+@given(st.fixed_dictionaries({}, optional={name: strategies[kind] for name, kind in PROPERTIES}))
+def test_properties_are_those_of_the_plain_codec(values: dict[str, Any]) -> None:
+    assert properties.decode(raw.properties(values)) == values
+    shown = {name: value for name, value in values.items() if value != {} or name != "headers"}
+    assert raw.decode_properties(properties.encode(values)) == shown
+
+
+BROKERS_NAME = {"nowait": "no_wait", "global": "global_"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_method_table_is_the_specification(name: str) -> None:
+    row, own = methods.BY_NAME.get(name), METHODS[name]
+    if row is None:
+        assert name.startswith(("connection.secure", "access.")), f"{name} is missing"
+        return
+    assert (row.class_id, row.method_id) == (own.class_id, own.method_id)
+    kinds = [kind.replace("timestamp", "longlong") for _, kind in row.fields]
+    assert kinds == [kind for _, kind in own.fields]
+    for (field, _), (own_field, _) in zip(row.fields, own.fields, strict=True):
+        assert field.startswith("_") or field == BROKERS_NAME.get(own_field, own_field)
+
+
+@given(st.data())
+def test_method_arguments_are_those_of_the_plain_codec(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(set(METHODS) & set(methods.BY_NAME))))
+    given_ = {field: data.draw(strategies[kind]) for field, kind in METHODS[name].fields}
+    payload = raw.method(1, name, **given_)[7:-1]
+    got = methods.decode_arguments(methods.BY_NAME[name], payload)
+    hidden = {
+        own for (own, _), (field, _) in zip(METHODS[name].fields, methods.BY_NAME[name].fields,
+                                            strict=True) if field.startswith("_")
+    }  # fmt: skip
+    assert got == {
+        BROKERS_NAME.get(field, field): value
+        for field, value in given_.items()
+        if field not in hidden
+    }
+    again = methods.encode_method(name, **got)
+    zeros = {field: value for field, value in given_.items() if field not in hidden}
+    assert again == raw.method(1, name, **zeros)[7:-1]
+
+
+class Heard(Connection):
+    """A connection that notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(Turn(lambda _run: None), self)
+        self.heard_methods: list[tuple[int, str, dict[str, Any]]] = []
+        self.headers: list[bytes] = []
+        self.failures: list[AMQPError] = []
+
+    def on_protocol_header(self, header: bytes) -> None:
+        self.headers.append(bytes(header))
+        self.set_phase(2)
+        self.set_tuned(100, 4096)
+
+    def on_method(self, channel: object, number: int, name: str, arguments: dict[str, Any]) -> None:
+        self.heard_methods.append((number, name, arguments))
+
+    def fail(self, error: AMQPError) -> None:
+        self.failures.append(error)
+
+    def write(self, data: bytes) -> None:
+        """As a transport."""
+
+    def label(self) -> str:
+        return "test"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["connection.update-secret", "connection.close"]), key),
+        min_size=1,
+        max_size=8,
+    ),
+    st.data(),
+)
+def test_frames_are_the_same_however_the_bytes_are_split(
+    sent: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    stream = raw.PROTOCOL_HEADER
+    for name, word in sent:
+        if name == "connection.close":
+            stream += raw.method(0, name, reply_text=word)
+        else:
+            stream += raw.method(0, name, new_secret=word.encode() * 3, reason=word)
+        stream += raw.frame(raw.HEARTBEAT, 0, b"")
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(stream) - 1), max_size=12)))
+    connection = Heard()
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        connection.feed(stream[start:end])
+    assert connection.headers == [raw.PROTOCOL_HEADER]
+    assert not connection.failures
+    assert [name for _, name, _ in connection.heard_methods] == [name for name, _ in sent]
+    for (_, name, got), (_, word) in zip(connection.heard_methods, sent, strict=True):
+        assert got["reply_text" if name == "connection.close" else "reason"] == word
+    assert connection.recv_cnt == 2 * len(sent)
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_end_in_errors_not_in_exceptions(data: bytes) -> None:
+    connection = Heard()
+    connection.feed(raw.PROTOCOL_HEADER + data)
+    connection.feed(data)
