@@ -256,6 +256,12 @@ class Config:
     spark_driver_memory: int = setting(
         "reports", 512 * 1024 * 1024, "size", "heap of the Spark driver", least=256 * 1024 * 1024
     )
+    spark_options: tuple[str, ...] = setting(
+        "reports",
+        (),
+        "spark options",
+        "further options of Spark, such as spark.driver.host=10.0.0.5 for a cluster",
+    )
     java_home: Path | None = setting(
         "reports", None, "path", "Java 17 or newer; if empty the system's, else the one from PyPI"
     )

@@ -29,6 +29,7 @@ TIME_UNITS = {"ms": 0.001, "": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
+_SPARK_OPTION = re.compile(r"spark(\.[\w-]+)+=\S+", re.ASCII)
 _NUMBER = re.compile(r"\s*(\d+(?:[._]\d+)*)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
@@ -58,7 +59,7 @@ def shown(value: Any, kind: str) -> str:
         return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"
     if kind == "yes or no":
         return "yes" if value else "no"
-    if kind == "list":
+    if kind in ("list", "spark options"):
         return ", ".join(value)
     return str(value)
 
@@ -138,6 +139,15 @@ def read_list(text: str) -> tuple[str, ...]:
     return tuple(text.replace(",", " ").split())
 
 
+def read_spark_options(text: str) -> tuple[str, ...]:
+    """Words `spark.<key>=<value>` between commas or blanks."""
+    words = read_list(text)
+    for word in words:
+        if not _SPARK_OPTION.fullmatch(word):
+            raise BadValue("a list of options such as spark.executor.memory=2g")
+    return words
+
+
 def read_name(text: str) -> str:
     if not text or not text.isprintable():
         raise BadValue("a name of one character or more")
@@ -184,6 +194,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "schedule": read_schedule,
     "secret": read_secret,
     "size": read_size,
+    "spark options": read_spark_options,
     "time": read_time,
     "yes or no": read_flag,
 }

@@ -262,7 +262,10 @@ class Reports:
             launcher_directory=str(self._data_dir / "run" / "java"),
             java_home=str(config.java_home) if config.java_home else None,
             spark_master=config.spark_master,
-            options={"spark.driver.memory": f"{config.spark_driver_memory // MEBIBYTE}m"},
+            options={
+                "spark.driver.memory": f"{config.spark_driver_memory // MEBIBYTE}m",
+                **dict(option.split("=", 1) for option in config.spark_options),
+            },
             answer_descriptor=-1,
         )
 

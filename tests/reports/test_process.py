@@ -160,6 +160,13 @@ def test_it_says_why_a_run_failed_and_goes_on(tmp_path: Path, make_reports: Make
         assert run.error == f"JavaMissing: {old_java} is Java 11, Spark needs 17 or newer"
 
 
+def test_it_gives_spark_the_options_of_the_configuration(make_reports: Make) -> None:
+    reports = make_reports({**os.environ, "LEVERET_SPARK_OPTIONS": "spark.app.id=leveret-4711"})
+    client.run(reports.data_dir, "queue-usage", None)
+    _, jvm = wait_for_spark(reports)
+    assert b"spark.app.id=leveret-4711" in Path(f"/proc/{jvm}/cmdline").read_bytes()
+
+
 def test_it_refuses_what_it_does_not_know(make_reports: Make) -> None:
     reports = make_reports()
     with pytest.raises(client.ReportsRefused, match="there is no report"):
