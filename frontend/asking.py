@@ -22,7 +22,8 @@ class FormError(Exception):
 
 async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
     """The broker's answer, with the rights of the signed-in user. Raises `BrokerError`."""
-    return await broker().call(verb, as_user=request.user.name, **arguments)  # type: ignore[attr-defined]
+    user = request.user.name  # type: ignore[attr-defined]
+    return await broker().call(verb, as_user=user, **arguments)
 
 
 async def names_of(request: HttpRequest, noun: str, **arguments: Any) -> list[str]:

@@ -24,4 +24,5 @@ async def console(request: HttpRequest) -> HttpResponseBase:
 async def ticket(request: HttpRequest) -> HttpResponseBase:
     """`{user, ticket}`: a password for one AMQP login within 30 seconds."""
     answer = await ask(request, "ticket.issue")
-    return JsonResponse({"user": request.user.name, "ticket": answer["ticket"]})  # type: ignore[attr-defined]
+    user = request.user.name  # type: ignore[attr-defined]
+    return JsonResponse({"user": user, "ticket": answer["ticket"]})

@@ -3,9 +3,11 @@
 import uuid
 from collections.abc import Callable
 
+import pika
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.appliance import Appliance
 from tests.web.conftest import Watch
 from tests.web.test_sign_in import sign_in
 
@@ -80,12 +82,13 @@ def test_it_makes_and_deletes_a_virtual_host(page: Page) -> None:
     expect(page.locator("#toasts")).to_contain_text("deleted")
 
 
-def test_it_closes_a_connection_with_a_reason(page: Page, channel) -> None:  # type: ignore[no-untyped-def]
-    import pika
-
-    host, port = channel.connection._impl.params.host, channel.connection._impl.params.port
+def test_it_closes_a_connection_with_a_reason(page: Page, shared_leveret: Appliance) -> None:
     mark = f"client-{uuid.uuid4().hex[:8]}"
-    parameters = pika.ConnectionParameters(host, port, client_properties={"connection_name": mark})
+    parameters = pika.ConnectionParameters(
+        shared_leveret.host,
+        shared_leveret.amqp_port,
+        client_properties={"connection_name": mark},
+    )
     connection = pika.BlockingConnection(parameters)
     page.goto("/connections")
     page.click(f"#table >> text={mark}")

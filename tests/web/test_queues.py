@@ -6,6 +6,8 @@ import uuid
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
+from tests.web.conftest import Watch
+
 
 def ready(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.message_count)
@@ -23,7 +25,7 @@ def test_it_creates_a_queue(page: Page, channel: BlockingChannel) -> None:
     channel.queue_delete(name)
 
 
-def test_it_says_beside_the_form_what_was_refused(page: Page, watch) -> None:  # type: ignore[no-untyped-def]
+def test_it_says_beside_the_form_what_was_refused(page: Page, watch: Watch) -> None:
     watch.allow(400)
     page.goto("/queues")
     page.click("text=New queue")

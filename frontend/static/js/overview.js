@@ -63,6 +63,15 @@ function row(first, ...numbers) {
   return element("tr", "", head, ...numbers.map((text) => element("td", "number", text)));
 }
 
+function growingRow({ vhost, name, messages, net_rate: change }) {
+  return row([link(queueAddress(vhost, name), name), " ", hint(vhost)], count(messages), `${net(change)}/s`);
+}
+
+function publisherRow({ connection, user_provided_name: given, user, publish_rate: published }) {
+  const name = given || connection;
+  return row([link(connectionAddress(connection), name), " ", hint(user)], `${rate(published)}/s`);
+}
+
 function showMovers(id, rows) {
   document.getElementById(id).replaceChildren(...rows);
   document.getElementById(`${id}-none`).hidden = rows.length > 0;
@@ -75,13 +84,9 @@ overview.listen((state, event, time) => {
   charts.push(time, state);
   const parts = { problems: state.problems, queues: state.top_queues, publishers: state.top_publishers, health: at(state, "health.text") };
   if (parts.problems !== shown.problems || parts.health !== shown.health) showProblems(state);
-  if (parts.queues !== shown.queues) {
-    showMovers("top-queues", (parts.queues ?? []).map((one) => row(
-      [link(queueAddress(one.vhost, one.name), one.name), " ", hint(one.vhost)], count(one.messages), `${net(one.net_rate)}/s`)));
-  }
+  if (parts.queues !== shown.queues) showMovers("top-queues", (parts.queues ?? []).map(growingRow));
   if (parts.publishers !== shown.publishers) {
-    showMovers("top-publishers", (parts.publishers ?? []).map((one) => row(
-      [link(connectionAddress(one.connection), one.user_provided_name || one.connection), " ", hint(one.user)], `${rate(one.publish_rate)}/s`)));
+    showMovers("top-publishers", (parts.publishers ?? []).map(publisherRow));
   }
   shown = parts;
 });

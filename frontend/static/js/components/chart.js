@@ -126,9 +126,18 @@ export class ChartCard {
       padding: [8, 30, 0, 0],
       legend: { show: false },
       cursor: { sync: { key: "page" }, points: { size: 6 }, drag: { x: true, y: false } },
-      scales: { x: { time: true, range: (_, low, high) => [Math.min(low, high - SHORTEST_SPAN_S), high] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), niceTop(high)] } },
+      scales: {
+        x: { time: true, range: (_, low, high) => [Math.min(low, high - SHORTEST_SPAN_S), high] },
+        y: { range: (_, low, high) => [Math.min(0, low ?? 0), niceTop(high)] },
+      },
       axes: [
-        { ...axis, grid: { show: false }, size: 28, space: 90, values: (_, splits, __, ___, step) => splits.map(step < 60 ? stamp : shortStamp) },
+        {
+          ...axis,
+          grid: { show: false },
+          size: 28,
+          space: 90,
+          values: (_, splits, __, ___, step) => splits.map(step < 60 ? stamp : shortStamp),
+        },
         { ...axis, size: 56, space: 36, values: (_, splits) => splits.map((value) => this.format(value)) },
       ],
       series: [{}, ...this.series.map((line) => ({
