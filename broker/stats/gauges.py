@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from broker.stats.series import OBJECT_TIERS, Series
 
@@ -105,13 +106,15 @@ class Gauge:
     def rate_of(self, names: Iterable[str]) -> float:
         return round(sum(self.rate(name) for name in names), 3)
 
-    def keep_history(self, kind: str) -> None:
+    def keep_history(self, kind: str) -> Series:
+        """The history, begun now if there was none."""
         if self.history is None:
             counters, levels = KINDS[kind]
             self.history = Series(counters, levels, OBJECT_TIERS)
+        return self.history
 
 
-def row_of(kind: str, thing: object, counters: Mapping[str, float] | None = None) -> list[float]:
+def row_of(kind: str, thing: Any, counters: Mapping[str, float] | None = None) -> list[float]:
     """The present row of an object: its counters, then its levels."""
     names = KINDS[kind][0]
     if counters is not None:
@@ -119,7 +122,6 @@ def row_of(kind: str, thing: object, counters: Mapping[str, float] | None = None
     else:
         row = [getattr(thing, name) for name in names]
     if kind == "queue":
-        ready, unacked = thing.messages_ready, thing.messages_unacknowledged  # type: ignore[attr-defined]
-        size = thing.message_bytes_ready + thing.message_bytes_unacknowledged  # type: ignore[attr-defined]
-        row += (ready, unacked, size)
+        size = thing.message_bytes_ready + thing.message_bytes_unacknowledged
+        row += (thing.messages_ready, thing.messages_unacknowledged, size)
     return row

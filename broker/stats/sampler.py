@@ -140,14 +140,13 @@ class Stats:
             totals = self.vhosts[name] = Totals(VHOST_TIERS)
         return totals
 
-    def watch(self, kind: str, thing: Any) -> Gauge:
-        """The gauge of an object that somebody looks at; its history begins now if it had none."""
+    def watch(self, kind: str, thing: Any) -> Series:
+        """The history of an object that somebody looks at; it begins now if there was none."""
         gauge = self._gauges[kind].get(thing)
         if gauge is None:
             gauge = self._gauges[kind][thing] = Gauge(kind)
             gauge.add(self._clock_ms(), self._row(kind, thing))
-        self._keep_history(kind, thing, gauge)
-        return gauge
+        return self._keep_history(kind, thing, gauge)
 
     def sample(self, broker: Any) -> Iterator[None]:
         """One sample of everything, as a generator of short steps."""
@@ -270,13 +269,14 @@ class Stats:
                 del gauges[thing]
                 self._histories.pop(thing, None)
 
-    def _keep_history(self, kind: str, thing: Any, gauge: Gauge) -> None:
+    def _keep_history(self, kind: str, thing: Any, gauge: Gauge) -> Series:
         self._histories.pop(thing, None)
         self._histories[thing] = gauge
-        gauge.keep_history(kind)
+        history = gauge.keep_history(kind)
         while len(self._histories) > _HISTORIES_MAX:
             oldest = next(iter(self._histories))
             self._histories.pop(oldest).history = None
+        return history
 
     def _happened(self, vhost: str, name: str) -> None:
         self.node.counters[name] += 1

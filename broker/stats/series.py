@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 N = TypeVar("N", int, float)
 
@@ -90,7 +90,7 @@ class Series:
 
     def history(
         self, from_ms: int, to_ms: int, wanted: Sequence[str] | None = None
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """`{step_ms, times, series}` between two times, from the finest ring that reaches back.
 
         Counters become rates per second over each step; nil is a gap.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from broker.control_schema import Item, List
@@ -70,9 +71,8 @@ class Connections(View):
             return lambda connection: len(connection.channels)
         if field == "connected_at":
             return lambda connection: connection.connected_at_ms
-        for name in ("recv_oct", "send_oct"):
-            if field == f"{name}_details.rate":
-                return lambda connection, name=name: self._rate(connection, name)  # type: ignore[misc]
+        if field in ("recv_oct_details.rate", "send_oct_details.rate"):
+            return partial(self._rate, name=field.removesuffix("_details.rate"))
         return None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:

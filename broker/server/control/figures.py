@@ -59,7 +59,9 @@ def bounded(age: tuple[int, int]) -> tuple[int, int]:
 
 def watched(stats: Stats, kind: str, thing: Any, ages: Ages) -> Gauge | None:
     """The gauge of an object; one whose samples are wanted begins to keep them."""
-    return stats.watch(kind, thing) if ages else stats.gauge(kind, thing)
+    if ages:
+        stats.watch(kind, thing)
+    return stats.gauge(kind, thing)
 
 
 def _summed(parts: list[dict[str, Any]]) -> dict[str, Any]:

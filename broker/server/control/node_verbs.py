@@ -15,7 +15,7 @@ from broker.server.control.figures import details, message_stats
 from broker.server.control.lists import find_by_key
 from broker.server.control.problems import summary
 from broker.server.control.requests import Caller, Request, bad_request, handles
-from broker.stats import Totals
+from broker.stats import Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 
 RABBITMQ_VERSION = "3.13.7"
@@ -183,12 +183,13 @@ def history_of(
     series: list[str] | None = None,
 ) -> dict[str, Any]:
     """Chart data of the node (as far as the caller sees it), a vhost or one object."""
+    stats: Stats = broker.stats
     if what == "overview":
         vhost = key[0] if key else None
         if vhost is None and caller.sees_others:
-            return broker.stats.node.series.history(from_ms, to_ms, series)  # type: ignore[no-any-return]
+            return stats.node.series.history(from_ms, to_ms, series)
         parts = [
-            broker.stats.vhost(one.name).series.history(from_ms, to_ms, series)
+            stats.vhost(one.name).series.history(from_ms, to_ms, series)
             for one in caller.vhosts(vhost)
         ]
         return _summed_history(parts)
@@ -196,10 +197,10 @@ def history_of(
         if len(key) != 1:
             raise bad_request("a key of vhosts is [name]")
         caller.vhost(key[0])
-        return broker.stats.vhost(key[0]).series.history(from_ms, to_ms, series)  # type: ignore[no-any-return]
+        return stats.vhost(key[0]).series.history(from_ms, to_ms, series)
     view, thing = find_by_key(broker, caller, f"{what}s", key)
-    gauge = broker.stats.watch(view.kind, thing[1] if view.kind == "exchange" else thing)
-    return gauge.history.history(from_ms, to_ms, series)  # type: ignore[no-any-return]
+    kept = stats.watch(view.kind, thing[1] if view.kind == "exchange" else thing)
+    return kept.history(from_ms, to_ms, series)
 
 
 @handles("health")
@@ -243,11 +244,12 @@ class Merged(Totals):
 
 def totals_for(broker: Any, caller: Caller, vhost: str | None) -> Totals:
     """What the caller may add up: everything, one vhost, or the vhosts of its own."""
+    stats: Stats = broker.stats
     if vhost is not None:
-        return broker.stats.vhost(vhost)  # type: ignore[no-any-return]
+        return stats.vhost(vhost)
     if caller.sees_others:
-        return broker.stats.node  # type: ignore[no-any-return]
-    return Merged([broker.stats.vhost(one.name) for one in caller.vhosts()])
+        return stats.node
+    return Merged([stats.vhost(one.name) for one in caller.vhosts()])
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from broker.control_schema import Item, List
@@ -10,7 +11,7 @@ from broker.server.control import troubles
 from broker.server.control.figures import details, message_stats, watched
 from broker.server.control.requests import Caller, not_found
 from broker.server.control.views import View, consumer_row, idle_since, name_of
-from broker.stats.gauges import DELIVERING
+from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
 
 _QUEUE_STATS = (
     "publish",
@@ -207,9 +208,9 @@ class Exchanges(View):
             return lambda thing: thing[0].name
         if field in ("name", "type", "durable", "auto_delete", "internal"):
             return lambda thing: getattr(thing[1], field)
-        for name in ("publish_in", "publish_out"):
+        for name in EXCHANGE_COUNTERS:
             if field == f"message_stats.{name}":
-                return lambda thing, name=name: getattr(thing[1], name)  # type: ignore[misc]
+                return partial(_count, name=name)
             if field == f"message_stats.{name}_details.rate":
                 return lambda thing, name=name: self._rate(thing[1], name)  # type: ignore[misc]
         return None
@@ -246,6 +247,10 @@ class Exchanges(View):
     def _rate(self, exchange: Any, name: str) -> float:
         gauge = self.stats.gauge("exchange", exchange)
         return gauge.rate(name) if gauge is not None else 0.0
+
+
+def _count(thing: Any, name: str) -> Any:
+    return getattr(thing[1], name)
 
 
 _SORTS: dict[str, Callable[[Any], Any]] = {
