@@ -23,7 +23,7 @@ MANIFEST = VENDOR / "manifest.json"
 
 
 class Package(NamedTuple):
-    """An npm package at one version, and which of its files (path inside it -> our name) we take."""
+    """An npm package at one version, and which of its files (path inside it -> our name) go in."""
 
     name: str
     version: str
