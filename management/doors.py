@@ -49,6 +49,7 @@ def enter(command: str, argv: Sequence[str]) -> int:
     if command == "serve":
         from management import supervisor
 
+        lifetime.watch(3 * config.stop_timeout)  # three parts, one after the other
         return supervisor.main(config, argv)
     lifetime.watch(config.stop_timeout)
     try:

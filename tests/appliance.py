@@ -12,7 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from broker import lifetime
+
 ROOT = Path(__file__).resolve().parent.parent
+# However the test run ends, what it started ends with it.
+LIFETIME = os.pipe()
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0
 
@@ -57,7 +61,13 @@ class Appliance:
             self.process = subprocess.Popen(
                 [sys.executable, str(ROOT / "manage.py"), self.what, *self.options()],
                 cwd=ROOT,
-                env={**environment, "LEVERET_CONFIG": "", "PYTHONUNBUFFERED": "1"},
+                env={
+                    **environment,
+                    "LEVERET_CONFIG": "",
+                    "PYTHONUNBUFFERED": "1",
+                    lifetime.VARIABLE: str(LIFETIME[0]),
+                },
+                pass_fds=[LIFETIME[0]],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

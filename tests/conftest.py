@@ -8,6 +8,7 @@ your own. `make_broker` and `make_leveret` start as many as a test needs, with s
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from tests.appliance import Appliance
+
+TEST_SECONDS_MAX = 300
 
 Make = Callable[..., Appliance]
 
@@ -70,6 +73,20 @@ def shared_leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applian
     """One appliance for all tests that can live together."""
     for make in _maker("serve", tmp_path_factory.mktemp("shared")):
         yield make()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """End a test that hangs, so that it fails with a traceback instead of stopping the run."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"{item.name} took longer than {TEST_SECONDS_MAX} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(TEST_SECONDS_MAX)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -264,3 +264,26 @@ def test_it_gives_the_demo_something_to_show(leveret: Appliance) -> None:
     assert audit.message_count > 50
     assert audit.consumer_count == 0
     assert mail.message_count > 0
+
+
+@pytest.mark.parametrize("what", ["broker", "serve"])
+def test_it_ends_with_the_test_run_that_started_it(tmp_path: Path, what: str) -> None:
+    import sys
+
+    from tests.appliance import ROOT
+
+    code = (
+        "import sys; from pathlib import Path; from tests.appliance import Appliance;"
+        f"a = Appliance({what!r}, Path({str(tmp_path)!r})).start();"
+        "print(*a.pids.values(), flush=True); import time; time.sleep(600)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert run.stdout is not None
+        pids = [int(word) for word in run.stdout.readline().split()]
+        assert pids
+    finally:
+        run.kill()
+        run.communicate()
+    for pid in pids:
+        wait_gone(pid, 30)

@@ -53,6 +53,14 @@ def until_ready(process: subprocess.Popen[str]) -> str:
     raise AssertionError(f"never ready:\n{seen}")
 
 
+def until_started(tmp_path: Path) -> None:
+    """Wait until all three have set themselves up; of reports, `ready` says nothing."""
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "d" / "life").exists() or len(life(tmp_path)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def pids(tmp_path: Path) -> dict[str, int]:
     note: dict[str, Any] = json.loads((tmp_path / "d" / "run" / "addresses.json").read_text())
     found: dict[str, int] = note["pid"]
@@ -93,6 +101,7 @@ def test_it_stops_reports_then_web_then_broker(
 ) -> None:
     process = start()
     until_ready(process)
+    until_started(tmp_path)
     process.send_signal(number)
     assert process.wait(10) == 0
     assert life(tmp_path)[-3:] == ["reports stopped", "web stopped", "broker stopped"]
@@ -102,6 +111,7 @@ def test_it_stops_reports_then_web_then_broker(
 def test_it_leaves_nothing_running_when_it_is_killed(start: Start, tmp_path: Path) -> None:
     process = start(reports=["child"])
     until_ready(process)
+    until_started(tmp_path)
     children = pids(tmp_path)
     grandchild = int((tmp_path / "d" / "grandchild").read_text())
     process.kill()
@@ -112,6 +122,7 @@ def test_it_leaves_nothing_running_when_it_is_killed(start: Start, tmp_path: Pat
 def test_it_kills_deaf_children_after_its_own_death(start: Start, tmp_path: Path) -> None:
     process = start("--stop-timeout=1", broker=["deaf"], reports=["deaf", "child"])
     until_ready(process)
+    until_started(tmp_path)
     children = pids(tmp_path)
     grandchild = int((tmp_path / "d" / "grandchild").read_text())
     process.kill()
@@ -136,9 +147,10 @@ def test_it_kills_a_child_that_does_not_stop(start: Start, tmp_path: Path) -> No
     assert "broker stopped" in life(tmp_path)
 
 
-def test_it_stops_at_once_when_asked_twice(start: Start) -> None:
+def test_it_stops_at_once_when_asked_twice(start: Start, tmp_path: Path) -> None:
     process = start("--stop-timeout=60", broker=["deaf"], web=["deaf"], reports=["deaf"])
     until_ready(process)
+    until_started(tmp_path)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 1
@@ -147,6 +159,7 @@ def test_it_stops_at_once_when_asked_twice(start: Start) -> None:
 def test_it_takes_along_what_a_child_left_running(start: Start, tmp_path: Path) -> None:
     process = start(reports=["child"])
     until_ready(process)
+    until_started(tmp_path)
     grandchild = int((tmp_path / "d" / "grandchild").read_text())
     process.terminate()
     assert process.wait(10) == 0
@@ -227,9 +240,6 @@ def test_it_refuses_a_data_directory_that_cannot_be_made(start: Start, tmp_path:
 
 def test_it_can_be_stopped_while_it_starts(start: Start, tmp_path: Path) -> None:
     process = start(broker=["silent"])
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "d" / "life").exists() or len(life(tmp_path)) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until_started(tmp_path)
     process.terminate()
     assert process.wait(10) == 0
