@@ -14,6 +14,10 @@ const charts = [
   ], size],
 ];
 
+// An hour needs no seconds. The exact time in UTC is in the title.
+const hour = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
+for (const element of document.querySelectorAll(".report time")) element.textContent = hour.format(Date.parse(element.dateTime));
+
 // The last hour's step ends where the next hour begins.
 if (history.times.length) {
   history.times.push(history.times.at(-1) + history.step_ms);
