@@ -138,7 +138,8 @@ cdef class Connection(Output):
     def check_size(self, uint32_t size):
         """Raises FrameError for a frame above the negotiated maximum."""
         cdef uint32_t largest = self.frame_max
-        if size + 8 > largest:
+        # Eight octets of grace, as in RabbitMQ: some clients fill frame_max with the payload alone.
+        if size > largest:
             self.current_method = 0
             raise FrameError(
                 f"type unknown, all octets = <<>>: {{frame_too_large,{size},{largest - 8}}}", True)
@@ -157,7 +158,7 @@ cdef class Connection(Output):
             at = 8
         while length - at >= 8 and self.phase != CLOSED and not self.holding:
             size = load32(data + at + 3)
-            if size + 8 > self.frame_max or size > 0x7fffffff:
+            if size > self.frame_max:
                 self.check_size(size)
             if length - at < <size_t> size + 8:
                 break

@@ -177,6 +177,18 @@ def test_it_splits_bodies_to_the_negotiated_frame_size(amqp_address: Address, na
         assert got.body == bytes(range(256)) * 64
 
 
+def test_it_takes_a_frame_whose_payload_alone_fills_the_negotiated_size(
+    amqp_address: Address, name: str
+) -> None:
+    with Client.open(amqp_address, frame_max=4096) as client:
+        client.call(1, "queue.declare", queue=name, exclusive=True)
+        client.send(raw.method(1, "basic.publish", routing_key=name) + raw.header(1, 4096))
+        client.send(raw.frame(raw.BODY, 1, bytes(4096)))
+        got = client.get(1, name, no_ack=True)
+        assert got is not None
+        assert got.body == bytes(4096)
+
+
 def test_it_refuses_a_frame_one_octet_over_the_negotiated_size(
     amqp_address: Address, name: str
 ) -> None:
