@@ -1,7 +1,8 @@
 """Runs `manage.py` with the store's recorder on; the recording is written at the end, as JSON.
 
 `python -m tests.store.recorded broker ...`; the environment variable WRITE_RECORDING_TO names
-the file.
+the file. FAIL_DISK, as `kind:n:errno`, lets the n-th operation of a kind fail, counted from the
+moment the broker has its listeners.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import os
 import runpy
 import sys
+import threading
+import time
 from pathlib import Path
 
 from broker.store import disk
@@ -21,8 +24,20 @@ def save() -> None:
     Path(os.environ["WRITE_RECORDING_TO"]).write_text(json.dumps(disk.recorded()))
 
 
+def plant() -> None:
+    """Sets the failpoint once the broker has written its addresses."""
+    if failure := os.environ.get("FAIL_DISK"):
+        kind, nth, number = failure.split(":")
+        data = Path(sys.argv[sys.argv.index("--data-dir") + 1])
+        while not (data / "run/broker.json").exists():
+            time.sleep(0.001)
+        disk.fail(kind, int(nth), int(number))
+        (data / "run/failpoint-set").touch()
+
+
 if __name__ == "__main__":
     disk.record(True)
+    threading.Thread(target=plant, daemon=True).start()
     atexit.register(save)
     manage = Path(__file__).resolve().parents[2] / "manage.py"
     sys.argv = [str(manage), *sys.argv[1:]]

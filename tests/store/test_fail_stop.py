@@ -1,0 +1,110 @@
+"""The first operation of the store that fails ends all confirming, and the process."""
+
+from __future__ import annotations
+
+import errno
+import struct
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bench.client import Client, Confirm, ConnectionLost, Delivery, publish
+from tests.bench.leveret import Leveret
+
+EXIT_DISK_FAILED = 74
+
+
+def broker_with_failpoint(directory: Path, failure: str) -> Leveret:
+    command = [sys.executable, "-m", "tests.store.recorded", "broker"]
+    broker = Leveret(directory, command=command, extra=["--segment-size", "65536"])
+    broker.environment["WRITE_RECORDING_TO"] = str(directory / "recording")
+    broker.environment["FAIL_DISK"] = failure
+    broker.start()
+    deadline = time.monotonic() + 10
+    while not (directory / "data/run/failpoint-set").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return broker
+
+
+def publish_until_lost(broker: Leveret, queue: str) -> int:
+    """Publishes numbered messages with confirms until the broker goes away.
+
+    Returns how many were confirmed, from the first on.
+    """
+    confirmed = 0
+    client = Client(broker.port, timeout=10)
+    try:
+        client.declare_queue(queue)
+        client.select_confirms()
+        for number in range(1, 100_000):
+            client.send(publish("", queue, struct.pack(">Q", number) + bytes(1000), True))
+            while confirmed < number - 50:
+                client.receive()
+                confirmed = newest(client, confirmed)
+    except ConnectionLost:
+        confirmed = newest(client, confirmed)
+    client.abort()
+    return confirmed
+
+
+def newest(client: Client, confirmed: int) -> int:
+    for event in client.events:
+        if isinstance(event, Confirm):
+            assert event.ack
+            confirmed = max(confirmed, event.delivery_tag)
+    client.events.clear()
+    return confirmed
+
+
+def drain(broker: Leveret, queue: str) -> list[int]:
+    """The numbers of all messages in the queue."""
+    client = Client(broker.port, timeout=10)
+    ready = client.declare_queue(queue)
+    client.consume(queue, "all", no_ack=True)
+    numbers: list[int] = []
+    while len(numbers) < ready:
+        for event in client.events:
+            if isinstance(event, Delivery):
+                numbers.append(struct.unpack_from(">Q", event.body)[0])
+        client.events.clear()
+        if len(numbers) < ready:
+            client.receive()
+    client.close()
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [
+        ("sync", 3),
+        ("sync", 40),
+        ("write", 5),
+        ("write", 60),
+        ("open", 3),
+        ("mkdir", 1),
+        ("sync_directory", 2),
+    ],
+)
+def test_the_first_failure_ends_confirming_and_the_process(
+    tmp_path: Path, kind: str, nth: int
+) -> None:
+    broker = broker_with_failpoint(tmp_path, f"{kind}:{nth}:{errno.EIO}")
+    assert broker.server is not None
+    confirmed = publish_until_lost(broker, "fail")
+    assert broker.server.wait(10) == EXIT_DISK_FAILED
+    output = (tmp_path / "output").read_text()
+    assert "Traceback" not in output
+    assert "Input/output error" in output
+    broker.stop()
+
+    broker.environment.pop("FAIL_DISK")
+    (tmp_path / "data/run/failpoint-set").unlink()
+    broker.start()
+    try:
+        numbers = drain(broker, "fail")
+    finally:
+        broker.stop()
+    assert numbers[:confirmed] == list(range(1, confirmed + 1))
