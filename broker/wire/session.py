@@ -17,36 +17,22 @@ from broker.errors import (
     AMQPError,
     ChannelFault,
     CommandInvalid,
-    LoginRefused,
     NotAllowed,
-    SyntaxFault,
 )
 from broker.wire import commands, properties
 from broker.wire.channel import WireChannel
+from broker.wire.commands import publishing
 from broker.wire.connection import Connection
 from broker.wire.fields import Reader, encode_table, text
+from broker.wire.handshake import Handshake
 from broker.wire.methods import frame, method_frame
 
 log = logging.getLogger("leveret.connection")
 
-HEADER = b"AMQP\x00\x00\x09\x01"
-# 0-9 is treated as 0-9-1, as RabbitMQ does.
-ACCEPTED_HEADERS = (HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x00\x00\x09\x00")
 HEARTBEAT = frame(8, 0, b"")
-MECHANISMS = ("PLAIN", "AMQPLAIN")
 # A refused stranger waits this long for the end, so that guessing passwords is slow.
 SILENT_CLOSE_S = 3.0
 ROUTES_MAX = 1024
-
-CAPABILITIES = {
-    "publisher_confirms": True,
-    "exchange_exchange_bindings": True,
-    "basic.nack": True,
-    "consumer_cancel_notify": True,
-    "consumer_priorities": True,
-    "authentication_failure_close": True,
-    "per_consumer_qos": True,
-}
 
 HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
 
@@ -91,12 +77,13 @@ class Session(Connection):
         "_host",
         "_routes",
         "_routes_version",
-        "_step",
+        "_silent_beats",
         "_timer",
         "auth_mechanism",
         "close_reason",
         "connected_at_ms",
         "exclusive_queues",
+        "handshake",
         "heartbeat",
         "id",
         "listener",
@@ -128,9 +115,10 @@ class Session(Connection):
         self._host = host
         self._capabilities: dict[str, Any] = {}
         self._client_properties = b""
+        self.handshake = Handshake(self, host)
         self._routes: dict[tuple[bytes, bytes], tuple[Exchange, tuple[Any, ...] | None]] = {}
         self._routes_version = 0
-        self._step = "header"
+        self._silent_beats = 0
         self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
         self.auth_mechanism = ""
         self.close_reason = ""
@@ -177,6 +165,18 @@ class Session(Connection):
         """Raises AccessRefused unless the user may `configure`, `write` or `read` the resource."""
         self._host.access.check(self.user, self.vhost.name, kind, resource_kind, name)
 
+    def introduce(self, client_properties: dict[str, Any]) -> None:
+        """What the client says of itself."""
+        capabilities = client_properties.get("capabilities")
+        if isinstance(capabilities, dict):
+            self._capabilities = {
+                name: True for name, value in capabilities.items() if value is True
+            }
+        # Kept as bytes: decoded they would take several times the room in every idle connection.
+        self._client_properties = encode_table(client_properties)
+        name = client_properties.get("connection_name")
+        self.user_provided_name = name if isinstance(name, str) else ""
+
     def can(self, capability: str) -> bool:
         """Whether the client announced a capability."""
         return self._capabilities.get(capability) is True
@@ -184,24 +184,7 @@ class Session(Connection):
     # -- handshake ---------------------------------------------------------------------------------
 
     def on_protocol_header(self, header: bytes) -> None:
-        if header not in ACCEPTED_HEADERS:
-            # The spec's answer to a stranger: the header that would have been right, then the end.
-            self.set_phase(CLOSED)
-            self.out_and_close(HEADER)
-            return
-        self.set_phase(HANDSHAKE)
-        self._step = "start-ok"
-        self.send(
-            method_frame(
-                0,
-                "connection.start",
-                version_major=0,
-                version_minor=9,
-                server_properties={**self._host.server_properties, "capabilities": CAPABILITIES},
-                mechanisms=" ".join(MECHANISMS),
-                locales="en_US",
-            )
-        )
+        self.handshake.on_protocol_header(header)
 
     def on_method(
         self, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]
@@ -214,10 +197,8 @@ class Session(Connection):
             if name == "connection.close":
                 self.send(method_frame(0, "connection.close-ok"))
                 self.finish()
-            elif name != f"connection.{self._step}":
-                raise ChannelFault(f"expected 'connection.{self._step}', got '{name}'")
             else:
-                getattr(self, "_on_" + self._step.replace("-", "_"))(**arguments)
+                self.handshake.on_method(name, arguments)
         elif name == "connection.close":
             self.close_reason = arguments["reply_text"]
             self.end_channels()
@@ -233,133 +214,47 @@ class Session(Connection):
         else:
             raise ChannelFault("unexpected method in connection state running")
 
-    def _on_start_ok(
-        self, client_properties: dict[str, Any], mechanism: str, response: bytes, locale: str
-    ) -> None:
-        capabilities = client_properties.get("capabilities")
-        self._capabilities = (
-            {k: v for k, v in capabilities.items() if v is True}
-            if isinstance(capabilities, dict)
-            else {}
-        )
-        self._client_properties = encode_table(client_properties)
-        name = client_properties.get("connection_name")
-        self.user_provided_name = name if isinstance(name, str) else ""
-        self.auth_mechanism = mechanism
-        if mechanism == "PLAIN":
-            parts = response.split(b"\x00")
-            if len(parts) != 3:
-                raise SyntaxFault(
-                    "the response of mechanism PLAIN is not authzid, user and password"
-                )
-            user, password = text(parts[1]), text(parts[2])
-        elif mechanism == "AMQPLAIN":
-            table = Reader(len(response).to_bytes(4, "big") + response).table()
-            login, secret = table.get("LOGIN"), table.get("PASSWORD")
-            if not isinstance(login, str) or not isinstance(secret, str):
-                raise SyntaxFault("the response of mechanism AMQPLAIN has no LOGIN or no PASSWORD")
-            user, password = login, secret
-        else:
-            raise CommandInvalid(
-                f"unknown authentication mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}"
-            )
-        self._step = "login"
-        self.hold()
-        self._host.login(self, user, password)
+    def fail_handshake(self, error: AMQPError, class_id: int, method_id: int) -> None:
+        """An error before the connection is open."""
+        self.handshake.fail(error, class_id, method_id)
 
     def logged_in(self, user: str) -> None:
         """The host's answer to `login`."""
-        if self.phase != HANDSHAKE:
-            return
-        self.user = user
-        self._step = "tune-ok"
-        config = self._host.config
-        self.send(
-            method_frame(
-                0,
-                "connection.tune",
-                channel_max=config.channel_max,
-                frame_max=config.frame_max,
-                heartbeat=config.heartbeat,
-            )
-        )
-        self.go_on()
+        if self.phase == HANDSHAKE:
+            self.handshake.logged_in(user)
+            self.go_on()
 
     def login_refused(self, reason: str) -> None:
         """The host's answer to `login`."""
-        if self.phase != HANDSHAKE:
-            return
-        log.warning(
-            "connection %s: login refused with mechanism %s: %s",
-            self.name,
-            self.auth_mechanism,
-            reason,
-        )
-        error = LoginRefused(
-            f"Login was refused using authentication mechanism {self.auth_mechanism}. "
-            "For details see the broker logfile."
-        )
-        if self.can("authentication_failure_close"):
-            self.close_with(error.reply_code, error.reply_text(), 0, 0)
-        else:
-            self._close_silently()
-        self.go_on()
+        if self.phase == HANDSHAKE:
+            self.handshake.login_refused(reason)
+            self.go_on()
 
-    def _on_tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
-        config = self._host.config
-        for what, value, offered in (
-            ("channel_max", channel_max, config.channel_max),
-            ("frame_max", frame_max, config.frame_max),
-        ):
-            if value > offered or (value == 0 and offered):
-                raise NotAllowed(
-                    f"negotiated {what} = {value} is higher than the maximum allowed value "
-                    f"({offered})"
-                )
-        if frame_max < 4096:
-            raise NotAllowed(
-                f"negotiated frame_max = {frame_max} is lower than the minimum allowed value (4096)"
-            )
-        self.set_tuned(channel_max, frame_max)
-        self.heartbeat = heartbeat
-        self._step = "open"
-
-    def _on_open(self, virtual_host: str) -> None:
-        vhost = self._host.vhosts.get(virtual_host)
-        if vhost is None:
-            raise NotAllowed(f"vhost {virtual_host} not found")
-        if not self._host.access.vhost_access(self.user, virtual_host):
-            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{self.user}'")
-        self._host.admit(self, virtual_host)
+    def begin(self, vhost: Any) -> None:
+        """The handshake is over: the connection is open in its vhost."""
         self.vhost = vhost
+        self.handshake = None  # type: ignore[assignment]
         self._timer.cancel()
         self.set_phase(RUNNING)
-        self._step = "running"
         self.send(method_frame(0, "connection.open-ok"))
         if self.heartbeat:
             self._timer = self._host.later(self.heartbeat / 2, self._beat)
         self._host.opened(self)
-
-    def fail_handshake(self, error: AMQPError, class_id: int, method_id: int) -> None:
-        """An error before the connection is open: told where the peer speaks AMQP and has logged
-        in, else a silent end."""
-        log.warning("connection %s: handshake failed: %s", self.name, error.text)
-        if self._step in ("tune-ok", "open"):
-            self.close_with(error.reply_code, error.reply_text(), class_id, method_id)
-        else:
-            self._close_silently()
 
     def _handshake_timed_out(self) -> None:
         if self.phase < RUNNING:
             log.warning("connection %s: no connection.open within the handshake's time", self.name)
             self.drop()
 
-    def _close_silently(self) -> None:
+    def close_silently(self) -> None:
+        """Ends the connection without a word, later: a refused stranger has to wait."""
         self.set_phase(CLOSED)
         self._timer.cancel()
         self._timer = self._host.later(SILENT_CLOSE_S, self.drop)
 
     def out_and_close(self, data: bytes) -> None:
+        """Says one last thing."""
+        self.set_phase(CLOSED)
         self.transport.write(data)
         self.transport.close()
 
@@ -372,10 +267,10 @@ class Session(Connection):
             return
         if self.heard or self.paused:
             self.heard = False
-            self._step = "running"
+            self._silent_beats = 0
         else:
-            silent = int(self._step.partition(":")[2] or 0) + 1
-            if silent >= 5:
+            self._silent_beats += 1
+            if self._silent_beats >= 5:
                 log.warning(
                     "connection %s: missed heartbeats from the client, timeout: %ds",
                     self.name,
@@ -383,7 +278,6 @@ class Session(Connection):
                 )
                 self.drop()
                 return
-            self._step = f"running:{silent}"
         # Sent whatever else was: some clients give up one interval after the last frame they got,
         # and eight bytes cost less than knowing.
         self.send(HEARTBEAT)
@@ -496,7 +390,7 @@ class Session(Connection):
         """The queues of a message whose properties matter for its route, after checking those.
         Raises PreconditionFailed."""
         channel.replaced = None
-        found = commands.check_properties(self, properties.decode(listed))
+        found = publishing.check_properties(self, properties.decode(listed))
         headers = found.get("headers", {})
         keys = [text(routing_key)]
         for name in ("CC", "BCC"):
@@ -511,7 +405,7 @@ class Session(Connection):
         return self.vhost.route(exchange, keys, headers)  # type: ignore[no-any-return]
 
     def check_properties(self, channel: WireChannel, listed: bytes) -> None:
-        commands.check_properties(self, properties.decode(listed))
+        publishing.check_properties(self, properties.decode(listed))
 
     def send_nack(self, channel: WireChannel, tag: int) -> None:
         self.send(method_frame(channel.number, "basic.nack", delivery_tag=tag))

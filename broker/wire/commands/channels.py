@@ -1,0 +1,46 @@
+"""Methods of class channel, and access.request of older clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.errors import NotImplementedYet
+from broker.wire.methods import method_frame
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+
+def channel_open(session: Session, number: int) -> None:
+    session.open_channel(number)
+    session.send(method_frame(number, "channel.open-ok"))
+
+
+def channel_close(session: Session, channel: WireChannel, **_: Any) -> None:
+    if not channel.closing:
+        session.end_channel(channel)
+        channel.closing = True
+    channel.reply(
+        method_frame(channel.number, "channel.close-ok"), lambda: _forget(session, channel)
+    )
+
+
+def channel_close_ok(session: Session, channel: WireChannel) -> None:
+    if channel.closing:
+        session.drop_channel(channel)
+
+
+def _forget(session: Session, channel: WireChannel) -> None:
+    if session.find_channel(channel.number) is channel:
+        session.drop_channel(channel)
+
+
+def channel_flow(session: Session, channel: WireChannel, active: bool) -> None:
+    if not active:
+        raise NotImplementedYet("active=false")
+    channel.reply(method_frame(channel.number, "channel.flow-ok", active=True))
+
+
+def access_request(session: Session, channel: WireChannel, **_: Any) -> None:
+    channel.reply(method_frame(channel.number, "access.request-ok", ticket=1))

@@ -1,0 +1,159 @@
+"""Methods of class basic that give messages: consume, cancel, get, qos, recover."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import TYPE_CHECKING, Any
+
+from broker import arguments as argument_table
+from broker.contracts import Consumer
+from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, describe
+from broker.wire.commands.rules import answer, is_direct_reply, queue_name
+from broker.wire.methods import frame, method_frame
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+
+def basic_qos(
+    session: Session, channel: WireChannel, prefetch_size: int, prefetch_count: int, global_: bool
+) -> None:
+    if prefetch_size:
+        raise NotImplementedYet(f"prefetch_size!=0 ({prefetch_size})")
+    if global_:
+        channel.global_prefetch_count = prefetch_count
+        channel.resume()
+    else:
+        channel.prefetch_count = prefetch_count
+    channel.reply(method_frame(channel.number, "basic.qos-ok"))
+
+
+def basic_consume(
+    session: Session,
+    channel: WireChannel,
+    queue: str,
+    consumer_tag: str,
+    no_local: bool,
+    no_ack: bool,
+    exclusive: bool,
+    no_wait: bool,
+    arguments: dict[str, Any],
+) -> None:
+    name = queue_name(session, channel, queue)
+    if is_direct_reply(name):
+        raise NotImplementedYet("direct reply-to is not carried out yet")
+    session.check("read", "queue", name)
+    found = session.vhost.queue(name, session)
+    if not consumer_tag:
+        consumer_tag = f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
+    elif consumer_tag in channel.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{consumer_tag}'")
+    argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
+    if found.exclusive_consumer_tag is not None or (exclusive and found.consumer_count):
+        raise AccessRefused(f"{describe('queue', name, session.vhost.name)} in exclusive use")
+    consumer = Consumer(
+        found,
+        channel,
+        consumer_tag,
+        no_ack,
+        exclusive,
+        channel.prefetch_count,
+        arguments.get("x-priority", 0),
+        arguments or None,
+    )
+    channel.add_consumer(consumer)
+
+    def start() -> None:
+        if consumer.active and not consumer.queue.deleted:
+            consumer.queue.add_consumer(consumer)
+
+    if no_wait:
+        start()
+    else:
+        # Deliveries must not overtake consume-ok, which may wait for the disk.
+        channel.reply(
+            method_frame(channel.number, "basic.consume-ok", consumer_tag=consumer_tag), start
+        )
+
+
+def basic_cancel(session: Session, channel: WireChannel, consumer_tag: str, no_wait: bool) -> None:
+    consumer = channel.consumers.get(consumer_tag)
+    if consumer is not None:
+        channel.remove_consumer(consumer)
+        consumer.queue.remove_consumer(consumer)
+    answer(channel, no_wait, "basic.cancel-ok", consumer_tag=consumer_tag)
+
+
+def basic_cancel_ok(session: Session, channel: WireChannel, consumer_tag: str) -> None:
+    """The client's answer to our cancel: nothing to do."""
+
+
+def basic_recover(session: Session, channel: WireChannel, requeue: bool) -> None:
+    if not requeue:
+        raise NotImplementedYet("requeue=false")
+    channel.requeue_all()
+    channel.reply(method_frame(channel.number, "basic.recover-ok"))
+
+
+def basic_recover_async(session: Session, channel: WireChannel, requeue: bool) -> None:
+    if not requeue:
+        raise NotImplementedYet("requeue=false")
+    channel.requeue_all()
+
+
+class Getter:
+    """One basic.get that waits for its message."""
+
+    def __init__(self, channel: WireChannel, no_ack: bool) -> None:
+        self.channel = channel
+        self.no_ack = no_ack
+
+    def message(
+        self,
+        queue: Any,
+        exchange: bytes,
+        routing_key: bytes,
+        listed: bytes,
+        body: bytes,
+        place: tuple[int, int, int, int],
+    ) -> None:
+        channel = self.channel
+        if channel.closing or not channel.output.is_open:
+            if not self.no_ack:
+                queue.requeue_place(place)
+            return
+        consumer = Consumer(queue, channel, "", self.no_ack, active=False)
+        tag = channel.take_got(consumer, place)
+        payload = (
+            b"\x00\x3c\x00\x47"
+            + tag.to_bytes(8, "big")
+            + (b"\x01" if place[3] else b"\x00")
+            + bytes([len(exchange)])
+            + exchange
+            + bytes([len(routing_key)])
+            + routing_key
+            + (queue.messages_ready - 1).to_bytes(4, "big")
+        )
+        channel.reply(frame(1, channel.number, payload) + content(channel, listed, body))
+
+    def empty(self, queue: Any) -> None:
+        channel = self.channel
+        channel.got_empty += 1
+        if not channel.closing and channel.output.is_open:
+            channel.reply(method_frame(channel.number, "basic.get-empty"))
+
+
+def content(channel: WireChannel, listed: bytes, body: bytes) -> bytes:
+    """Content header and body frames."""
+    part = channel.output.frame_max - 8
+    frames = [frame(2, channel.number, b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + listed)]
+    frames += [frame(3, channel.number, body[at : at + part]) for at in range(0, len(body), part)]
+    return b"".join(frames)
+
+
+def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) -> None:
+    name = queue_name(session, channel, queue)
+    session.check("read", "queue", name)
+    session.vhost.queue(name, session).get(Getter(channel, no_ack))

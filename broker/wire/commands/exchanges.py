@@ -1,0 +1,100 @@
+"""Methods of class exchange."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.wire.commands.rules import answer, change_binding, check_any, plain_name
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+
+def exchange_declare(
+    session: Session,
+    channel: WireChannel,
+    exchange: str,
+    type: str,
+    passive: bool,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    no_wait: bool,
+    arguments: dict[str, Any],
+) -> None:
+    exchange = plain_name(exchange)
+    if passive:
+        check_any(session, "exchange", exchange)
+        session.vhost.exchange(exchange)
+    else:
+        session.check("configure", "exchange", exchange)
+        alternate = arguments.get("alternate-exchange", arguments.get("x-alternate-exchange"))
+        if isinstance(alternate, str):
+            session.check("read", "exchange", exchange)
+            session.check("write", "exchange", alternate)
+        created = session.vhost.declare_exchange(
+            exchange,
+            type,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+        )
+        if created and durable:
+            channel.hold()
+    answer(channel, no_wait, "exchange.declare-ok")
+
+
+def exchange_delete(
+    session: Session, channel: WireChannel, exchange: str, if_unused: bool, no_wait: bool
+) -> None:
+    exchange = plain_name(exchange)
+    session.check("configure", "exchange", exchange)
+    if session.vhost.delete_exchange(exchange, if_unused=if_unused):
+        channel.hold()
+    answer(channel, no_wait, "exchange.delete-ok")
+
+
+def exchange_bind(
+    session: Session,
+    channel: WireChannel,
+    destination: str,
+    source: str,
+    routing_key: str,
+    no_wait: bool,
+    arguments: dict[str, Any],
+) -> None:
+    change_binding(
+        session,
+        channel,
+        plain_name(source),
+        plain_name(destination),
+        "exchange",
+        routing_key,
+        arguments,
+        bind=True,
+    )
+    answer(channel, no_wait, "exchange.bind-ok")
+
+
+def exchange_unbind(
+    session: Session,
+    channel: WireChannel,
+    destination: str,
+    source: str,
+    routing_key: str,
+    no_wait: bool,
+    arguments: dict[str, Any],
+) -> None:
+    change_binding(
+        session,
+        channel,
+        plain_name(source),
+        plain_name(destination),
+        "exchange",
+        routing_key,
+        arguments,
+        bind=False,
+    )
+    answer(channel, no_wait, "exchange.unbind-ok")

@@ -1,0 +1,92 @@
+"""What a publish's properties have to fulfil, and the methods of classes confirm and tx."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from broker import arguments as argument_table
+from broker.errors import PreconditionFailed
+from broker.wire.commands.rules import answer
+from broker.wire.methods import method_frame
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+
+def check_properties(session: Session, found: dict[str, Any]) -> dict[str, Any]:
+    """Checks what RabbitMQ checks of a publish's properties, and gives them back. Raises
+    PreconditionFailed."""
+    expiration = found.get("expiration")
+    if expiration is not None:
+        if not re.fullmatch(r"-?\d+", expiration, re.ASCII):
+            raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
+        if int(expiration) < 0:
+            raise PreconditionFailed(
+                f"invalid expiration '{expiration}': {{value_negative,{int(expiration)}}}"
+            )
+        if int(expiration) >= 2**32:
+            raise PreconditionFailed(
+                f"invalid expiration '{expiration}': {{value_too_big,{int(expiration)}}}"
+            )
+    for name in ("CC", "BCC"):
+        keys = found.get("headers", {}).get(name, [])
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            kind = argument_table.kind_of(keys)
+            raise PreconditionFailed(
+                f'invalid message: {{unacceptable_type_in_header,{kind},"{name}"}}'
+            )
+    user_id = found.get("user_id")
+    if user_id is not None and user_id != session.user:
+        user = session.host.access.users.get(session.user)
+        if user is None or "impersonator" not in user.tags:
+            raise PreconditionFailed(
+                f"user_id property set to '{user_id}' but authenticated user was '{session.user}'"
+            )
+    if found.get("reply_to") == "amq.rabbitmq.reply-to":
+        raise PreconditionFailed("fast reply consumer does not exist")
+    return found
+
+
+def confirm_select(session: Session, channel: WireChannel, no_wait: bool) -> None:
+    if channel.transactional:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
+    channel.select_confirms()
+    answer(channel, no_wait, "confirm.select-ok")
+
+
+def tx_select(session: Session, channel: WireChannel) -> None:
+    if channel.confirm:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if not channel.transactional:
+        channel.transactional = True
+        channel.transaction_publishes, channel.transaction_settles = [], []
+    channel.reply(method_frame(channel.number, "tx.select-ok"))
+
+
+def tx_commit(session: Session, channel: WireChannel) -> None:
+    _check_transactional(channel)
+    publishes, channel.transaction_publishes = channel.transaction_publishes, []
+    settles, channel.transaction_settles = channel.transaction_settles, []
+    channel.transactional = False
+    try:
+        for settle in settles:
+            channel.settle_committed(*settle)
+        for message in publishes:
+            channel.publish_committed(*message)
+    finally:
+        channel.transactional = True
+    channel.hold()
+    channel.reply(method_frame(channel.number, "tx.commit-ok"))
+
+
+def tx_rollback(session: Session, channel: WireChannel) -> None:
+    _check_transactional(channel)
+    channel.transaction_publishes, channel.transaction_settles = [], []
+    channel.reply(method_frame(channel.number, "tx.rollback-ok"))
+
+
+def _check_transactional(channel: WireChannel) -> None:
+    if not channel.transactional:
+        raise PreconditionFailed("channel is not transactional")

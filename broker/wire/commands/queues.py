@@ -1,0 +1,118 @@
+"""Methods of class queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.wire.commands.rules import answer, change_binding, check_any, plain_name, queue_name
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+
+def queue_declare(
+    session: Session,
+    channel: WireChannel,
+    queue: str,
+    passive: bool,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    no_wait: bool,
+    arguments: dict[str, Any],
+) -> None:
+    name = plain_name(queue)
+    if passive:
+        check_any(session, "queue", name)
+        found = session.vhost.queue(name, session)
+    else:
+        session.check("configure", "queue", name)
+        exchange = arguments.get("x-dead-letter-exchange")
+        if isinstance(exchange, str):
+            session.check("read", "queue", name)
+            session.check("write", "exchange", exchange)
+        found, created = session.vhost.declare_queue(
+            name,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments,
+            owner=session if exclusive else None,
+        )
+        if created and found.exclusive:
+            session.exclusive_queues.add(found.name)
+        if created and found.durable:
+            channel.hold()
+    channel.last_queue = found.name
+    answer(
+        channel,
+        no_wait,
+        "queue.declare-ok",
+        queue=found.name,
+        message_count=found.messages_ready,
+        consumer_count=found.consumer_count,
+    )
+
+
+def queue_bind(
+    session: Session,
+    channel: WireChannel,
+    queue: str,
+    exchange: str,
+    routing_key: str,
+    no_wait: bool,
+    arguments: dict[str, Any],
+) -> None:
+    name = queue_name(session, channel, queue)
+    if not queue and not routing_key:
+        routing_key = name
+    change_binding(
+        session, channel, plain_name(exchange), name, "queue", routing_key, arguments, bind=True
+    )
+    answer(channel, no_wait, "queue.bind-ok")
+
+
+def queue_unbind(
+    session: Session,
+    channel: WireChannel,
+    queue: str,
+    exchange: str,
+    routing_key: str,
+    arguments: dict[str, Any],
+) -> None:
+    name = queue_name(session, channel, queue)
+    if not queue and not routing_key:
+        routing_key = name
+    change_binding(
+        session, channel, plain_name(exchange), name, "queue", routing_key, arguments, bind=False
+    )
+    answer(channel, False, "queue.unbind-ok")
+
+
+def queue_purge(session: Session, channel: WireChannel, queue: str, no_wait: bool) -> None:
+    name = queue_name(session, channel, queue)
+    session.check("read", "queue", name)
+    found = session.vhost.queue(name, session)
+    count = found.purge()
+    if count and found.durable:
+        channel.hold(False)
+    answer(channel, no_wait, "queue.purge-ok", message_count=count)
+
+
+def queue_delete(
+    session: Session,
+    channel: WireChannel,
+    queue: str,
+    if_unused: bool,
+    if_empty: bool,
+    no_wait: bool,
+) -> None:
+    name = queue_name(session, channel, queue)
+    session.check("configure", "queue", name)
+    found = session.vhost.queues.get(name)
+    count = session.vhost.delete_queue(name, if_unused=if_unused, if_empty=if_empty, owner=session)
+    session.exclusive_queues.discard(name)
+    if found is not None and found.durable:
+        channel.hold()
+    answer(channel, no_wait, "queue.delete-ok", message_count=count)

@@ -1,0 +1,82 @@
+"""What the methods share: names as they are meant, answers, and who may ask."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from broker.errors import AccessRefused, NotFound, describe
+from broker.wire.methods import method_frame
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+_NEWLINES = re.compile("[\r\n]")
+
+
+def answer(channel: WireChannel, no_wait: bool, name: str, **arguments: Any) -> None:
+    if not no_wait:
+        channel.reply(method_frame(channel.number, name, **arguments))
+
+
+def plain_name(name: str) -> str:
+    """RabbitMQ strips line breaks from names, and so do we: they would break logs and lists."""
+    return _NEWLINES.sub("", name) if "\n" in name or "\r" in name else name
+
+
+def queue_name(session: Session, channel: WireChannel, name: str) -> str:
+    """The queue a method means; an empty name is the one declared last on this channel. Raises
+    NotFound."""
+    if name:
+        return plain_name(name)
+    if channel.last_queue is None:
+        raise NotFound("no previously declared queue")
+    return channel.last_queue
+
+
+def is_direct_reply(name: str) -> bool:
+    return name in ("amq.rabbitmq.reply-to", "amq.direct.reply-to")
+
+
+def check_any(session: Session, kind: str, name: str) -> None:
+    """A passive declare needs any one of the three permissions, so that it does not leak what
+    exists (CVE-2026-57221)."""
+    access = session.host.access
+    asked = name or ("amq.default" if kind == "exchange" else "")
+    if not any(
+        access.allowed(session.user, session.vhost.name, each, asked)
+        for each in ("configure", "write", "read")
+    ):
+        raise AccessRefused(
+            f"access to {describe(kind, asked, session.vhost.name)} refused "
+            f"for user '{session.user}'"
+        )
+
+
+def change_binding(
+    session: Session,
+    channel: WireChannel,
+    source: str,
+    destination: str,
+    kind: str,
+    routing_key: str,
+    arguments: dict[str, Any],
+    *,
+    bind: bool,
+) -> None:
+    vhost = session.vhost
+    session.check("write", kind, destination)
+    session.check("read", "exchange", source)
+    exchange = vhost.exchanges.get(source)
+    if exchange is not None and exchange.type == "topic":
+        session.host.access.check_topic(session.user, vhost.name, "read", source, routing_key)
+    if kind == "queue" and destination in vhost.queues:
+        vhost.check_owner(vhost.queues[destination], session)
+    if (vhost.bind if bind else vhost.unbind)(source, destination, kind, routing_key, arguments):
+        ends = (
+            vhost.exchanges.get(source),
+            (vhost.queues if kind == "queue" else vhost.exchanges).get(destination),
+        )
+        if not bind or all(end is not None and end.durable for end in ends):
+            channel.hold()

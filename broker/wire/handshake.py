@@ -1,0 +1,188 @@
+"""The handshake: from the protocol header to connection.open (AMQP 0-9-1 section 2.2.4).
+
+One step after the other, each with the one method that may come now. An error is told by
+connection.close once the client has logged in; before that the connection ends silently after three
+seconds, so that guessing passwords is slow.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from broker.errors import (
+    AMQPError,
+    ChannelFault,
+    CommandInvalid,
+    LoginRefused,
+    NotAllowed,
+    SyntaxFault,
+)
+from broker.wire.fields import Reader, text
+from broker.wire.methods import method_frame
+
+if TYPE_CHECKING:
+    from broker.wire.session import Host, Session
+
+log = logging.getLogger("leveret.connection")
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+# 0-9 is treated as 0-9-1, as RabbitMQ does.
+ACCEPTED_HEADERS = (HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x00\x00\x09\x00")
+MECHANISMS = ("PLAIN", "AMQPLAIN")
+FRAME_MAX_LEAST = 4096
+
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+}
+
+HANDSHAKE = 1  # Connection.phase
+
+
+class Handshake:
+    """What is known of a connection that is not open yet. `step` names the method that may come."""
+
+    __slots__ = ("_host", "_session", "step")
+
+    def __init__(self, session: Session, host: Host) -> None:
+        self._session = session
+        self._host = host
+        self.step = "header"
+
+    def on_protocol_header(self, header: bytes) -> None:
+        session = self._session
+        if header not in ACCEPTED_HEADERS:
+            # The spec's answer to a stranger: the header that would have been right, then the end.
+            session.out_and_close(HEADER)
+            return
+        session.set_phase(HANDSHAKE)
+        self.step = "start-ok"
+        session.send(
+            method_frame(
+                0,
+                "connection.start",
+                version_major=0,
+                version_minor=9,
+                server_properties={**self._host.server_properties, "capabilities": CAPABILITIES},
+                mechanisms=" ".join(MECHANISMS),
+                locales="en_US",
+            )
+        )
+
+    def on_method(self, name: str, arguments: dict[str, Any]) -> None:
+        """Takes the next step. Raises AMQPError."""
+        if name != f"connection.{self.step}":
+            raise ChannelFault(f"expected 'connection.{self.step}', got '{name}'")
+        if self.step == "start-ok":
+            self._on_start_ok(**arguments)
+        elif self.step == "tune-ok":
+            self._on_tune_ok(**arguments)
+        else:
+            self._on_open(**arguments)
+
+    def _on_start_ok(
+        self, client_properties: dict[str, Any], mechanism: str, response: bytes, locale: str
+    ) -> None:
+        session = self._session
+        session.introduce(client_properties)
+        session.auth_mechanism = mechanism
+        user, password = credentials(mechanism, response)
+        self.step = "login"
+        session.hold()
+        self._host.login(session, user, password)
+
+    def logged_in(self, user: str) -> None:
+        """The password was right."""
+        config = self._host.config
+        self._session.user = user
+        self.step = "tune-ok"
+        self._session.send(
+            method_frame(
+                0,
+                "connection.tune",
+                channel_max=config.channel_max,
+                frame_max=config.frame_max,
+                heartbeat=config.heartbeat,
+            )
+        )
+
+    def login_refused(self, reason: str) -> None:
+        """It was not, or the user may not log in from there."""
+        session = self._session
+        log.warning(
+            "connection %s: login refused with mechanism %s: %s",
+            session.name,
+            session.auth_mechanism,
+            reason,
+        )
+        error = LoginRefused(
+            f"Login was refused using authentication mechanism {session.auth_mechanism}. "
+            "For details see the broker logfile."
+        )
+        if session.can("authentication_failure_close"):
+            session.close_with(error.reply_code, error.reply_text(), 0, 0)
+        else:
+            session.close_silently()
+
+    def _on_tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        config = self._host.config
+        for what, value, offered in (
+            ("channel_max", channel_max, config.channel_max),
+            ("frame_max", frame_max, config.frame_max),
+        ):
+            if value > offered or (value == 0 and offered):
+                raise NotAllowed(
+                    f"negotiated {what} = {value} is higher than the maximum allowed value "
+                    f"({offered})"
+                )
+        if frame_max < FRAME_MAX_LEAST:
+            raise NotAllowed(
+                f"negotiated frame_max = {frame_max} is lower than the minimum allowed value "
+                f"({FRAME_MAX_LEAST})"
+            )
+        self._session.set_tuned(channel_max, frame_max)
+        self._session.heartbeat = heartbeat
+        self.step = "open"
+
+    def _on_open(self, virtual_host: str) -> None:
+        session = self._session
+        vhost = self._host.vhosts.get(virtual_host)
+        if vhost is None:
+            raise NotAllowed(f"vhost {virtual_host} not found")
+        if not self._host.access.vhost_access(session.user, virtual_host):
+            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{session.user}'")
+        self._host.admit(session, virtual_host)
+        session.begin(vhost)
+
+    def fail(self, error: AMQPError, class_id: int, method_id: int) -> None:
+        """An error before the connection is open: told to who has logged in, else a silent end."""
+        log.warning("connection %s: handshake failed: %s", self._session.name, error.text)
+        if self.step in ("tune-ok", "open"):
+            self._session.close_with(error.reply_code, error.reply_text(), class_id, method_id)
+        else:
+            self._session.close_silently()
+
+
+def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+    """User and password of a SASL response. Raises SyntaxFault or CommandInvalid."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\x00")
+        if len(parts) != 3:
+            raise SyntaxFault("the response of mechanism PLAIN is not authzid, user and password")
+        return text(parts[1]), text(parts[2])
+    if mechanism == "AMQPLAIN":
+        # A table without its length in front.
+        table = Reader(len(response).to_bytes(4, "big") + response).table()
+        login, password = table.get("LOGIN"), table.get("PASSWORD")
+        if not isinstance(login, str) or not isinstance(password, str):
+            raise SyntaxFault("the response of mechanism AMQPLAIN has no LOGIN or no PASSWORD")
+        return login, password
+    raise CommandInvalid(
+        f"unknown authentication mechanism '{mechanism}'; there are {', '.join(MECHANISMS)}"
+    )
