@@ -109,9 +109,28 @@ def moment(milliseconds: float | None) -> SafeString | str:
 
 
 @register.filter
+def seconds_moment(seconds: Any) -> SafeString | str:
+    """A timestamp property, which is in seconds; a number no calendar holds stays a number."""
+    try:
+        return moment(int(seconds) * 1000)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return value(seconds)
+
+
+@register.filter
 def as_json(value: Any) -> str:
     """Compact JSON for an attribute; the template's own escaping makes it safe there."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+@register.filter
+def ticked(text: str) -> SafeString:
+    """Text whose parts in backticks are code."""
+    parts = str(text).split("`")
+    forms = ("{}", "<code>{}</code>")
+    return format_html_join(
+        "", "{}", ((format_html(forms[n % 2], p),) for n, p in enumerate(parts))
+    )
 
 
 @register.filter

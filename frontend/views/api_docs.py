@@ -11,6 +11,9 @@ from django.shortcuts import render
 from api.service import api
 
 UNTAGGED = "other"
+OF_EVERY_LIST = frozenset(
+    "page page_size name use_regex sort sort_reverse columns disable_stats enable_queue_totals".split()
+)
 
 
 async def api_docs(request: HttpRequest) -> HttpResponseBase:
@@ -36,7 +39,9 @@ def _groups(schema: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
             "summary": operation.get("summary", ""),
             "description": operation.get("description", ""),
             "parameters": [
-                one for one in operation.get("parameters", []) if one.get("in") == "query"
+                one["name"]
+                for one in operation.get("parameters", [])
+                if one.get("in") == "query" and not _is_common(one["name"])
             ],
         }
         for path, methods in schema["paths"].items()
@@ -44,3 +49,8 @@ def _groups(schema: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     ]
     operations.sort(key=lambda one: (one["tag"] == UNTAGGED, one["tag"]))
     return [(tag, list(found)) for tag, found in groupby(operations, key=lambda one: one["tag"])]
+
+
+def _is_common(name: str) -> bool:
+    """Whether the page says once for all what a parameter does."""
+    return name in OF_EVERY_LIST or name.endswith(("_age", "_incr"))

@@ -50,6 +50,7 @@ def test_it_publishes_and_gets(page: Page, channel: BlockingChannel, queue: str)
     expect(page.locator("#got .payload")).to_contain_text('"order": 4711')
     expect(page.locator("#got")).to_contain_text("order-id")
     expect(page.locator("#got")).to_contain_text("put back into the queue")
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert ready(channel, queue) == 1
 
     page.check("input[value=take]")

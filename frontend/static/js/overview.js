@@ -35,10 +35,10 @@ function link(address, name) {
 }
 
 function showProblems(state) {
-  const health = at(state, "health") ?? { state: at(state, "health.state"), text: at(state, "health.text") };
+  const tone = at(state, "health.state");
   const word = document.getElementById("health-state");
-  word.className = `state ${health.state === "fine" ? "good" : health.state}`;
-  word.textContent = health.text;
+  word.className = `state ${tone === "fine" ? "good" : tone}`;
+  word.textContent = at(state, "health.text");
   document.getElementById("problems").replaceChildren(...(state.problems ?? []).map((problem) => {
     const about = element("span", "grow");
     if (problem.kind === "queue") {

@@ -82,7 +82,8 @@ export class ChartCard {
     const times = this.data[0];
     const seconds = at / 1000;
     const last = times.at(-1) ?? 0;
-    if (seconds <= last) return;
+    // The first push of a subscription repeats the newest point of the history.
+    if (seconds - last < 0.5) return;
     if (this.#stepMs > FINE_STEP_MS && seconds - last < (this.#stepMs / 1000) * 0.9) {
       this.series.forEach(({ key }, i) => { this.data[i + 1][times.length - 1] = read(key) ?? null; });
     } else {
