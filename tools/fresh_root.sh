@@ -121,6 +121,18 @@ inside "apt-get update -qq && DEBIAN_FRONTEND=noninteractive ${LINE} --yes -qq >
 BUNDLE=/etc/ssl/certs/ca-certificates.crt
 if [ -f "$BUNDLE" ]; then cp "$BUNDLE" "$ROOT$BUNDLE"; fi
 
+step "make build without root, with system packages missing"
+git clone --quiet --no-hardlinks "$HERE" "$ROOT/tmp/leveret"
+chown -R 65534:65534 "$ROOT/tmp/leveret"
+printed=$(chroot --userspec=65534:65534 "$ROOT" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/tmp \
+    make -C /tmp/leveret build 2>&1 || true)
+echo "$printed" | sed 's/^/    /'
+case "$printed" in
+    *"sudo apt-get install "*) ;;
+    *) exit 1 ;;
+esac
+rm -rf "$ROOT/tmp/leveret"
+
 PORTS="--amqp-port=0 --ws-port=0 --http-port=0 --metrics-port=-1"
 
 # Starts `make run`, waits for `ready`, talks to the web app, presses Ctrl-C.
