@@ -14,16 +14,24 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker import arguments as argument_table
+from broker.changes import (
+    binding_change,
+    binding_of,
+    entry,
+    exchange_change,
+    queue_change,
+    read_entry,
+)
 from broker.contracts import Topology
 from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
 from broker.queues.classic import ClassicQueue
+from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
 from broker.routing.types import NOT_BUILT, PREDECLARED, TYPES
 from broker.store.journal import Journal
 from broker.store.persister import Persister
 from broker.wire import properties
 from broker.wire.fields import octets
-from broker.wire.methods import BY_INDEX, decode_arguments, encode_method
 
 # A journal with more entries than this for each object that lives is compacted at start.
 WASTE_MAX = 4
@@ -61,6 +69,7 @@ class VHost:
         self.queues: dict[str, ClassicQueue] = {}
         self.problems: list[str] = []
         self.queue_limit: Callable[[], int | None] = lambda: None
+        self.routes = Routes(self.exchanges, self.queues)
         self._bindings_to: dict[tuple[str, str], dict[tuple[str, Identity], Binding]] = {}
         self._persister = persister
         self._turn = turn
@@ -87,11 +96,8 @@ class VHost:
         """Replays the journal. Returns the incarnation ids of the queues that are there."""
         journal = Journal(self._persister, f"{self.directory}/definitions.journal")
         self._replaying = True
-        for entry in journal.recovered:
-            method = BY_INDEX[int.from_bytes(entry[8:12], "big")]
-            self._apply(
-                method.name, decode_arguments(method, entry[8:]), int.from_bytes(entry[:8], "big")
-            )
+        for data in journal.recovered:
+            self._apply(*read_entry(data))
         self._replaying = False
         entries = len(journal.recovered)
         journal.recovered.clear()
@@ -123,18 +129,14 @@ class VHost:
         """Journal entries that make up everything durable as it is now."""
         for exchange in self.exchanges.values():
             if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
-                yield self._entry("exchange.declare", _exchange_change(exchange), 0)
+                yield entry("exchange.declare", exchange_change(exchange), 0)
         for queue in self.queues.values():
             if queue.durable and not queue.exclusive:
-                yield self._entry("queue.declare", _queue_change(queue), queue.incarnation)
+                yield entry("queue.declare", queue_change(queue), queue.incarnation)
         for exchange in self.exchanges.values():
             for binding in exchange.bindings.values():
                 if self._is_durable(binding):
-                    yield self._entry(*_binding_change(binding, "bind"), 0)
-
-    @staticmethod
-    def _entry(method: str, change: dict[str, Any], incarnation: int) -> bytes:
-        return incarnation.to_bytes(8, "big") + encode_method(method, **change)
+                    yield entry(*binding_change(binding, "bind"), 0)
 
     # -- the one door ------------------------------------------------------------------------------
 
@@ -143,7 +145,7 @@ class VHost:
     ) -> None:
         """Writes a change to the journal if it is durable, and carries it out."""
         if durable and self._journal is not None:
-            self._journal.append(self._entry(method, change, incarnation))
+            self._journal.append(entry(method, change, incarnation))
         self._apply(method, change, incarnation)
 
     def _apply(self, method: str, change: dict[str, Any], incarnation: int) -> None:
@@ -166,14 +168,14 @@ class VHost:
             case "exchange.delete":
                 self._delete_exchange(change["exchange"])
             case "queue.bind" | "exchange.bind":
-                binding = _binding_of(method, change)
+                binding = binding_of(method, change)
                 if self.exchanges[binding.source].bind(binding):
                     rows = self._bindings_to.setdefault(
                         (binding.destination_type, binding.destination), {}
                     )
                     rows[binding.source, identity(binding)] = binding
             case "queue.unbind" | "exchange.unbind":
-                self._remove_binding(_binding_of(method, change))
+                self._remove_binding(binding_of(method, change))
 
     # -- exchanges ---------------------------------------------------------------------------------
 
@@ -421,7 +423,7 @@ class VHost:
         exchange.check(binding)
         if identity(binding) in exchange.bindings:
             return False
-        method, change = _binding_change(binding, "bind")
+        method, change = binding_change(binding, "bind")
         self._change(method, change, durable=self._is_durable(binding))
         self._emit(
             "binding.created", {"vhost": self.name, "source": source, "destination": destination}
@@ -443,7 +445,7 @@ class VHost:
         binding = Binding(source, destination, destination_type, routing_key, arguments or {})
         if source not in self.exchanges or identity(binding) not in self.exchanges[source].bindings:
             return False
-        method, change = _binding_change(binding, "unbind")
+        method, change = binding_change(binding, "unbind")
         self._change(method, change, durable=self._is_durable(binding))
         return True
 
@@ -511,7 +513,7 @@ class VHost:
                 if destination_type in (None, binding.destination_type):
                     yield binding
 
-    # -- routing -----------------------------------------------------------------------------------
+    # -- publishing --------------------------------------------------------------------------------
 
     def publish(self, exchange: str, routing_key: str, listed: bytes, body: bytes) -> bool:
         """Publishes a message that comes over no channel; whether any queue took it.
@@ -530,7 +532,7 @@ class VHost:
         if "BCC" in headers:
             kept = {name: value for name, value in headers.items() if name != "BCC"}
             listed = properties.encode({**told, "headers": kept})
-        queues = self.route(found, keys, headers)
+        queues = self.routes.route(found, keys, headers)
         persistent = told.get("delivery_mode") == 2
         for queue in queues:
             queue.put(octets(exchange), octets(routing_key), listed, body, persistent)
@@ -538,121 +540,9 @@ class VHost:
         found.publish_out += bool(queues)
         return bool(queues)
 
-    def is_routed_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
-        """Whether the routing key alone decides, through exchange-to-exchange bindings and
-        alternate exchanges too."""
-        if not exchange.by_key:
-            return False
-        seen = seen if seen is not None else set()
-        seen.add(exchange.name)
-        followers = {
-            binding.destination
-            for binding in exchange.bindings.values()
-            if binding.destination_type == "exchange"
-        }
-        if exchange.alternate is not None:
-            followers.add(exchange.alternate)
-        return all(
-            self.is_routed_by_key(self.exchanges[name], seen)
-            for name in followers
-            if name in self.exchanges and name not in seen
-        )
-
-    def route(
-        self, exchange: BoundExchange, routing_keys: list[str], headers: dict[str, Any]
-    ) -> tuple[ClassicQueue, ...]:
-        """The queues that a message published to the exchange with these keys reaches, each
-        once."""
-        found: dict[ClassicQueue, None] = {}
-        seen: set[str] = set()
-        for routing_key in routing_keys:
-            seen = set()
-            self._follow(exchange, routing_key, headers, found, seen)
-        return tuple(found)
-
-    def _follow(
-        self,
-        exchange: BoundExchange,
-        routing_key: str,
-        headers: dict[str, Any],
-        found: dict[ClassicQueue, None],
-        seen: set[str],
-    ) -> bool:
-        """Adds the queues behind an exchange. True if there was any, also one that was found
-        before."""
-        if exchange.name in seen:
-            return False
-        seen.add(exchange.name)
-        if not exchange.name:
-            queue = self.queues.get(routing_key)
-            if queue is not None:
-                found[queue] = None
-            return queue is not None
-        any_queue = False
-        for binding in list(exchange.match(routing_key, headers)):
-            if binding.destination_type == "queue":
-                found[self.queues[binding.destination]] = None
-                any_queue = True
-            else:
-                any_queue |= self._follow(
-                    self.exchanges[binding.destination], routing_key, headers, found, seen
-                )
-        if not any_queue and exchange.alternate is not None:
-            alternate = self.exchanges.get(exchange.alternate)
-            if alternate is not None:
-                any_queue = self._follow(alternate, routing_key, headers, found, seen)
-        return any_queue
-
 
 def _check_name(kind: str, name: str) -> None:
     if name.startswith("amq."):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
     if len(octets(name)) > 255:
         raise PreconditionFailed(f"the {kind} name is longer than 255 bytes")
-
-
-def _exchange_change(exchange: BoundExchange) -> dict[str, Any]:
-    return {
-        "exchange": exchange.name,
-        "type": exchange.type,
-        "durable": exchange.durable,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": exchange.arguments,
-    }
-
-
-def _queue_change(queue: ClassicQueue) -> dict[str, Any]:
-    return {
-        "queue": queue.name,
-        "durable": queue.durable,
-        "exclusive": queue.exclusive,
-        "auto_delete": queue.auto_delete,
-        "arguments": queue.arguments,
-    }
-
-
-def _binding_change(binding: Binding, verb: str) -> tuple[str, dict[str, Any]]:
-    if binding.destination_type == "queue":
-        ends = {"queue": binding.destination, "exchange": binding.source}
-    else:
-        ends = {"destination": binding.destination, "source": binding.source}
-    return f"{binding.destination_type}.{verb}", {
-        **ends,
-        "routing_key": binding.routing_key,
-        "arguments": binding.arguments,
-    }
-
-
-def _binding_of(method: str, change: dict[str, Any]) -> Binding:
-    if method.startswith("queue."):
-        return Binding(
-            change["exchange"], change["queue"], "queue", change["routing_key"], change["arguments"]
-        )
-    return Binding(
-        change["source"],
-        change["destination"],
-        "exchange",
-        change["routing_key"],
-        change["arguments"],
-    )

@@ -26,7 +26,6 @@ from broker.store.record cimport (
     ACK_BYTES, ACK_WATERMARK, ACKS_MAGIC, AckEntry, FORMAT_VERSION, HEADER_BYTES, SEGMENT_MAGIC,
 )
 
-
 cdef enum:
     TAIL_FIRST = 4096            # bytes a new tail starts with
     AHEAD = 1 << 20              # how far a watermark is written ahead of what is delivered
@@ -84,18 +83,17 @@ cdef class Segments(Dirty):
     def __dealloc__(self):
         cdef Block* block = self.first_block
         cdef Block* next_block
-        cdef Segment* segment = self.head
-        cdef Segment* next_segment
+        cdef Segment* segment
         while block != NULL:
             next_block = block.next
             block_free(block)
             block = next_block
-        while segment != NULL:
-            next_segment = segment.next
+        while self.head != NULL:
+            segment = self.head
+            self.head = segment.next
             file_free(segment.messages)
             file_free(segment.acks)
             segment_free(segment)
-            segment = next_segment
 
     @property
     def directory(self) -> str:

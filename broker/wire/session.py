@@ -374,7 +374,9 @@ class Session(Connection):
         if exchange.type == "topic":
             access.check_topic(self.user, self.vhost.name, "write", name, key)
         targets = (
-            self.vhost.route(exchange, [key], {}) if self.vhost.is_routed_by_key(exchange) else None
+            self.vhost.routes.route(exchange, [key], {})
+            if self.vhost.routes.is_by_key(exchange)
+            else None
         )
         self._routes[exchange_name, routing_key] = exchange, targets
         return exchange, targets
@@ -402,7 +404,7 @@ class Session(Connection):
             )
         if targets is not None and len(keys) == 1:
             return targets
-        return self.vhost.route(exchange, keys, headers)  # type: ignore[no-any-return]
+        return self.vhost.routes.route(exchange, keys, headers)  # type: ignore[no-any-return]
 
     def check_properties(self, channel: WireChannel, listed: bytes) -> None:
         publishing.check_properties(self, properties.decode(listed))

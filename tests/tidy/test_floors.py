@@ -26,6 +26,8 @@ FLOORS = (
     ("broker.store",),
     ("broker.wire", "broker.routing", "broker.queues"),
     (
+        "broker.changes",
+        "broker.routes",
         "broker.vhost",
         "broker.definitions",
         "broker.access",

@@ -1,0 +1,67 @@
+"""Changes of a vhost as AMQP methods: what the journal holds (docs/formats/definitions.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.queues.classic import ClassicQueue
+from broker.routing.exchange import Binding, BoundExchange
+from broker.wire.methods import BY_INDEX, decode_arguments, encode_method
+
+
+def entry(method: str, change: dict[str, Any], incarnation: int) -> bytes:
+    """A journal entry: incarnation id, class and method id, arguments."""
+    return incarnation.to_bytes(8, "big") + encode_method(method, **change)
+
+
+def read_entry(data: bytes) -> tuple[str, dict[str, Any], int]:
+    """Method, arguments and incarnation id of a journal entry. Raises FrameError."""
+    method = BY_INDEX[int.from_bytes(data[8:12], "big")]
+    return method.name, decode_arguments(method, data[8:]), int.from_bytes(data[:8], "big")
+
+
+def exchange_change(exchange: BoundExchange) -> dict[str, Any]:
+    return {
+        "exchange": exchange.name,
+        "type": exchange.type,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": exchange.arguments,
+    }
+
+
+def queue_change(queue: ClassicQueue) -> dict[str, Any]:
+    return {
+        "queue": queue.name,
+        "durable": queue.durable,
+        "exclusive": queue.exclusive,
+        "auto_delete": queue.auto_delete,
+        "arguments": queue.arguments,
+    }
+
+
+def binding_change(binding: Binding, verb: str) -> tuple[str, dict[str, Any]]:
+    if binding.destination_type == "queue":
+        ends = {"queue": binding.destination, "exchange": binding.source}
+    else:
+        ends = {"destination": binding.destination, "source": binding.source}
+    return f"{binding.destination_type}.{verb}", {
+        **ends,
+        "routing_key": binding.routing_key,
+        "arguments": binding.arguments,
+    }
+
+
+def binding_of(method: str, change: dict[str, Any]) -> Binding:
+    if method.startswith("queue."):
+        return Binding(
+            change["exchange"], change["queue"], "queue", change["routing_key"], change["arguments"]
+        )
+    return Binding(
+        change["source"],
+        change["destination"],
+        "exchange",
+        change["routing_key"],
+        change["arguments"],
+    )

@@ -1,0 +1,83 @@
+"""From an exchange to its queues: exchange-to-exchange bindings, alternate exchanges, loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.queues.classic import ClassicQueue
+from broker.routing.exchange import BoundExchange
+
+
+class Routes:
+    """Looks up routes among the exchanges and queues of one vhost."""
+
+    def __init__(
+        self, exchanges: dict[str, BoundExchange], queues: dict[str, ClassicQueue]
+    ) -> None:
+        self.exchanges = exchanges
+        self.queues = queues
+
+    def is_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
+        """Whether the routing key alone decides, through exchange-to-exchange bindings and
+        alternate exchanges too."""
+        if not exchange.by_key:
+            return False
+        seen = seen if seen is not None else set()
+        seen.add(exchange.name)
+        followers = {
+            binding.destination
+            for binding in exchange.bindings.values()
+            if binding.destination_type == "exchange"
+        }
+        if exchange.alternate is not None:
+            followers.add(exchange.alternate)
+        return all(
+            self.is_by_key(self.exchanges[name], seen)
+            for name in followers
+            if name in self.exchanges and name not in seen
+        )
+
+    def route(
+        self, exchange: BoundExchange, routing_keys: list[str], headers: dict[str, Any]
+    ) -> tuple[ClassicQueue, ...]:
+        """The queues that a message published to the exchange with these keys reaches, each
+        once."""
+        found: dict[ClassicQueue, None] = {}
+        seen: set[str] = set()
+        for routing_key in routing_keys:
+            seen = set()
+            self._follow(exchange, routing_key, headers, found, seen)
+        return tuple(found)
+
+    def _follow(
+        self,
+        exchange: BoundExchange,
+        routing_key: str,
+        headers: dict[str, Any],
+        found: dict[ClassicQueue, None],
+        seen: set[str],
+    ) -> bool:
+        """Adds the queues behind an exchange. True if there was any, also one that was found
+        before."""
+        if exchange.name in seen:
+            return False
+        seen.add(exchange.name)
+        if not exchange.name:
+            queue = self.queues.get(routing_key)
+            if queue is not None:
+                found[queue] = None
+            return queue is not None
+        any_queue = False
+        for binding in list(exchange.match(routing_key, headers)):
+            if binding.destination_type == "queue":
+                found[self.queues[binding.destination]] = None
+                any_queue = True
+            else:
+                any_queue |= self._follow(
+                    self.exchanges[binding.destination], routing_key, headers, found, seen
+                )
+        if not any_queue and exchange.alternate is not None:
+            alternate = self.exchanges.get(exchange.alternate)
+            if alternate is not None:
+                any_queue = self._follow(alternate, routing_key, headers, found, seen)
+        return any_queue
