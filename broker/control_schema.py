@@ -652,6 +652,7 @@ ERRORS = _errors(
     Failure(429, "too_many_attempts", "Too many wrong passwords; the reason says when to go on"),
     Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
     Failure(501, "not_implemented", "No such verb"),
+    Failure(503, "busy", "Too many passwords are being checked; try again"),
     Failure(503, "broker_away", "Made by the client: the broker is away, or went before answering"),
 )
 

@@ -18,7 +18,7 @@ import msgspec
 
 from broker.access import passwords
 from broker.access.login import EndedSessions, Job, Refused, Throttle, Tickets, VerifiedPairs
-from broker.access.patterns import BadPattern, Pattern, escape
+from broker.access.patterns import Pattern, filled_in
 from broker.access.reading import check_limit, check_patterns, read_parameters, read_users
 from broker.access.records import (
     ENDED_SESSIONS_FILE,
@@ -166,19 +166,26 @@ class Access:
             job.upgraded_hash = passwords.hash_password(job.password)
         return ok
 
+    def settle(self, job: Job, ok: bool) -> None:
+        """Notes the outcome of a job once, also if those who asked are gone: throttle, remembered
+        pair, upgraded hash."""
+        if self._jobs.pop((job.mac, job.peer), None) is None:
+            return
+        user = self._fitting(job, ok)
+        self._throttle.end(job.user, job.peer, user is not None)
+        if user is None:
+            return
+        self._verified.remember(user, job.mac)
+        if job.upgraded_hash is not None:
+            user.password_hash = job.upgraded_hash
+            user.hashing_algorithm = passwords.ARGON2ID
+            self._users_changed()
+
     def finish(self, job: Job, ok: bool, *, door: str) -> User | Refused:
         """Ends a login that `begin` made a job of. Each login that shares the job calls it."""
-        user = self.users.get(job.user)
-        ok = ok and user is not None and user.epoch == job.epoch
-        if self._jobs.pop((job.mac, job.peer), None) is not None:
-            self._throttle.end(job.user, job.peer, ok)
-            if ok and user is not None:
-                self._verified.remember(user, job.mac)
-                if job.upgraded_hash is not None:
-                    user.password_hash = job.upgraded_hash
-                    user.hashing_algorithm = passwords.ARGON2ID
-                    self._users_changed()
-        if ok and user is not None:
+        self.settle(job, ok)
+        user = self._fitting(job, ok)
+        if user is not None:
             return self._let_in(user, door, job.peer)
         self._count(door, job.user, job.peer, False)
         return Refused()
@@ -257,8 +264,8 @@ class Access:
             if row is None:
                 return
             grants = self._topic_grants[key] = {
-                "write": Pattern(_filled_in(row.write, user, vhost)),
-                "read": Pattern(_filled_in(row.read, user, vhost)),
+                "write": Pattern(filled_in(row.write, user, vhost)),
+                "read": Pattern(filled_in(row.read, user, vhost)),
             }
         if not grants[kind].matches(routing_key):
             raise AccessRefused(
@@ -424,6 +431,11 @@ class Access:
         except KeyError:
             raise BadSetting(f"user '{name}' does not exist") from None
 
+    def _fitting(self, job: Job, ok: bool) -> User | None:
+        """The user of a job, if the password fits and the user is still the same."""
+        user = self.users.get(job.user)
+        return user if ok and user is not None and user.epoch == job.epoch else None
+
     def _new_epoch(self) -> int:
         epoch = self._next_epoch
         self._next_epoch += 1
@@ -470,15 +482,6 @@ class Access:
             ],
         )
         self._files.put(PARAMETERS_FILE, content)
-
-
-def _filled_in(pattern: str, user: str, vhost: str) -> str:
-    filled = pattern.replace("{username}", escape(user)).replace("{vhost}", escape(vhost))
-    try:
-        Pattern(filled)
-    except BadPattern:
-        return ""
-    return filled
 
 
 def _limit(limits: dict[str, int], name: str) -> int | None:

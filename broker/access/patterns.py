@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import re2
 
 _options = re2.Options()
 _options.log_errors = False
 _options.max_mem = 1 << 20
+
+
+_LENGTH_MAX = 4_096
 
 
 class BadPattern(ValueError):
@@ -28,8 +29,9 @@ class Pattern:
         return self._search(_octets(name)) is not None
 
 
-@lru_cache(maxsize=1024)
 def _compile(text: str) -> re2._Regexp:
+    if len(text) > _LENGTH_MAX:
+        raise BadPattern(f"regular expression of {len(text)} characters; at most {_LENGTH_MAX}")
     try:
         return re2.compile(_octets(text), options=_options)
     except re2.error as error:
@@ -39,9 +41,16 @@ def _compile(text: str) -> re2._Regexp:
         raise BadPattern(f"invalid regular expression '{text}': {detail}") from None
 
 
-def escape(text: str) -> str:
-    """The text as a pattern that matches only itself."""
-    return str(re2.escape(text))
+def filled_in(pattern: str, user: str, vhost: str) -> str:
+    """A pattern with the names in place of `{username}` and `{vhost}`, as text that matches only
+    itself; a pattern that finds nothing if the outcome is none."""
+    filled = pattern.replace("{username}", str(re2.escape(user)))
+    filled = filled.replace("{vhost}", str(re2.escape(vhost)))
+    try:
+        Pattern(filled)
+    except BadPattern:
+        return ""
+    return filled
 
 
 def _octets(text: str) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakValueDictionary
 
 import argon2
 
@@ -15,7 +16,8 @@ from broker.access.passwords import hash_password
 log = logging.getLogger(__name__)
 
 _THREADS = 2
-_WAITING_MAX = 256
+_WAITING_MAX = 1_024
+_BUSY = Refused("Too many logins at once; try again", 503, "busy")
 
 
 class Logins:
@@ -24,7 +26,8 @@ class Logins:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="login")
-        self._running: set[asyncio.Task[bool]] = set()
+        self._running: set[asyncio.Task[bool | None]] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def check(self, user: str, password: str, peer: str, door: str) -> User | Refused:
         """The user, or why not.
@@ -38,17 +41,14 @@ class Logins:
         if begun.outcome is None:
             if len(self._running) >= _WAITING_MAX:
                 self._access.abandon(begun)
-                return Refused("Too many logins at once; try again", 503, "busy")
-            # A task of its own: the one who asked may go away, the others wait on.
+                return _BUSY
+            # A task of its own: those who asked may go away, and the outcome still counts.
             begun.outcome = asyncio.create_task(self._verify(begun))
             self._running.add(begun.outcome)
             begun.outcome.add_done_callback(self._running.discard)
-        try:
-            ok = await asyncio.shield(begun.outcome)
-        except (MemoryError, argon2.exceptions.HashingError) as error:
-            log.error("cannot hash a password: %r", error)
-            self._access.abandon(begun)
-            return Refused("The broker cannot check passwords now; try again", 503, "busy")
+        ok = await asyncio.shield(begun.outcome)
+        if ok is None:
+            return _BUSY
         return self._access.finish(begun, ok, door=door)
 
     async def hash(self, password: str) -> str:
@@ -58,9 +58,20 @@ class Logins:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _verify(self, job: Job) -> bool:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, Access.verify, job)
+    async def _verify(self, job: Job) -> bool | None:
+        """Whether the password fits; None if it could not be looked at."""
+        # Two at a time from one address, so that a flood from there leaves room for others.
+        turns = self._turns.setdefault(job.peer, asyncio.Semaphore(_THREADS))
+        try:
+            async with turns:
+                loop = asyncio.get_running_loop()
+                ok = await loop.run_in_executor(self._pool, Access.verify, job)
+        except (MemoryError, RuntimeError, argon2.exceptions.HashingError) as error:
+            log.error("cannot check a password: %r", error)
+            self._access.abandon(job)
+            return None
+        self._access.settle(job, ok)
+        return ok
 
 
 def is_loopback(peer: str) -> bool:

@@ -256,6 +256,37 @@ async def test_it_hashes_once_for_logins_that_come_together(
     logins.close()
 
 
+async def test_it_counts_a_wrong_password_whose_asker_has_gone(access: Access) -> None:
+    logins = Logins(access)
+    for number in range(BAD_LOGINS):
+        asking = asyncio.create_task(logins.check("anna", f"guess {number}", "192.0.2.1", "http"))
+        await asyncio.sleep(0)
+        asking.cancel()
+    await asyncio.gather(*logins._running)
+    refused = await logins.check("anna", "secret", "192.0.2.1", "http")
+    assert isinstance(refused, Refused)
+    assert refused.status == 429
+    assert not access._jobs
+    logins.close()
+
+
+async def test_it_leaves_room_for_others_when_one_address_floods(access: Access) -> None:
+    logins = Logins(access)
+    order = []
+
+    async def ask(user: str, peer: str) -> None:
+        await logins.check(user, "wrong", peer, "amqp")
+        order.append(peer)
+
+    flood = [asyncio.create_task(ask(f"user {number}", "192.0.2.1")) for number in range(40)]
+    await asyncio.sleep(0)
+    await ask("anna", "192.0.2.2")
+    assert len(order) <= 10
+    await asyncio.gather(*flood)
+    assert not logins._turns
+    logins.close()
+
+
 @pytest.mark.parametrize(
     ("peer", "loopback", "address"),
     [
