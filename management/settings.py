@@ -25,7 +25,7 @@ MIDDLEWARE = [
     "management.security.SecurityHeaders",
     "api.door.ApiDoor",
     "management.sessions.SessionMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
+    "management.csrf.CsrfMiddleware",
     "management.refusals.RefusalMiddleware",
 ]
 

@@ -95,7 +95,7 @@ def test_an_exchange_and_its_bindings_keep_their_names(api: httpx.Client, name: 
     assert api.delete(exchange).status_code == 204
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[::2])
 def test_a_vhost_keeps_its_name(api: httpx.Client, name: str) -> None:
     name = f"vhost {name}"[:200]
     where = path("vhosts", name)
@@ -110,7 +110,7 @@ def test_a_vhost_keeps_its_name(api: httpx.Client, name: str) -> None:
     assert api.get(where).status_code == 404
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[1::2])
 def test_a_user_keeps_its_name(api: httpx.Client, api_url: str, name: str) -> None:
     name = name.replace(":", "") + "user"  # basic authentication cannot say a colon
     where = path("users", name)
