@@ -241,3 +241,17 @@ async def test_it_leaves_no_subscription_behind_when_the_asker_gives_up(
     await client.call("whoami")
     (session,) = broker.server.sessions
     assert not session.subscriptions._active
+
+
+async def test_it_keeps_no_endless_queue_for_a_reader_that_sleeps(
+    broker: Broker, client: BrokerClient
+) -> None:
+    async with pushes(client, topic="events") as found:
+        assert (await anext(found)).event == "start"
+        for number in range(400):
+            broker.emit("queue.created", {"vhost": "/", "name": str(number)})
+            await client.call("whoami")
+        assert (await anext(found)).event == "resync"
+        assert (await anext(found)).event == "start"
+        broker.emit("queue.created", {"vhost": "/", "name": "last"})
+        assert (await anext(found)).data == {"vhost": "/", "name": "last"}

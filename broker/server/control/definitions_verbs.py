@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from broker.access import BadSetting, passwords
 from broker.control_schema import DefinitionsExport, DefinitionsImport
 from broker.errors import AMQPError
 from broker.server.control.admin_verbs import put_user, put_vhost, words
-from broker.server.control.encoding import Pace
+from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 
@@ -25,7 +26,6 @@ _Row = dict[str, Any]
 async def definitions_export(request: Request[DefinitionsExport]) -> Any:
     broker, only = request.broker, request.args.vhost
     access = broker.access
-    pace = Pace()
     vhosts = request.caller.vhosts(only)
     found: dict[str, Any] = {
         "rabbit_version": RABBITMQ_VERSION,
@@ -63,23 +63,19 @@ async def definitions_export(request: Request[DefinitionsExport]) -> Any:
         msgspec.to_builtins(row) for row in access.parameters() if only is None or row.vhost == only
     ]
     found["policies"] = []
-    for noun in ("queues", "exchanges", "bindings"):
-        found[noun] = []
-    for vhost in vhosts:
-        scope = {} if only is not None else {"vhost": vhost.name}
-        for queue in list(vhost.queues.values()):
-            if not queue.exclusive:
-                found["queues"].append(_queue_row(queue) | scope)
-            await pace()
-        for exchange in list(vhost.exchanges.values()):
-            if exchange.name and not exchange.name.startswith("amq."):
-                found["exchanges"].append(_exchange_row(exchange) | scope)
-            await pace()
-        for binding in vhost.bindings():
-            if binding.source and not _is_exclusive(vhost, binding):
-                found["bindings"].append(_binding_row(binding) | scope)
-            await pace()
+    scoped = only is None
+    found["queues"] = await encode_rows(_rows_of(vhosts, _queues, scoped))
+    found["exchanges"] = await encode_rows(_rows_of(vhosts, _exchanges, scoped))
+    found["bindings"] = await encode_rows(_rows_of(vhosts, _bindings, scoped))
     return found
+
+
+def _rows_of(
+    vhosts: list[Any], rows: Callable[[Any], Iterator[_Row]], scoped: bool
+) -> Iterator[_Row]:
+    for vhost in vhosts:
+        for row in rows(vhost):
+            yield {**row, "vhost": vhost.name} if scoped else row
 
 
 @handles("definitions.import")
@@ -240,34 +236,43 @@ def _arguments(row: _Row) -> dict[str, Any]:
     return msgspec.convert(row.get("arguments") or {}, dict[str, Any])
 
 
-def _queue_row(queue: Any) -> _Row:
-    return {
-        "name": queue.name,
-        "durable": queue.durable,
-        "auto_delete": queue.auto_delete,
-        "arguments": queue.arguments,
-    }
+def _queues(vhost: Any) -> Iterator[_Row]:
+    for queue in list(vhost.queues.values()):
+        if not queue.exclusive:
+            yield {
+                "name": queue.name,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "arguments": queue.arguments,
+            }
 
 
-def _exchange_row(exchange: Any) -> _Row:
-    return {
-        "name": exchange.name,
-        "type": exchange.type,
-        "durable": exchange.durable,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": exchange.arguments,
-    }
+def _exchanges(vhost: Any) -> Iterator[_Row]:
+    for exchange in list(vhost.exchanges.values()):
+        if exchange.name and not exchange.name.startswith("amq."):
+            yield {
+                "name": exchange.name,
+                "type": exchange.type,
+                "durable": exchange.durable,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": exchange.arguments,
+            }
 
 
-def _binding_row(binding: Any) -> _Row:
-    return {
-        "source": binding.source,
-        "destination": binding.destination,
-        "destination_type": binding.destination_type,
-        "routing_key": binding.routing_key,
-        "arguments": binding.arguments,
-    }
+def _bindings(vhost: Any) -> Iterator[_Row]:
+    for exchange in list(vhost.exchanges):
+        if not exchange:
+            continue
+        for binding in vhost.bindings(source=exchange):
+            if not _is_exclusive(vhost, binding):
+                yield {
+                    "source": binding.source,
+                    "destination": binding.destination,
+                    "destination_type": binding.destination_type,
+                    "routing_key": binding.routing_key,
+                    "arguments": binding.arguments,
+                }
 
 
 def _is_exclusive(vhost: Any, binding: Any) -> bool:
