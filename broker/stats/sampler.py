@@ -172,6 +172,9 @@ class Stats:
         for number, queue in enumerate(list(vhost.queues.values())):
             if number % _OBJECTS_PER_STEP == _OBJECTS_PER_STEP - 1:
                 yield
+            if vhost.queues.get(queue.name) is not queue:
+                # Deleted since the sample began: its last counts are taken already.
+                continue
             ready, unacked = queue.messages_ready, queue.messages_unacknowledged
             if ready or unacked:
                 levels["messages_ready"] += ready
@@ -187,11 +190,14 @@ class Stats:
         for number, exchange in enumerate(list(vhost.exchanges.values())):
             if number % _OBJECTS_PER_STEP == _OBJECTS_PER_STEP - 1:
                 yield
-            self._visit("exchange", exchange, vhost.name, at)
+            if vhost.exchanges.get(exchange.name) is exchange:
+                self._visit("exchange", exchange, vhost.name, at)
 
     def _sample_connections(self, broker: Any, at: int) -> Iterator[None]:
         seen = 0
         for connection in list(broker.connections.values()):
+            if connection.id not in broker.connections:
+                continue
             vhost = _vhost_of_connection(connection)
             levels = self._levels.get(vhost)
             channels = list(connection.channels.values())

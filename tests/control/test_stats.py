@@ -92,6 +92,32 @@ def test_it_keeps_counting_when_objects_come_and_go(broker: Broker, clock: Clock
     assert not broker.stats._gauges["queue"]
 
 
+def test_it_counts_once_what_goes_while_a_sample_is_taken(broker: Broker, clock: Clock) -> None:
+    vhost = broker.vhosts["/"]
+    queues = [vhost.declare_queue(f"q{number:03}")[0] for number in range(250)]
+    connections = [broker.connect("anna") for _ in range(120)]
+    sample(broker, clock)
+    for queue in queues:
+        queue.counts["ack"] = 1
+    for connection in connections:
+        connection.channels[1].published = 1
+    clock.now += 1000
+    steps = broker.stats.sample(broker)
+    next(steps)
+    for queue in queues:
+        del vhost.queues[queue.name]
+        broker.stats.queue_deleted(queue)
+    for connection in connections:
+        broker.stats.channel_closed(connection.channels.pop(1))
+        connection.close()
+        broker.stats.connection_closed(connection)
+    for _ in steps:
+        pass
+    sample(broker, clock)
+    assert broker.stats.node.counters["ack"] == 250
+    assert broker.stats.node.counters["publish"] == 120
+
+
 def test_it_keeps_history_for_a_bounded_number_of_objects(
     broker: Broker, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
