@@ -11,9 +11,17 @@ from django.shortcuts import render
 from api.service import api
 
 UNTAGGED = "other"
-OF_EVERY_LIST = frozenset(
-    "page page_size name use_regex sort sort_reverse columns disable_stats enable_queue_totals".split()
-)
+OF_EVERY_LIST = {
+    "page",
+    "page_size",
+    "name",
+    "use_regex",
+    "sort",
+    "sort_reverse",
+    "columns",
+    "disable_stats",
+    "enable_queue_totals",
+}
 
 
 async def api_docs(request: HttpRequest) -> HttpResponseBase:

@@ -40,6 +40,13 @@ addEventListener("securitypolicyviolation", (event) =>
 expect.set_options(timeout=TIMEOUT_MS)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what drives a browser, so that `-m "not browser"` leaves it out."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 class Watch:
     """What went wrong in the pages of one context. `allow` names a status the test provokes."""
 
@@ -55,16 +62,20 @@ class Watch:
             self.problems.append(text)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """One browser for the run; every test has a context of its own."""
+    """One browser for the tests of this package; every test has a context of its own.
+
+    It is closed with the package: Playwright keeps an event loop running in this thread, in
+    which no asynchronous test could run.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def session_state(browser: Browser, shared_leveret: Appliance) -> Any:
     """The cookies of guest, signed in once."""
     context = browser.new_context()

@@ -73,7 +73,6 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.browser
 def test_it_shows_and_opens_every_name(page: Page, hostile: list[str]) -> None:
     page.goto(f"/queues?q={MARK}&sort=name")
     texts = page.locator("#table tbody th .name").all_text_contents()
@@ -85,7 +84,6 @@ def test_it_shows_and_opens_every_name(page: Page, hostile: list[str]) -> None:
     assert page.evaluate("window.alerted") is None
 
 
-@pytest.mark.browser
 def test_it_acts_on_names_one_cannot_type(page: Page, channel: BlockingChannel) -> None:
     name = "cannot\x01be typed\u202e"
     channel.queue_declare(name, durable=False)
@@ -96,7 +94,6 @@ def test_it_acts_on_names_one_cannot_type(page: Page, channel: BlockingChannel) 
     expect(page.locator("#toasts")).to_contain_text("Deleted the queue")
 
 
-@pytest.mark.browser
 def test_it_publishes_to_a_queue_called_dot_dot(page: Page, channel: BlockingChannel) -> None:
     channel.queue_declare("..", durable=False)
     page.goto("/queues?q=..&sort=name")

@@ -1,9 +1,15 @@
 """Live numbers: they change without a reload, and not while nobody looks."""
 
 import json
+import signal
+from collections.abc import Callable
 
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
+
+from tests.appliance import Appliance
+from tests.web.conftest import Watch
+from tests.web.test_sign_in import sign_in
 
 HIDE = """
 Object.defineProperty(document, "hidden", { get: () => window.isHidden, configurable: true });
@@ -56,6 +62,28 @@ def test_a_hidden_page_asks_for_nothing(page: Page, queue: str) -> None:
     assert started and started == stopped
     page.evaluate(HIDE % "false")
     expect(page.locator("#live-state")).to_have_text("live")
+
+
+def test_a_page_says_that_what_it_showed_is_gone(
+    page: Page, channel: BlockingChannel, queue: str
+) -> None:
+    page.goto(f"/queues/%2F/{queue}")
+    expect(page.locator("#live-state")).to_have_text("live")
+    channel.queue_delete(queue)
+    expect(page.get_by_role("alert")).to_contain_text("This is gone.")
+
+
+def test_a_page_comes_back_after_the_broker_was_away(
+    make_leveret: Callable[..., Appliance], make_page: Callable[..., Page], watch: Watch
+) -> None:
+    leveret = make_leveret()
+    page = make_page()
+    page.goto(f"{leveret.http_url}/login")
+    sign_in(page)
+    expect(page.locator("#live-state")).to_have_text("live")
+    leveret.signal(signal.SIGKILL, "broker")
+    expect(page.locator("#live-state")).to_have_text("broker away")
+    expect(page.locator("#live-state")).to_have_text("live", timeout=30_000)
 
 
 def test_figures_are_written_the_same_on_both_sides(page: Page) -> None:

@@ -53,7 +53,6 @@ def stage(shared_leveret: Appliance) -> Iterator[BlockingChannel]:
         channel.queue_delete("web.stage")
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("path", PAGES)
 def test_it_opens_without_a_complaint(
     path: str, make_page: Callable[..., Page], session_state: Any

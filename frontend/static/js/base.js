@@ -95,6 +95,22 @@ function showState() {
 live.addEventListener("state", showState);
 showState();
 
+// What the page showed was deleted, or the right to see it was taken away
+live.addEventListener("ended", ({ detail: { status, reason } }) => {
+  if (document.getElementById("ended")) return;
+  const notice = document.createElement("p");
+  notice.id = "ended";
+  notice.className = "notice warn";
+  notice.role = "alert";
+  const word = document.createElement("span");
+  word.className = "state warn";
+  word.textContent = status === 404 ? "This is gone." : "No longer live.";
+  const text = document.createElement("span");
+  text.textContent = status === 404 ? "It was deleted or closed; the numbers are its last ones." : reason;
+  notice.append(word, text);
+  document.getElementById("main").prepend(notice);
+});
+
 for (const name of ["publish", "deliver_get"]) {
   const element = document.querySelector(`[data-head="${name}"]`);
   overview.listen((state) => {

@@ -56,6 +56,8 @@ export class Cells {
   write() {
     for (const { element, path, format, node } of this.#cells) {
       const value = at(this.#state, path);
+      // Not every value of a row is pushed; what is not stays as the server wrote it.
+      if (value === undefined) continue;
       const text = format(value);
       if (node.data === text) continue;
       node.data = text;

@@ -66,6 +66,11 @@ class Live extends EventTarget {
     this.#backoff = BACKOFF_FIRST_MS;
     if (document.hidden) return;
     if (push.event === "away") return this.#become("broker away");
+    if (push.event === "ended") {
+      this.#subscriptions.delete(push.id);
+      this.dispatchEvent(new CustomEvent("ended", { detail: push.data }));
+      return;
+    }
     this.lastUpdate = Date.now();
     this.#become("live");
     this.#subscriptions.get(push.id)?.take(push.event, push.data, push.at);
