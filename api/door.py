@@ -8,7 +8,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 class ApiDoor:
     """HEAD is answered as GET (the server drops the body), OPTIONS without credentials, and a
-    method that a path does not know with 405 and an empty body."""
+    method that a path does not know with 405 and an empty body. A slash at the end of a path
+    changes nothing: no name can end in one, as names are percent-encoded."""
 
     async_capable = True
     sync_capable = False
@@ -20,6 +21,8 @@ class ApiDoor:
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not request.path.startswith("/api/"):
             return await self.get_response(request)
+        if request.path.endswith("/") and request.path != "/api/":
+            request.path = request.path_info = request.path[:-1]
         if request.method == "OPTIONS":
             return HttpResponse(status=200, headers={"Allow": "HEAD, GET, PUT, POST, DELETE"})
         if request.method == "HEAD":

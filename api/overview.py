@@ -20,7 +20,13 @@ class ClusterName(Schema):
 async def overview(request: HttpRequest, query: Query[SampleQuery]) -> Any:
     """Versions, totals, rates and listeners; the header `X-Vhost` narrows it to one vhost."""
     vhost = request.headers.get("X-Vhost") or None
-    return await ask(request, "overview", vhost=vhost, ages=query.ages())
+    answer = await ask(request, "overview", vhost=vhost, ages=query.ages())
+    if not answer.get("contexts"):
+        # Where this API is served, the broker does not know.
+        address, port = request.scope["server"]  # type: ignore[attr-defined]
+        context = {"description": "Leveret Management", "path": "/", "ip": address, "port": port}
+        answer["contexts"] = [{"node": answer["node"], **context}]
+    return answer
 
 
 @router.get("/whoami")

@@ -14,8 +14,7 @@ from tests.api.conftest import VHOST, path
         "/api/",
         "/api/nothing",
         "/api/queues/a/b/c",
-        "/api/queues/%2F/",
-        "/api/overview/",
+        "/api/queues/%2F//",
         "/api/overview%2F",
         "/api/vhosts//",
         "/api/bindings/%2F/e/amq.direct/x/q",
@@ -27,6 +26,12 @@ def test_a_path_that_names_nothing_is_not_found(api: httpx.Client, where: str, m
     assert answer.status_code in (404, 405)
     if answer.status_code == 404:
         assert answer.json() == {"error": "Object Not Found", "reason": "Not Found"}
+
+
+@pytest.mark.parametrize("where", ["/api/whoami", "/api/queues/%2F", "/api/healthchecks/node"])
+def test_a_slash_at_the_end_of_a_path_changes_nothing(api: httpx.Client, where: str) -> None:
+    assert api.get(where + "/").json() == api.get(where).json()
+    assert api.get(where + "//").status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,12 @@ def test_tools_that_branch_on_the_version_see_a_believable_one(api: httpx.Client
     assert tuple(map(int, version.split("."))) >= (3, 13, 0)
 
 
+def test_the_overview_says_where_the_api_is(api: httpx.Client) -> None:
+    overview = api.get("/api/overview").json()
+    assert [row["port"] for row in overview["contexts"]] == [api.base_url.port]
+    assert overview["contexts"][0]["node"] == overview["node"]
+
+
 def test_arguments_come_back_as_the_types_they_were(api: httpx.Client) -> None:
     arguments = {"x-a": 1, "x-b": "1", "x-c": True, "x-d": 1.5, "x-e": [1, "2"], "x-f": {"g": 1}}
     where = path("queues", "api-lists", "typed")
