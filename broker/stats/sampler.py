@@ -206,7 +206,11 @@ class Stats:
                 levels["channels"] += len(channels)
             self._visit("connection", connection, vhost, at)
             for channel in channels:
-                self._visit("channel", channel, vhost, at)
+                gauge = self._visit("channel", channel, vhost, at)
+                if gauge is not None and not (
+                    channel.messages_unacknowledged and gauge.rate("ack") == 0
+                ):
+                    gauge.acked_at = at
             seen += 1 + len(channels)
             if seen >= _OBJECTS_PER_STEP:
                 seen = 0
@@ -251,7 +255,7 @@ class Stats:
         self._take(kind, gauge, self._row(kind, thing), vhost)
 
     def _judge(self, queue: Any, gauge: Gauge, at: int) -> None:
-        if not queue.messages_unacknowledged or gauge.rate("ack") > 0:
+        if not queue.messages_unacknowledged or gauge.rate_of(("ack", "reject")) > 0:
             gauge.acked_at = at
         ready = gauge.rate("messages_ready")
         gauge.growth += (ready - gauge.growth) * 0.1

@@ -198,10 +198,19 @@ class Channel:
         self.messages_unacknowledged = self.messages_unconfirmed = 0
         self.messages_uncommitted = self.acks_uncommitted = 0
         self.consumers: dict[str, Any] = {}
-        self.published = 0
+        self.published = self.delivered = self.acked = 0
 
     def counters(self) -> dict[str, int]:
-        return {"publish": self.published}
+        return {"publish": self.published, "deliver": self.delivered, "ack": self.acked}
+
+    def consume(self, queue: Queue, tag: str, prefetch_count: int = 0) -> SimpleNamespace:
+        consumer = SimpleNamespace(
+            tag=tag, queue=queue, channel=self, prefetch_count=prefetch_count, unacked=0,
+            ack_required=True, exclusive=False, active=True, arguments={}, priority=0,
+        )  # fmt: skip
+        queue.consumers.append(consumer)
+        self.consumers[tag] = consumer
+        return consumer
 
 
 class Connection:

@@ -236,3 +236,37 @@ async def test_it_finds_the_word_of_trouble(broker: Broker, clock: Clock) -> Non
     finally:
         await client.close()
         await broker.stop()
+
+
+async def test_it_finds_the_consumer_that_is_stuck(broker: Broker, clock: Clock) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    client = await broker.start()
+    channels = {
+        tag: broker.connect("anna").channels[1] for tag in ("idle", "stuck", "slow", "full")
+    }
+    consumers = {tag: channel.consume(queue, tag, 5) for tag, channel in channels.items()}
+    for tag, unacked in (("stuck", 2), ("slow", 2), ("full", 5)):
+        consumers[tag].unacked = channels[tag].messages_unacknowledged = unacked
+        channels[tag].delivered = unacked
+    for second in range(90):
+        channels["full"].acked += 1
+        channels["slow"].acked += second % 40 == 0
+        sample(broker, clock)
+    try:
+        found = await client.call(
+            "list", noun="consumers", sort="trouble", columns=["consumer_tag", "trouble"]
+        )
+        assert [(row["consumer_tag"], row["trouble"]) for row in found["items"]] == [
+            ("stuck", "stuck"),
+            ("full", "full"),
+            ("slow", "fine"),
+            ("idle", "idle"),
+        ]
+        named = await client.call("list", noun="consumers", state="stuck")
+        assert named["filtered_count"] == 1
+        (problem,) = (await client.call("overview"))["problems"]
+        assert (problem["name"], problem["consumer"]) == ("q", "stuck")
+        assert problem["text"] == "consumer stuck acknowledged nothing for 1 min; it holds 2 of 5"
+    finally:
+        await client.close()
+        await broker.stop()

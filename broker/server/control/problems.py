@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from broker.server.control import troubles
 from broker.server.control.encoding import Pace
@@ -31,11 +32,14 @@ class Findings:
     """By vhost, how many queues have which word of trouble."""
 
 
+_newest: WeakKeyDictionary[Any, Findings] = WeakKeyDictionary()
+
+
 async def look(broker: Any) -> Findings:
     """Findings as of the last sample; made once per sample, however many ask."""
-    known = getattr(broker, "_findings", None)
+    known = _newest.get(broker)
     if known is not None and known.round == broker.stats.rounds:
-        return known  # type: ignore[no-any-return]
+        return known
     findings = Findings(round=broker.stats.rounds)
     pace = Pace()
     stats, now = broker.stats, broker.stats.sampled_at
@@ -64,13 +68,16 @@ async def look(broker: Any) -> Findings:
             rate = gauge.rate("publish") if gauge is not None else 0.0
             if rate > 0:
                 findings.publishers.append((rate, _publisher(connection, channel, rate)))
+            if channel.messages_unacknowledged:
+                for consumer in list(channel.consumers.values()):
+                    _add_stuck_consumer(findings, stats, consumer, now)
             await pace()
     findings.problems.sort(key=lambda one: one[:2])
     del findings.problems[_AT_MOST:]
     for movers in (findings.growing, findings.publishers):
         movers.sort(key=lambda one: -one[0])
         del movers[_AT_MOST:]
-    broker._findings = findings
+    _newest[broker] = findings
     return findings
 
 
@@ -145,6 +152,29 @@ def _queue_problem(queue: Any, word: str, gauge: Any, now: int) -> dict[str, Any
         "name": queue.name,
         "text": text,
     }
+
+
+def _add_stuck_consumer(findings: Findings, stats: Any, consumer: Any, now: int) -> None:
+    """A consumer that is stuck while others of its queue go on; else the queue is the problem."""
+    queue, gauge = consumer.queue, stats.gauge("channel", consumer.channel)
+    if troubles.of_consumer(consumer, gauge, now) != "stuck":
+        return
+    if troubles.of_queue(queue, stats.gauge("queue", queue), now) == "stuck":
+        return
+    minutes = (now - gauge.acked_at) // 60_000
+    held = f"{consumer.unacked:,}"
+    if consumer.prefetch_count:
+        held += f" of {consumer.prefetch_count:,}"
+    problem = {
+        "severity": _SEVERITY["stuck"],
+        "kind": "queue",
+        "trouble": "stuck",
+        "vhost": queue.vhost_name,
+        "name": queue.name,
+        "consumer": consumer.tag,
+        "text": f"consumer {consumer.tag} acknowledged nothing for {minutes} min; it holds {held}",
+    }
+    findings.problems.append((troubles.RANK["stuck"], -float(consumer.unacked), problem))
 
 
 def _publisher(connection: Any, channel: Any, rate: float) -> dict[str, Any]:
