@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import json
 import logging
 import os
 import platform
@@ -31,12 +30,12 @@ from broker.kernel import clock
 from broker.kernel.turn import Turn
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
+from broker.server.listeners import CannotListen, Listeners
 from broker.server.logins import Logins
-from broker.server.metrics import MetricsServer
+from broker.server.pulse import Pulse
 from broker.server.sampling import Sampling
-from broker.server.tcp import BACKLOG, RECEIVE_BYTES, RelayDoor, SocketDoor
+from broker.server.tcp import RECEIVE_BYTES
 from broker.server.timers import Timer, TimingWheel
-from broker.server.websocket import WebSocketListener
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.stats import Stats
 from broker.store import disk
@@ -51,11 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.broker")
 
 EXIT_SYNC_FAILED = 74  # EX_IOERR of sysexits.h
-TICK_S = 0.2
-# A queue without traffic for this long gives back what it holds in memory, and an empty one its
-# files.
-REST_AFTER_S = 10.0
-RESTS_PER_STEP = 256
 
 
 class StartError(Exception):
@@ -100,7 +94,8 @@ class Broker:
         self.stats = Stats(clock.now)
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
-        self.listeners: list[dict[str, Any]] = []
+        self._listeners = Listeners(self)
+        self._pulse = Pulse(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
             "product": "Leveret",
@@ -118,6 +113,11 @@ class Broker:
     @property
     def vhosts(self) -> dict[str, VHost]:
         return self.definitions.vhosts
+
+    @property
+    def listeners(self) -> list[dict[str, Any]]:
+        """What listens where, as rows of the overview."""
+        return self._listeners.rows
 
     @property
     def problems(self) -> list[str]:
@@ -143,7 +143,7 @@ class Broker:
                 f"cannot use the data directory {config.data_dir}: {error.strerror}", os.EX_CONFIG
             ) from None
         # What a killed predecessor said of its addresses is not true any more.
-        disk.unlink(str(config.run_dir / "broker.json"))
+        self._listeners.unsay_where()
         try:
             if not self.access.load():
                 self.access.create_first_user(config.default_user, config.default_password)
@@ -165,99 +165,29 @@ class Broker:
             )
 
     async def start(self) -> None:
-        """Opens every listener. Raises StartError."""
-        loop = asyncio.get_running_loop()
-        config = self.config
-        self.loop = loop
+        """Starts the threads, opens every listener, then says where they are. Raises StartError."""
+        self.loop = loop = asyncio.get_running_loop()
         self.timers = TimingWheel(loop)
         self.turn.schedule = loop.call_soon
         self.logins = Logins(self.access)
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
-        self.websocket = WebSocketListener(self)
-        self._servers: list[Any] = []
         self.persister.start()
         loop.add_reader(self.persister.writer.event_fd, self.persister.on_written)
         loop.add_reader(self.persister.reader.event_fd, self.persister.on_read)
         loop.add_reader(self.persister.remover.event_fd, self.persister.on_removed)
-        addresses: dict[str, Any] = {}
         try:
-            server = await loop.create_server(
-                lambda: SocketDoor(self, "amqp"),
-                config.bind,
-                config.amqp_port,
-                backlog=BACKLOG,
-                reuse_address=True,
-            )
-            self._servers.append(server)
-            addresses["amqp"] = list(server.sockets[0].getsockname()[:2])
-            self._listening("amqp", server.sockets[0].getsockname())
-        except OSError as error:
-            raise self._cannot_listen("AMQP", config.amqp_port, error) from None
-        try:
-            where = await self.websocket.open(config.bind, config.ws_port)
-            addresses["ws"] = list(where)
-            self._listening("ws", where)
-        except OSError as error:
-            raise self._cannot_listen("AMQP over WebSocket", config.ws_port, error) from None
-        if config.metrics_port:
-            self.metrics = MetricsServer(self)
-            try:
-                where = (
-                    config.bind,
-                    await self.metrics.start(config.bind, max(0, config.metrics_port)),
-                )
-            except OSError as error:
-                raise self._cannot_listen("metrics", config.metrics_port, error) from None
-            self._servers.append(self.metrics)
-            addresses["metrics"] = list(where)
-            self._listening("http/prometheus", where)
-        if config.unix_path is not None:
-            await self._listen_unix(config.unix_path, lambda: SocketDoor(self, "unix"), 0o660)
-        await self._listen_unix(config.relay_socket, lambda: RelayDoor(self), 0o600)
-        await self.control.start(config.control_socket)
+            await self._listeners.open()
+        except CannotListen as error:
+            raise StartError(str(error), os.EX_UNAVAILABLE) from None
+        await self.control.start(self.config.control_socket)
         self.sampling.start()
-        self._resting = self._rest_queues()
-        self.timers.later(TICK_S, self._tick)
-        self.timers.later(1.0, self._second)
-        addresses["pid"] = os.getpid()
-        await loop.run_in_executor(
-            None,
-            disk.write_atomic,
-            str(config.run_dir / "broker.json"),
-            json.dumps(addresses).encode(),
-        )
+        self._pulse.start()
+        await self._listeners.say_where()
         gc.collect()
         gc.freeze()
-        log.info("listening: AMQP on %s, WebSocket on %s", addresses["amqp"], addresses["ws"])
-
-    def _listening(self, protocol: str, where: Any) -> None:
-        self.listeners.append(
-            {"node": self.node_name, "protocol": protocol, "ip_address": where[0], "port": where[1]}
-        )
-
-    def _cannot_listen(self, what: str, port: int, error: OSError) -> StartError:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        return StartError(
-            f"cannot listen for {what} on {self.config.bind} port {port}: {reason}",
-            os.EX_UNAVAILABLE,
-        )
-
-    async def _listen_unix(self, path: Any, door: Callable[[], Any], mode: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o777 & ~mode)
-        try:
-            sock.bind(str(path))
-        except OSError as error:
-            sock.close()
-            raise StartError(
-                f"cannot listen on {path}: {error.strerror}", os.EX_UNAVAILABLE
-            ) from None
-        finally:
-            os.umask(before)
-        self._servers.append(await self.loop.create_unix_server(door, sock=sock, backlog=BACKLOG))
+        where = self._listeners.addresses
+        log.info("listening: AMQP on %s, WebSocket on %s", where["amqp"], where["ws"])
 
     def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
         vhost = VHost(
@@ -273,46 +203,6 @@ class Broker:
         )
         vhost.queue_limit = lambda: self.access.vhost_limit(name, "max-queues")
         return vhost
-
-    # -- the pulse ---------------------------------------------------------------------------------
-
-    def _tick(self) -> None:
-        self.persister.tick()
-        self.timers.later(TICK_S, self._tick)
-
-    def _second(self) -> None:
-        self.timers.later(1.0, self._second)
-        for _ in range(RESTS_PER_STEP):
-            if next(self._resting, None) is None:
-                self._resting = self._rest_queues()
-                break
-        for feature in self.features:
-            steps = feature.tick(clock.now())
-            if steps is not None:
-                self.run_task(self._step_through(steps))
-
-    def _rest_queues(self) -> Any:
-        """Goes round all queues for ever; those whose counters stood still since the last round
-        rest."""
-        for vhost in list(self.vhosts.values()):
-            for queue in list(vhost.queues.values()):
-                if queue.store is not None:
-                    queue.rest_if_idle(self.loop.time(), REST_AFTER_S)
-                yield queue
-
-    async def _step_through(self, steps: Any) -> None:
-        """Runs a feature's generator between turns; what waits for the disk goes to a thread."""
-        for step in steps:
-            if step is not None:
-                await self.loop.run_in_executor(None, step)
-            else:
-                await asyncio.sleep(0)
-
-    def run_task(self, work: Any) -> None:
-        """Runs a coroutine that nobody waits for."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # -- connections -------------------------------------------------------------------------------
 
@@ -459,6 +349,12 @@ class Broker:
         if hasattr(self, "control"):
             self.control.publish(event, data)
 
+    def run_task(self, work: Any) -> None:
+        """Runs a coroutine that nobody waits for."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     # -- stop --------------------------------------------------------------------------------------
 
     def _sync_failed(self, text: str) -> None:
@@ -488,9 +384,7 @@ class Broker:
         """Clean stop: every client is told, everything is written and synced."""
         self.stopping = True
         log.info("stopping")
-        for server in self._servers:
-            if isinstance(server, asyncio.Server):
-                server.close()
+        self._listeners.stop_accepting()
         sessions = list(self.connections.values())
         for session in sessions:
             session.close(320, "broker forced connection closure with reason 'shutdown'")
@@ -503,10 +397,7 @@ class Broker:
         await asyncio.sleep(0)
         await self.sampling.close()
         await self.control.close()
-        await self.websocket.close()
-        for server in self._servers:
-            if not isinstance(server, asyncio.Server):
-                await server.close()
+        await self._listeners.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -520,7 +411,7 @@ class Broker:
         self.persister.stop()
         self.files.flush()
         self.logins.close()
-        disk.unlink(str(self.config.run_dir / "broker.json"))
+        self._listeners.unsay_where()
         log.info("stopped")
 
 

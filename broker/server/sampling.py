@@ -17,7 +17,7 @@ _NODE_EVERY_S = 5.0
 
 
 class Sampling:
-    """The broker's pulse. `listeners` are called after each sample; they must not wait."""
+    """Takes the samples. `listeners` are called after each sample; they must not wait."""
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker

@@ -1,0 +1,67 @@
+"""The broker's pulse: what happens by the clock and not because somebody asked.
+
+Five times a second the persister looks whether something has waited long enough. Once a second some
+queues are asked whether they may rest, and each feature takes its steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from broker.kernel import clock
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+TICK_S = 0.2
+SWEEP_S = 1.0
+# A queue without traffic for this long gives back what it holds in memory, and an empty one its
+# files.
+REST_AFTER_S = 10.0
+RESTS_PER_SWEEP = 256
+
+
+class Pulse:
+    """Beats from `start` until the broker's timers are closed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._round = self._rest_queues()
+
+    def start(self) -> None:
+        self._broker.timers.later(TICK_S, self._tick)
+        self._broker.timers.later(SWEEP_S, self._sweep)
+
+    def _tick(self) -> None:
+        self._broker.persister.tick()
+        self._broker.timers.later(TICK_S, self._tick)
+
+    def _sweep(self) -> None:
+        self._broker.timers.later(SWEEP_S, self._sweep)
+        for _ in range(RESTS_PER_SWEEP):
+            if next(self._round, None) is None:
+                self._round = self._rest_queues()
+                break
+        for feature in self._broker.features:
+            steps = feature.tick(clock.now())
+            if steps is not None:
+                self._broker.run_task(self._step_through(steps))
+
+    def _rest_queues(self) -> Iterator[Any]:
+        """Goes round all queues once, one per step; those whose counters stood still since the last
+        round rest."""
+        for vhost in list(self._broker.vhosts.values()):
+            for queue in list(vhost.queues.values()):
+                if queue.store is not None:
+                    queue.rest_if_idle(self._broker.loop.time(), REST_AFTER_S)
+                yield queue
+
+    async def _step_through(self, steps: Iterable[Callable[[], object] | None]) -> None:
+        """Runs a feature's generator between turns; what waits for the disk goes to a thread."""
+        for step in steps:
+            if step is not None:
+                await self._broker.loop.run_in_executor(None, step)
+            else:
+                await asyncio.sleep(0)
