@@ -7,13 +7,13 @@ socket when a test asks for it. Every read has a deadline (`timeout` seconds); n
 import re
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from tests.amqp.field_tables import Reader, encode_longstr, encode_shortstr, encode_table
-from tests.amqp.methods import BY_ID, METHODS, PROPERTIES
+from tests.amqp.arguments import arguments, decode_arguments, decode_properties, properties
+from tests.amqp.methods import BY_ID, METHODS
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 0xCE
@@ -25,20 +25,6 @@ CAPABILITIES = {
     "publisher_confirms": True,
     "connection.blocked": True,
 }
-
-_ENCODERS: dict[str, Callable[[Any], bytes]] = {
-    "octet": lambda value: struct.pack(">B", value),
-    "short": lambda value: struct.pack(">H", value),
-    "long": lambda value: struct.pack(">I", value),
-    "longlong": lambda value: struct.pack(">Q", value),
-    "shortstr": encode_shortstr,
-    "longstr": encode_longstr,
-    "table": encode_table,
-}
-_EMPTY: dict[str, Any] = {
-    "octet": 0, "short": 0, "long": 0, "longlong": 0, "bit": False, "shortstr": "",
-    "longstr": b"", "table": {},
-}  # fmt: skip
 
 
 class ConnectionEndedError(AssertionError):
@@ -95,26 +81,6 @@ def frame(type_: int, channel: int, payload: bytes, end: int = FRAME_END) -> byt
     return struct.pack(">BHI", type_, channel, len(payload)) + payload + bytes([end])
 
 
-def arguments(name: str, **fields: Any) -> bytes:
-    """A method's arguments; fields left out are zero or empty. `reserved` fields may be given."""
-    spec = METHODS[name]
-    unknown = set(fields) - {field_name for field_name, _ in spec.fields}
-    if unknown:
-        raise TypeError(f"{name} has no field {', '.join(sorted(unknown))}")
-    out, bits = bytearray(), 0
-    for field_name, kind in spec.fields:
-        value = fields.get(field_name, _EMPTY[kind])
-        if kind == "bit":
-            if bits % 8 == 0:
-                out.append(0)
-            out[-1] |= bool(value) << (bits % 8)
-            bits += 1
-        else:
-            bits = 0
-            out += _ENCODERS[kind](value)
-    return bytes(out)
-
-
 def method(channel: int, name: str, **fields: Any) -> bytes:
     """A method frame by name, its fields by name."""
     spec = METHODS[name]
@@ -125,19 +91,6 @@ def method(channel: int, name: str, **fields: Any) -> bytes:
 def raw_method(channel: int, class_id: int, method_id: int, payload: bytes = b"") -> bytes:
     """A method frame of any numbers with any argument bytes."""
     return frame(METHOD, channel, struct.pack(">HH", class_id, method_id) + payload)
-
-
-def properties(values: dict[str, Any]) -> bytes:
-    """Property flags and list, as in a content header."""
-    unknown = set(values) - {name for name, _ in PROPERTIES}
-    if unknown:
-        raise TypeError(f"no property {', '.join(sorted(unknown))}")
-    flags, out = 0, b""
-    for index, (name, kind) in enumerate(PROPERTIES):
-        if name in values:
-            flags |= 1 << (15 - index)
-            out += _ENCODERS[kind](values[name])
-    return struct.pack(">H", flags) + out
 
 
 def header(
@@ -189,37 +142,7 @@ def decode_method(payload: bytes, channel: int) -> Method:
     spec = BY_ID.get((class_id, method_id))
     if spec is None:
         raise ValueError(f"no method {class_id}.{method_id}")
-    reader, fields, bits, octet = Reader(payload[4:]), {}, 0, 0
-    for name, kind in spec.fields:
-        if kind == "bit":
-            if bits % 8 == 0:
-                octet = reader.fixed(">B")
-            fields[name] = bool(octet >> (bits % 8) & 1)
-            bits += 1
-            continue
-        bits = 0
-        fields[name] = _decode(reader, kind)
-    if reader.at != len(reader.data):
-        raise ValueError(f"{spec.name}: {len(reader.data) - reader.at} octets too many")
-    return Method(spec.name, channel, fields)
-
-
-def _decode(reader: Reader, kind: str) -> Any:
-    formats = {"octet": ">B", "short": ">H", "long": ">I", "longlong": ">Q"}
-    if kind in formats:
-        return reader.fixed(formats[kind])
-    return {"shortstr": reader.shortstr, "longstr": reader.longstr, "table": reader.table}[kind]()
-
-
-def decode_properties(payload: bytes) -> dict[str, Any]:
-    """Property flags and list back into a dict."""
-    reader = Reader(payload)
-    flags = reader.fixed(">H")
-    return {
-        name: _decode(reader, kind)
-        for index, (name, kind) in enumerate(PROPERTIES)
-        if flags & (1 << (15 - index))
-    }
+    return Method(spec.name, channel, decode_arguments(spec, payload[4:]))
 
 
 def plain_response(user: str, password: str) -> bytes:

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.amqp import raw
+from tests.amqp.field_tables import encode_table
 from tests.amqp.raw import Client, ConnectionEndedError
 
 Address = tuple[str, int]
@@ -36,7 +37,7 @@ def test_it_offers_plain_and_en_us(amqp_address: Address) -> None:
 
 
 def test_it_logs_in_with_amqplain(amqp_address: Address) -> None:
-    response = raw.encode_table({"LOGIN": "guest", "PASSWORD": "guest"})[4:]
+    response = encode_table({"LOGIN": "guest", "PASSWORD": "guest"})[4:]
     with Client.open(amqp_address, mechanism="AMQPLAIN", response=response) as client:
         client.fence(1)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.amqp import raw
+from tests.amqp.field_tables import encode_longstr
 from tests.amqp.raw import Client, ConnectionEndedError
 
 Address = tuple[str, int]
@@ -172,7 +173,7 @@ def test_it_survives_tables_and_strings_of_any_announced_length(
 
 @pytest.mark.parametrize("letter", [bytes([code]) for code in range(0, 256, 5)], ids=repr)
 def test_it_survives_every_kind_of_field_letter(amqp_address: Address, letter: bytes) -> None:
-    table = raw.encode_longstr(b"\x01a" + letter + b"\x00\x00\x00\x00\x00\x00\x00\x01")
+    table = encode_longstr(b"\x01a" + letter + b"\x00\x00\x00\x00\x00\x00\x00\x01")
     with Client.open(amqp_address, timeout=5) as client:
         client.send(raw.raw_method(1, 50, 10, b"\0\0\x00\x04" + table))
         settled(client)
@@ -182,15 +183,15 @@ def test_it_survives_every_kind_of_field_letter(amqp_address: Address, letter: b
 def test_it_survives_nested_tables(amqp_address: Address, depth: int) -> None:
     table = b""
     for _ in range(depth):
-        table = b"\x01aF" + raw.encode_longstr(table)
+        table = b"\x01aF" + encode_longstr(table)
         if len(table) > 120_000:
             break
     with Client.open(amqp_address, timeout=5) as client:
-        client.send(raw.raw_method(1, 50, 10, b"\0\0\x00\x04" + raw.encode_longstr(table)))
+        client.send(raw.raw_method(1, 50, 10, b"\0\0\x00\x04" + encode_longstr(table)))
         settled(client)
     with Client.open(amqp_address, timeout=5) as client:
         queue = client.call(1, "queue.declare", exclusive=True).queue
-        payload = struct.pack(">HHQH", 60, 0, 0, 1 << 13) + raw.encode_longstr(table)
+        payload = struct.pack(">HHQH", 60, 0, 0, 1 << 13) + encode_longstr(table)
         client.send_method(1, "basic.publish", routing_key=queue)
         client.send(raw.frame(raw.HEADER, 1, payload))
         settled(client)

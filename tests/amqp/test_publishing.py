@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.amqp import raw
-from tests.amqp.field_tables import Typed
+from tests.amqp.field_tables import Typed, encode_table
 from tests.amqp.raw import Client
 
 SIZES = [0, 1, 4095, 4096, 131_063, 131_064, 131_065, 131_072, 131_073, 1 << 20, 20 << 20]
@@ -130,7 +130,7 @@ def test_it_gives_back_header_values_of_every_type(client: Client) -> None:
 
 def test_it_keeps_a_header_table_to_the_byte(client: Client) -> None:
     queue = queue_of(client)
-    table = raw.encode_table({"z": 1, "a": Typed("s", 2), "Z": Typed("B", 3), "n": {"": []}})
+    table = encode_table({"z": 1, "a": Typed("s", 2), "Z": Typed("B", 3), "n": {"": []}})
     payload = b"\x00\x3c\x00\x00" + (1).to_bytes(8) + b"\x20\x00" + table
     client.send_method(1, "basic.publish", routing_key=queue)
     client.send(raw.frame(raw.HEADER, 1, payload) + raw.body(1, b"x"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.kernel import checksum
 from broker.store import journal
-from tests.amqp import raw
+from tests.amqp import arguments
 from tests.amqp.raw import Client
 from tests.oracles import segment_files
 from tests.oracles.segment_files import Record
@@ -82,7 +82,7 @@ def test_a_plain_reader_finds_what_was_published(make_broker: Any) -> None:
             values = {"message_id": str(number), "headers": {"n": number}, "delivery_mode": 2}
             key = "k." * (number % 5)
             client.publish(1, "amq.topic", key, body, **values)
-            sent.append((b"amq.topic", key.encode(), raw.properties(values), body))
+            sent.append((b"amq.topic", key.encode(), arguments.properties(values), body))
         client.expect_confirms(1, 60)
         for tag in range(1, 31):
             assert client.get(1, "q") is not None
@@ -120,7 +120,7 @@ def test_the_broker_reads_what_a_plain_writer_wrote(make_broker: Any, damage: st
     number = 9
     data, rows = bytearray(segment_files.MESSAGES_HEADER), []
     for index in range(40):
-        properties = raw.properties({"message_id": str(index), "delivery_mode": 2})
+        properties = arguments.properties({"message_id": str(index), "delivery_mode": 2})
         if damage == "garbage between" and index % 10 == 5:
             data += random.Random(index).randbytes(100)
         row = Record(

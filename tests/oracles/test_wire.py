@@ -11,7 +11,7 @@ from broker.errors import AMQPError
 from broker.kernel.turn import Turn
 from broker.wire import fields, methods, properties
 from broker.wire.connection import Connection
-from tests.amqp import field_tables, raw
+from tests.amqp import arguments, field_tables, raw
 from tests.amqp.methods import METHODS, PROPERTIES
 
 short = st.text(max_size=60).filter(lambda text: len(text.encode("utf-8", "replace")) <= 255)
@@ -103,9 +103,9 @@ strategies: dict[str, st.SearchStrategy[Any]] = {
 
 @given(st.fixed_dictionaries({}, optional={name: strategies[kind] for name, kind in PROPERTIES}))
 def test_properties_are_those_of_the_plain_codec(values: dict[str, Any]) -> None:
-    assert properties.decode(raw.properties(values)) == values
+    assert properties.decode(arguments.properties(values)) == values
     shown = {name: value for name, value in values.items() if value != {} or name != "headers"}
-    assert raw.decode_properties(properties.encode(values)) == shown
+    assert arguments.decode_properties(properties.encode(values)) == shown
 
 
 BROKERS_NAME = {"nowait": "no_wait", "global": "global_"}
