@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 STOP_PATIENCE_S = 3
 BACKLOG = 1024
+DESCRIPTORS_KEPT = 100
 SOCKET_MESSAGE_MAX = 4 * 1024 * 1024
 """Longest WebSocket message in bytes; a larger frame_max raises it."""
 
@@ -103,6 +105,13 @@ class _Server(uvicorn.Server):
         return contextlib.nullcontext()
 
 
+def _connections_max() -> int:
+    """Connections to hold at a time; a relayed one takes two descriptors. Others get 503."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(hard // 2 - DESCRIPTORS_KEPT, 1)
+
+
 def _server(config: "Config", name: str) -> _Server:
     from management.asgi import build
 
@@ -124,6 +133,7 @@ def _server(config: "Config", name: str) -> _Server:
         proxy_headers=bool(trusted),
         forwarded_allow_ips=trusted,
         timeout_keep_alive=30,
+        limit_concurrency=_connections_max(),
         timeout_graceful_shutdown=STOP_PATIENCE_S,
         **options,
     )
