@@ -25,20 +25,41 @@ class Argument(NamedTuple):
     least: int | None = None
     most: int | None = None
     choices: tuple[str, ...] = ()
+    unbuilt: tuple[str, ...] = ()
 
 
 QUEUE = (
-    Argument("x-message-ttl", "queue", "integer", "messages expire after this many ms", least=0),
     Argument(
-        "x-expires", "queue", "integer", "the queue goes after this many ms without use", least=1
+        "x-message-ttl",
+        "queue",
+        "integer",
+        "messages expire after this many ms",
+        least=0,
+        built=True,
     ),
-    Argument("x-max-length", "queue", "integer", "ready messages the queue holds at most", least=0),
+    Argument(
+        "x-expires",
+        "queue",
+        "integer",
+        "the queue goes after this many ms without use",
+        least=1,
+        built=True,
+    ),
+    Argument(
+        "x-max-length",
+        "queue",
+        "integer",
+        "ready messages the queue holds at most",
+        least=0,
+        built=True,
+    ),
     Argument(
         "x-max-length-bytes",
         "queue",
         "integer",
         "bytes of ready messages the queue holds at most",
         least=0,
+        built=True,
     ),
     Argument(
         "x-overflow",
@@ -46,6 +67,8 @@ QUEUE = (
         "string",
         "what happens at the limit",
         choices=("drop-head", "reject-publish", "reject-publish-dlx"),
+        built=True,
+        unbuilt=("reject-publish-dlx",),
     ),
     Argument("x-dead-letter-exchange", "queue", "string", "where rejected and expired messages go"),
     Argument("x-dead-letter-routing-key", "queue", "string", "the routing key they get"),
@@ -58,7 +81,11 @@ QUEUE = (
     ),
     Argument("x-consumer-timeout", "queue", "integer", "ms a delivery may stay unacked", least=0),
     Argument(
-        "x-single-active-consumer", "queue", "boolean", "one consumer at a time gets the messages"
+        "x-single-active-consumer",
+        "queue",
+        "boolean",
+        "one consumer at a time gets the messages",
+        built=True,
     ),
     Argument("x-max-priority", "queue", "integer", "priority levels", least=0, most=255),
     Argument("x-message-deduplication", "queue", "boolean", "drops messages whose id came before"),
@@ -134,7 +161,7 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
         wrong = fault(row, value)
         if wrong is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {resource}: {wrong}")
-        if not row.built:
+        if not row.built or value in row.unbuilt:
             raise PreconditionFailed(
                 f"invalid arg '{name}' for {resource}: this broker does not carry it out yet"
             )

@@ -128,6 +128,7 @@ class Definitions:
         disk.makedirs(vhost.queues_directory)
         disk.makedirs(vhost.transient_directory)
         vhost.recover()
+        vhost.start()
         self._save()
         return vhost
 

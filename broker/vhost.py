@@ -24,6 +24,7 @@ from broker.changes import (
 )
 from broker.contracts import Topology
 from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
+from broker.kernel import clock
 from broker.queues.classic import ClassicQueue
 from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
@@ -55,6 +56,7 @@ class VHost:
         topology: Topology,
         next_incarnation: Callable[[], int],
         emit: Callable[[str, dict[str, Any]], None],
+        later: Callable[[float, Callable[[], None]], Any],
         description: str = "",
         tags: list[str] | None = None,
         default_queue_type: str = "classic",
@@ -76,6 +78,8 @@ class VHost:
         self._topology = topology
         self._next_incarnation = next_incarnation
         self._emit = emit
+        self._later = later
+        self._started = False
         self._journal: Journal | None = None
         self._replaying = False
         for exchange, kind in PREDECLARED:
@@ -113,6 +117,12 @@ class VHost:
             for problem in queue.recover():
                 self.problems.append(f"queue '{queue.name}' in vhost '{self.name}': {problem}")
             yield queue
+
+    def start(self) -> None:
+        """The loop runs: timers of what was recovered begin."""
+        self._started = True
+        for queue in self.queues.values():
+            self._start_timers(queue)
 
     def close(self) -> None:
         """Clean stop: what the queues know is made exact on disk."""
@@ -314,6 +324,7 @@ class VHost:
             )
             argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
             argument_table.check_equivalent("queue", resource, current.arguments, arguments)
+            current.used_at = clock.now()
             return current, False
         if is_named:
             _check_name("queue", name)
@@ -367,9 +378,31 @@ class VHost:
             arguments=change["arguments"],
             owner=owner,
         )
+        queue.later = self._later
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
+        if self._started:
+            self._start_timers(queue)
+
+    def _start_timers(self, queue: ClassicQueue) -> None:
+        if queue.messages_ready:
+            queue.wake()
+        expires = queue.limits.expires if queue.limits is not None else -1
+        if expires >= 0:
+            queue.used_at = clock.now()
+            self._later(expires / 1000, lambda: self._delete_unvisited(queue, expires))
+
+    def _delete_unvisited(self, queue: ClassicQueue, expires: int) -> None:
+        """Deletes a queue that nobody consumed from, got from or declared for as long as its
+        x-expires says; otherwise looks again when that could be."""
+        if queue.deleted:
+            return
+        idle = 0 if queue.consumer_count else clock.now() - queue.used_at
+        if idle >= expires:
+            self.delete_queue(queue.name, owner=queue.owner)
+        else:
+            self._later((expires - idle) / 1000, lambda: self._delete_unvisited(queue, expires))
 
     def _delete_unused(self, queue: ClassicQueue) -> None:
         if self.queues.get(queue.name) is queue:
@@ -533,6 +566,9 @@ class VHost:
             kept = {name: value for name, value in headers.items() if name != "BCC"}
             listed = properties.encode({**told, "headers": kept})
         queues = self.routes.route(found, keys, headers)
+        expiration = told.get("expiration", "0")
+        if not (expiration.isascii() and expiration.isdigit()):
+            raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
         persistent = told.get("delivery_mode") == 2
         for queue in queues:
             queue.put(octets(exchange), octets(routing_key), listed, body, persistent)

@@ -20,6 +20,7 @@ cdef struct Message:
 cdef enum:
     BODY_IS_REFERENCE = 1
     PERSISTENT = 8
+    EXPIRES = 16                   # the properties hold an expiration
 
 
 # Where a stored message lies and what settling it needs.

@@ -1,8 +1,9 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, Queue
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
+from broker.queues.limits cimport Limits
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport QueueStore
 
@@ -19,6 +20,13 @@ cdef class ClassicQueue(Queue):
     cdef public object policy
     cdef readonly bint deleted
     cdef uint32_t features               # zero: the fast path
+    cdef readonly Limits limits          # None without any
+    cdef public object later             # later(seconds, callback) -> timer with .cancel()
+    cdef object expiry_timer
+    cdef int64_t expiry_at               # deadline that the timer waits for, ms of our clock
+    cdef public int64_t used_at          # last cancel, get or declare, ms of our clock
+    cdef readonly uint64_t expired
+    cdef readonly uint64_t dropped
     cdef Turn turn
     cdef Persister persister
     cdef str parent
@@ -45,3 +53,9 @@ cdef class ClassicQueue(Queue):
     cdef Consumer next_consumer(self)
     cdef int serve_getters(self) except -1
     cdef int hand_over(self, getter, Message* message, Place* place) except -1
+    cdef bint is_full(self, uint32_t more) noexcept
+    cdef int make_room(self, Message* message) except -1
+    cdef int drop_heads(self) except -1
+    cdef bint is_expired(self, Message* message) noexcept
+    cdef int expire(self) except -1
+    cdef int64_t message_ttl(self) noexcept

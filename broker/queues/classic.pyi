@@ -3,6 +3,7 @@ from typing import Any, Protocol
 
 from broker.contracts import Consumer, Queue
 from broker.kernel.turn import Turn
+from broker.queues.limits import Limits
 from broker.store.persister import Persister
 from broker.store.queue_store import QueueStore
 
@@ -23,6 +24,8 @@ class _Getter(Protocol):
 
 class ClassicQueue(Queue):
     owner: Any
+    later: Callable[[float, Callable[[], None]], Any]
+    used_at: int
     unused: Callable[[ClassicQueue], object] | None
     policy: Any
     gauge: Any
@@ -41,6 +44,14 @@ class ClassicQueue(Queue):
         arguments: dict[str, Any] | None = None,
         owner: Any = None,
     ) -> None: ...
+    @property
+    def limits(self) -> Limits | None: ...
+    @property
+    def expired(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def single_active_consumer_tag(self) -> str | None: ...
     @property
     def name(self) -> str: ...
     @property

@@ -6,12 +6,14 @@ Publishing appends to the store. At the end of the turn `work` hands out what is
 waiting gets, then to consumers, the highest priority first, equals in turn, one message each.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker.contracts cimport Consumer, NEEDS_SYNC, Queue, STORED
-from broker.kernel import clock
-from broker.kernel.message cimport Message, PERSISTENT, Place
+from broker.contracts cimport Consumer, NEEDS_SYNC, Queue, REJECTED, STORED
+from broker.kernel cimport clock
+from broker.kernel.buffer cimport load16
+from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
+from broker.queues.limits cimport HAS_EXPIRY, HAS_LENGTH_LIMIT, Limits, SINGLE_ACTIVE, ttl_of
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport FOUND, QueueStore, WAIT
 from broker.store.recovery import recover
@@ -38,6 +40,10 @@ cdef class ClassicQueue(Queue):
         self.auto_delete = auto_delete
         self._arguments = arguments or None
         self.owner = owner
+        self.used_at = clock.now_ms
+        if arguments:
+            self.limits = Limits(arguments)
+            self.features = self.limits.features()
 
     # -- what others see ---------------------------------------------------------------------------
 
@@ -117,6 +123,8 @@ cdef class ClassicQueue(Queue):
         cdef QueueStore store = self.store
         if store is None:
             store = self.open_store()
+        if self.features & HAS_LENGTH_LIMIT and self.make_room(message) == REJECTED:
+            return REJECTED
         store.append(message)
         self.published += 1
         self.bytes_in += message.body_length
@@ -124,6 +132,13 @@ cdef class ClassicQueue(Queue):
             self.confirmed += 1
         if not self.pending and (self._consumers is not None or self.getters is not None):
             self.turn.touch_queue(self)
+        if self.features or message.flags & EXPIRES:
+            if message.flags & EXPIRES:
+                self.features |= HAS_EXPIRY
+            if self.features & HAS_LENGTH_LIMIT:
+                self.drop_heads()
+            if self.features & HAS_EXPIRY and not self.pending and self.expiry_timer is None:
+                self.turn.touch_queue(self)
         if self.durable and message.flags & PERSISTENT:
             return NEEDS_SYNC
         return STORED
@@ -141,7 +156,10 @@ cdef class ClassicQueue(Queue):
         message.body = <const uint8_t*> <char*> body
         message.body_length = <uint32_t> len(body)
         message.flags = PERSISTENT if persistent else 0
-        message.timestamp = clock.now()
+        if load16(message.properties) >> 8 & 1:
+            message.flags |= EXPIRES
+        clock.refresh()
+        message.timestamp = clock.now_ms
         self.publish(&message, False)
 
     def open_store(self):
@@ -150,9 +168,102 @@ cdef class ClassicQueue(Queue):
         self.store.keep = self._consumers is not None
         return self.store
 
+    # -- limits ------------------------------------------------------------------------------------
+
+    cdef bint is_full(self, uint32_t more) noexcept:
+        """Whether ready messages, with `more` to come, are over the limit."""
+        cdef Limits limits = self.limits
+        return (limits.max_length >= 0 and <int64_t> self.store.ready + more > limits.max_length
+                or limits.max_length_bytes >= 0
+                and <int64_t> self.store.ready_bytes > limits.max_length_bytes)
+
+    cdef int make_room(self, Message* message) except -1:
+        """Before a message is taken: REJECTED if the queue is full and refuses. What consumers can
+        take now leaves first, so that a burst in one chunk is judged as if it came one by one."""
+        if not self.limits.rejects or not self.is_full(1):
+            return STORED
+        if self._consumers is not None:
+            self.work()
+            if not self.is_full(1):
+                return STORED
+        self.rejected += 1
+        return REJECTED
+
+    cdef int drop_heads(self) except -1:
+        """After a message is taken: the oldest ready ones go until the limit holds."""
+        cdef Message message
+        cdef Place place
+        if self.limits.rejects or not self.is_full(0):
+            return 0
+        if self._consumers is not None:
+            self.work()
+        while self.store.ready and self.is_full(0):
+            # A head that has to be read from disk is dropped when it is there (`work`).
+            if self.store.peek(&message, &place) != FOUND:
+                break
+            self.store.advance(&place)
+            self.store.settle(&place)
+            self.dropped += 1
+        return 0
+
+    cdef int64_t message_ttl(self) noexcept:
+        return self.limits.message_ttl if self.limits is not None else -1
+
+    cdef bint is_expired(self, Message* message) noexcept:
+        """Whether a message's time is over; with a TTL of 0 not yet for consumers of its turn."""
+        cdef int64_t ttl = ttl_of(message, self.message_ttl())
+        return ttl >= 0 and (message.timestamp + ttl < clock.now_ms
+                             or ttl > 0 and message.timestamp + ttl == clock.now_ms)
+
+    cdef int expire(self) except -1:
+        """Drops expired messages from the head and sets the timer for the next one's deadline."""
+        cdef Message message
+        cdef Place place
+        cdef int64_t deadline, ttl
+        cdef uint32_t count = 0
+        clock.refresh()
+        while self.store is not None and self.store.ready:
+            if self.store.peek(&message, &place) != FOUND:
+                return 0
+            ttl = ttl_of(&message, self.message_ttl())
+            if ttl < 0:
+                return 0
+            deadline = message.timestamp + ttl
+            if deadline > clock.now_ms:
+                if self.expiry_timer is None or self.expiry_at > deadline:
+                    if self.expiry_timer is not None:
+                        self.expiry_timer.cancel()
+                    self.expiry_at = deadline
+                    self.expiry_timer = self.later(
+                        (deadline - clock.now_ms) / 1000, self.expiry_due)
+                return 0
+            self.store.advance(&place)
+            self.store.settle(&place)
+            self.expired += 1
+            count += 1
+            if count == TURN_MESSAGES:
+                self.turn.touch_queue(self)
+                return 0
+        return 0
+
+    def expiry_due(self):
+        """The timer of `expire`: the head's deadline is here."""
+        self.expiry_timer = None
+        self.wake()
+
+    @property
+    def single_active_consumer_tag(self):
+        if self._consumers is None or not self.features & SINGLE_ACTIVE:
+            return None
+        return (<Consumer> self._consumers[0]).tag
+
+    # -- recovery ----------------------------------------------------------------------------------
+
     def recover(self) -> list:
         """Finds the messages of the last run again. Returns what was wrong."""
         problems = recover(self.open_store())
+        if self.store.any_expires:
+            self.features |= HAS_EXPIRY
         if self.store.total == 0:
             self.store = None
         return problems
@@ -177,7 +288,8 @@ cdef class ClassicQueue(Queue):
         cdef Py_ssize_t start = 0
         cdef Py_ssize_t end, at, _each
         cdef Consumer consumer
-        if count == 1:
+        if count == 1 or self.features & SINGLE_ACTIVE:
+            # A single active consumer is the one that came first (`add_consumer`).
             consumer = <Consumer> consumers[0]
             return consumer if consumer.channel.can_take(consumer) else None
         while start < count:
@@ -212,9 +324,13 @@ cdef class ClassicQueue(Queue):
             if self.getters is not None and not self.deleted:
                 self.serve_getters()
             return 0
+        if self.features & HAS_LENGTH_LIMIT and self._consumers is None:
+            self.drop_heads()
         if self.getters is not None:
             self.serve_getters()
         if self._consumers is None:
+            if self.features & HAS_EXPIRY:
+                self.expire()
             return 0
         while store.ready:
             if count >= TURN_MESSAGES or size >= TURN_BYTES:
@@ -226,6 +342,11 @@ cdef class ClassicQueue(Queue):
             found = store.peek(&message, &place)
             if found != FOUND:
                 break
+            if self.features & HAS_EXPIRY and self.is_expired(&message):
+                store.advance(&place)
+                store.settle(&place)
+                self.expired += 1
+                continue
             consumer.channel.deliver(consumer, &message, &place)
             store.advance(&place)
             count += 1
@@ -238,6 +359,8 @@ cdef class ClassicQueue(Queue):
             else:
                 self.delivered += 1
         self.bytes_out += size
+        if self.features & HAS_EXPIRY and not self.pending:
+            self.expire()
         return 0
 
     cdef int serve_getters(self) except -1:
@@ -259,6 +382,11 @@ cdef class ClassicQueue(Queue):
                 getter = self.getters.pop(0)
                 self.got_empty += 1
                 getter.empty(self)
+                continue
+            if self.features & HAS_EXPIRY and self.is_expired(&message):
+                store.advance(&place)
+                store.settle(&place)
+                self.expired += 1
                 continue
             getter = self.getters.pop(0)
             if place.redelivered:
@@ -289,6 +417,7 @@ cdef class ClassicQueue(Queue):
 
         The answer comes before the turn ends, or when a reader thread has fetched the message.
         """
+        self.used_at = clock.now_ms
         if self.getters is None:
             self.getters = []
         self.getters.append(getter)
@@ -309,7 +438,7 @@ cdef class ClassicQueue(Queue):
         if self.deleted:
             return 0
         self.store.requeue(place)
-        if not self.pending and self._consumers is not None:
+        if not self.pending and (self._consumers is not None or self.features):
             self.turn.touch_queue(self)
         return 0
 
@@ -337,10 +466,11 @@ cdef class ClassicQueue(Queue):
         if self._consumers is None:
             self._consumers = []
         at = len(self._consumers)
-        for index, other in enumerate(self._consumers):
-            if (<Consumer> other).priority < consumer.priority:
-                at = index
-                break
+        if not self.features & SINGLE_ACTIVE:
+            for index, other in enumerate(self._consumers):
+                if (<Consumer> other).priority < consumer.priority:
+                    at = index
+                    break
         self._consumers.insert(at, consumer)
         if self.store is not None:
             self.store.keep = True
@@ -353,8 +483,12 @@ cdef class ClassicQueue(Queue):
             return
         self._consumers.remove(consumer)
         self.next_index = 0
-        if not self._consumers:
+        if self._consumers:
+            # The next one may be the active one now.
+            self.wake()
+        else:
             self._consumers = None
+            self.used_at = clock.now_ms
             if self.store is not None:
                 self.store.keep = False
             if self.auto_delete and not self.deleted and self.unused is not None:
@@ -367,6 +501,8 @@ cdef class ClassicQueue(Queue):
         ones."""
         count = self.messages_ready
         self.deleted = True
+        if self.expiry_timer is not None:
+            self.expiry_timer.cancel()
         self._consumers = None
         if self.store is not None:
             self.store.delete()

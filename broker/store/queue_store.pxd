@@ -18,6 +18,7 @@ cdef class QueueStore(Segments):
     cdef readonly uint64_t ready_bytes
     cdef readonly uint64_t total
     cdef readonly uint64_t total_bytes
+    cdef bint any_expires            # recovered messages have an expiration of their own
     cdef uint8_t* read_data
     cdef size_t read_capacity
     cdef size_t read_length

@@ -10,6 +10,7 @@ cut.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 
+from broker.kernel.message cimport EXPIRES
 from broker.store import disk
 from broker.store.disk cimport file_new
 from broker.store.queue_store cimport QueueStore
@@ -150,6 +151,8 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number,
             else:
                 live += 1
                 live_bytes += length
+                if (<const RecordHead*> (scan.data + at)).flags & EXPIRES:
+                    store.any_expires = True
             at += length
         if at < scan.length:
             problems.append(f"{path}: cut {scan.length - at} bytes behind the last sound record")

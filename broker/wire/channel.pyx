@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 from broker.contracts cimport Channel, Consumer, Exchange, NEEDS_SYNC, Queue, REJECTED, Topology
 from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
 from broker.kernel.ledger cimport Ledger, Unacked
-from broker.kernel.message cimport Message, PERSISTENT, Place
+from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
 from broker.store.disk cimport record_mark, recording
 from broker.store.persister cimport Persister
 from broker.kernel cimport clock
@@ -252,6 +252,8 @@ cdef class WireChannel(Channel):
         message.body = body
         message.body_length = <uint32_t> self.body_length
         message.flags = PERSISTENT if delivery_mode == 2 else 0
+        if load16(self.properties) & 1 << 8:
+            message.flags |= EXPIRES
         message.timestamp = clock.now_ms
         self.published += 1
         if self.transactional:
@@ -338,8 +340,12 @@ cdef class WireChannel(Channel):
         if self.confirm_mode:
             self.sequence += 1
             if result & REJECTED:
+                # Nacked now and out of the way; acks of earlier publishes may still have to come.
+                self.write_confirm()
                 self.connection.send_nack(self, self.sequence)
-            if result & NEEDS_SYNC or self.wanted > self.settled_sequence:
+                if self.told_sequence == self.sequence - 1:
+                    self.told_sequence = self.settled_sequence = self.sequence
+            elif result & NEEDS_SYNC or self.wanted > self.settled_sequence:
                 self.wanted = self.sequence
                 if not self.confirming:
                     self.persister.want_confirm(self)

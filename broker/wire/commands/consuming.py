@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import arguments as argument_table
 from broker.contracts import Consumer
-from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, describe
+from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, ResourceLocked, describe
 from broker.wire.commands.rules import answer, is_direct_reply, queue_name
 from broker.wire.methods import frame, method_frame
 
@@ -156,4 +156,10 @@ def content(channel: WireChannel, listed: bytes, body: bytes) -> bytes:
 def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) -> None:
     name = queue_name(session, channel, queue)
     session.check("read", "queue", name)
-    session.vhost.queue(name, session).get(Getter(channel, no_ack))
+    found = session.vhost.queue(name, session)
+    if found.limits is not None and found.limits.single_active:
+        raise ResourceLocked(
+            f"cannot obtain access to locked {describe('queue', name, session.vhost.name)}: "
+            "basic.get operations are not supported by queues with single active consumer"
+        )
+    found.get(Getter(channel, no_ack))

@@ -1,0 +1,24 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from broker.kernel.message cimport Message
+
+
+# ClassicQueue.features: what a queue needs beyond the fast path.
+cdef enum:
+    HAS_LENGTH_LIMIT = 1
+    HAS_EXPIRY = 2               # a TTL of its own, or a message with one was published
+    SINGLE_ACTIVE = 4
+
+
+cdef class Limits:
+    cdef readonly int64_t message_ttl        # ms; -1 = none, as everywhere here
+    cdef readonly int64_t expires
+    cdef readonly int64_t max_length
+    cdef readonly int64_t max_length_bytes
+    cdef readonly bint rejects
+    cdef readonly bint single_active
+
+    cdef uint32_t features(self) noexcept
+
+
+cdef int64_t ttl_of(Message* message, int64_t queue_ttl) noexcept

@@ -1,0 +1,59 @@
+# cython: language_level=3
+"""What a queue's arguments limit: length, bytes, age of messages, the queue's own life.
+
+A queue without any of them has no `Limits` and takes the fast path (`ClassicQueue.features` is
+zero).
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+
+from broker.kernel.buffer cimport load16, load32
+from broker.kernel.message cimport Message
+
+
+cdef class Limits:
+    """The limits among a queue's arguments, which are checked already."""
+
+    def __init__(self, arguments):
+        self.message_ttl = arguments.get("x-message-ttl", -1)
+        self.expires = arguments.get("x-expires", -1)
+        self.max_length = arguments.get("x-max-length", -1)
+        self.max_length_bytes = arguments.get("x-max-length-bytes", -1)
+        self.rejects = arguments.get("x-overflow", "drop-head") == "reject-publish"
+        self.single_active = arguments.get("x-single-active-consumer", False)
+
+    cdef uint32_t features(self) noexcept:
+        cdef uint32_t features = 0
+        if self.max_length >= 0 or self.max_length_bytes >= 0:
+            features |= HAS_LENGTH_LIMIT
+        if self.message_ttl >= 0:
+            features |= HAS_EXPIRY
+        if self.single_active:
+            features |= SINGLE_ACTIVE
+        return features
+
+
+cdef int64_t ttl_of(Message* message, int64_t queue_ttl) noexcept:
+    """Milliseconds a message may wait: the smaller of the queue's TTL and its own expiration; -1 is
+    no limit. The properties are known to be well formed, the expiration to be a number."""
+    cdef const uint8_t* p = message.properties
+    cdef uint16_t flags = load16(p)
+    cdef int64_t own = 0
+    cdef uint8_t length, i
+    cdef int bit
+    if not flags >> 8 & 1:
+        return queue_ttl
+    p += 2
+    for bit in range(15, 8, -1):
+        if not flags >> bit & 1:
+            continue
+        if bit == 13:
+            p += 4 + load32(p)
+        elif bit == 12 or bit == 11:
+            p += 1
+        else:
+            p += 1 + <uint32_t> p[0]
+    length = p[0]
+    for i in range(1, length + 1):
+        own = own * 10 + (p[i] - 48)
+    return own if queue_ttl < 0 or own < queue_ttl else queue_ttl
