@@ -50,12 +50,12 @@ async def exchanges(request: HttpRequest) -> HttpResponseBase:
         try:
             return await _create(request)
         except (BrokerError, FormError) as error:
-            facts["error"] = reason_of(error)
+            facts["refusal"] = reason_of(error)
     facts["table"] = await load(request, "exchanges", COLUMNS, default_sort="name", also=ALSO)
     if is_fragment(request):
         return render(request, "components/table.html", facts)
     facts |= {"section": "exchanges", "vhosts": await names_of(request, "vhosts"), "types": TYPES}
-    return render(request, "exchanges.html", facts, status=400 if "error" in facts else 200)
+    return render(request, "exchanges.html", facts, status=400 if "refusal" in facts else 200)
 
 
 async def _create(request: HttpRequest) -> HttpResponseBase:

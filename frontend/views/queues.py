@@ -35,14 +35,16 @@ ALSO = ("auto_delete", "exclusive", "arguments", "type", "state", "message_stats
 
 async def queues(request: HttpRequest) -> HttpResponseBase:
     """GET: the list. POST `action`: `create`, or `purge` and `delete` for the picked rows."""
-    facts: dict[str, Any] = {"form": {}}
+    facts: dict[str, Any] = {"form": {}, "status": 200}
     if request.method == "POST":
         try:
             if request.POST.get("action") == "create":
                 return await _create(request)
             return await _act_on_rows(request)
         except (BrokerError, FormError) as error:
-            facts |= {"error": reason_of(error), "form": request.POST}
+            is_creating = request.POST.get("action") == "create"
+            facts["refusal" if is_creating else "error"] = reason_of(error)
+            facts |= {"form": request.POST, "status": 400}
     table = await load(request, "queues", COLUMNS, default_sort="trouble", can_pick=True, also=ALSO)
     facts |= {"table": table, "bulk": "queues/bulk.html", "empty": "queues/empty.html"}
     if is_fragment(request) and request.method == "GET":
@@ -57,7 +59,7 @@ async def queues(request: HttpRequest) -> HttpResponseBase:
             ("idle", "idle"),
         ],
     }
-    return render(request, "queues.html", facts, status=400 if "error" in facts else 200)
+    return render(request, "queues.html", facts, status=facts["status"])
 
 
 async def _create(request: HttpRequest) -> HttpResponseBase:

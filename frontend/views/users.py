@@ -33,11 +33,11 @@ async def users(request: HttpRequest) -> HttpResponseBase:
         try:
             return await _create(request)
         except (BrokerError, FormError) as error:
-            facts["error"] = reason_of(error)
+            facts["refusal"] = reason_of(error)
     facts["table"] = await load(request, "users", COLUMNS, default_sort="name")
     if is_fragment(request):
         return render(request, "components/table.html", facts)
-    return render(request, "users.html", facts, status=400 if "error" in facts else 200)
+    return render(request, "users.html", facts, status=400 if "refusal" in facts else 200)
 
 
 async def _create(request: HttpRequest) -> HttpResponseBase:

@@ -32,10 +32,10 @@ async def vhosts(request: HttpRequest) -> HttpResponseBase:
             )
             return done(request, "/vhosts", "The virtual host is there.")
         except BrokerError as error:
-            facts["error"] = reason_of(error)
+            facts["refusal"] = reason_of(error)
     facts["table"] = await load(
         request, "vhosts", COLUMNS, default_sort="name", also=("message_stats",)
     )
     if is_fragment(request):
         return render(request, "components/table.html", facts)
-    return render(request, "vhosts.html", facts, status=400 if "error" in facts else 200)
+    return render(request, "vhosts.html", facts, status=400 if "refusal" in facts else 200)

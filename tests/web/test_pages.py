@@ -11,6 +11,12 @@ from playwright.sync_api import Page, expect
 from tests.appliance import Appliance
 from tests.web.conftest import NARROW, WIDE, Watch
 
+NAMELESS = """
+() => [...document.querySelectorAll("input:not([type=hidden]), select, textarea, button, a[href]")]
+  .filter((e) => !e.labels?.length && !e.ariaLabel && !e.textContent.trim() && !e.title)
+  .map((e) => e.outerHTML.slice(0, 200))
+"""
+
 PAGES = [
     "/",
     "/queues",
@@ -71,6 +77,20 @@ def test_a_page_that_is_not_there_says_so(page: Page, watch: Watch) -> None:
     watch.allow(404)
     page.goto("/queues/%2F/no-such-queue")
     expect(page.locator("h1")).to_have_text("Not found")
+
+
+def test_an_address_that_leads_nowhere_says_so(page: Page, watch: Watch) -> None:
+    watch.allow(404)
+    page.goto("/nowhere")
+    expect(page.locator("h1")).to_have_text("Not found")
+
+
+def test_every_control_has_a_name(page: Page) -> None:
+    nameless = {}
+    for path in PAGES:
+        page.goto(path, wait_until="domcontentloaded")
+        nameless[path] = page.evaluate(NAMELESS)
+    assert {path: found for path, found in nameless.items() if found} == {}
 
 
 def test_the_palette_finds_a_queue(page: Page) -> None:

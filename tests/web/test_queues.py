@@ -33,7 +33,9 @@ def test_it_says_beside_the_form_what_was_refused(page: Page, watch: Watch) -> N
     page.click("#create-queue summary")
     page.fill("#queue-arguments", "no JSON")
     page.click("text=Create queue")
-    expect(page.get_by_role("alert")).to_contain_text("arguments are not JSON")
+    # The dialog is open again, with the reason and what was typed.
+    expect(page.locator("#create-queue").get_by_role("alert")).to_contain_text("are not JSON")
+    expect(page.locator("#queue-name")).to_have_value("refused")
 
 
 def test_it_publishes_and_gets(page: Page, channel: BlockingChannel, queue: str) -> None:

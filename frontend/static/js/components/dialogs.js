@@ -22,4 +22,8 @@ document.addEventListener("input", (event) => {
   field.form.querySelector("[data-acts]").disabled = field.value !== field.dataset.expect;
 });
 
+// A form that was refused comes back open, with what was typed and why.
+const refused = document.querySelector("dialog[data-refused]");
+if (refused) openDialog(refused.id);
+
 export { openDialog };
