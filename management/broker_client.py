@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">I")
 _BACKOFF_FIRST_S = 0.1
-_BACKOFF_LAST_S = 5.0
+_BACKOFF_LAST_S = 1.0  # less than the patience: once the broker is back, no call fails any more
 _PATIENCE_S = 1.5
 _PUSHES_KEPT = 256
 _LOST = "the broker went away before it answered; a change may or may not have been made"
