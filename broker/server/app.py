@@ -176,6 +176,8 @@ class Broker:
         loop.add_reader(self.persister.writer.event_fd, self.persister.on_written)
         loop.add_reader(self.persister.reader.event_fd, self.persister.on_read)
         loop.add_reader(self.persister.remover.event_fd, self.persister.on_removed)
+        for vhost in self.vhosts.values():
+            vhost.start()
         try:
             await self._listeners.open()
         except CannotListen as error:
@@ -199,6 +201,7 @@ class Broker:
             topology=self.topology,
             next_incarnation=self.definitions.next_incarnation,
             emit=self.emit,
+            later=self.later,
             **properties,
         )
         vhost.queue_limit = lambda: self.access.vhost_limit(name, "max-queues")
