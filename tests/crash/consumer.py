@@ -3,7 +3,7 @@
 `python -m tests.crash.consumer PORT RUN SEED QUEUES JOURNAL`, QUEUES as 0,2,3; a consumer with an
 odd SEED now and then gives back what it has instead of acknowledging it. End of standard input
 means: read until nothing comes any more, acknowledge all, fence, end. On standard output it
-prints `ready`, and at its end the number of messages it got per queue, as JSON.
+prints `ready`, and at its end the number of messages it acknowledged per queue, as JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Consumer:
         """(delivery tag, queue, publisher, sequence), oldest first."""
         self.ack_after = self.fence_after = 1
         self.acks = 0
-        self.got: Counter[int] = Counter()
+        self.acked: Counter[int] = Counter()
 
     def start(self) -> None:
         """Starts one consumer per queue."""
@@ -65,7 +65,6 @@ class Consumer:
 
     def _delivered(self, delivery: Delivery) -> None:
         queue = int(delivery.consumer_tag)
-        self.got[queue] += 1
         try:
             run, publisher, sequence = bodies.identity(delivery.message_id)
         except ValueError:
@@ -87,6 +86,7 @@ class Consumer:
             return
         for _, queue, publisher, sequence in self.unacked:
             self.journal.add(Kind.ACK_SENT, publisher, sequence, queue)
+            self.acked[queue] += 1
         self.client.acknowledge(self.unacked[-1][0], multiple=True)
         self.unacked.clear()
         self.acks += 1
@@ -130,11 +130,11 @@ def main(arguments: list[str]) -> int:
     port, run, seed = map(int, arguments[:3])
     queues = [int(number) for number in arguments[3].split(",")]
     journal = Journal(Path(arguments[4]))
-    got: Counter[int] = Counter()
+    acked: Counter[int] = Counter()
     consumer: Consumer | None = None
     try:
         consumer = Consumer(port, run, seed, queues, journal)
-        got = consumer.got
+        acked = consumer.acked
         print("ready", flush=True)
         consumer.start()
         consumer.loop()
@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> int:
         if consumer is not None:
             consumer.leftover()
     journal.close()
-    print(json.dumps(got), flush=True)
+    print(json.dumps(acked), flush=True)
     return 0
 
 
