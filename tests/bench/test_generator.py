@@ -111,13 +111,13 @@ def toy() -> Iterator[Callable[[Fault], ToyBroker]]:
         broker.close()
 
 
-def run(broker: ToyBroker) -> dict[str, int]:
-    options = ["--count", "50", "--patience", "0.5"]
+def run(broker: ToyBroker, patience: float = 1.0) -> dict[str, int]:
+    options = ["--count", "50", "--patience", str(patience)]
     return generator.run(broker.port, options)
 
 
 def test_it_is_content_when_everything_arrives_once(toy: Callable[[Fault], ToyBroker]) -> None:
-    result = run(toy(lambda messages: messages))
+    result = run(toy(lambda messages: messages), patience=30)
     assert result["right"]
     assert (result["published"], result["delivered"], result["lost"]) == (50, 50, 0)
 

@@ -165,7 +165,7 @@ class Crash:
         """Reads every queue to its end, and compares the depth that was told with what came."""
         told = self._depths()
         got: Counter[int] = Counter()
-        for _ in range(5):
+        for _ in range(20):
             seeds = [2 * self.random.randrange(1 << 30) for _ in range(QUEUES)]  # give nothing back
             consumers = [self._spawn("consumer", seeds[queue], queue) for queue in range(QUEUES)]
             for process, _ in consumers:

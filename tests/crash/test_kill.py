@@ -18,6 +18,7 @@ def victim(tmp_path: Path) -> Iterator[Leveret]:
     broker.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_it_loses_alters_and_reorders_nothing_confirmed_when_killed_under_load(
     victim: Leveret, tmp_path: Path, seed: int
