@@ -123,8 +123,14 @@ cdef class ClassicQueue(Queue):
         cdef QueueStore store = self.store
         if store is None:
             store = self.open_store()
-        if self.features & HAS_LENGTH_LIMIT and self.make_room(message) == REJECTED:
-            return REJECTED
+        if self.features or message.flags & EXPIRES:
+            if self.features & HAS_LENGTH_LIMIT and self.make_room(message) == REJECTED:
+                return REJECTED
+            if self._consumers is None and ttl_of(message, self.message_ttl()) == 0:
+                # Its time is over before anybody could take it.
+                self.published += 1
+                self.expired += 1
+                return STORED
         store.append(message)
         self.published += 1
         self.bytes_in += message.body_length
