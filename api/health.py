@@ -76,6 +76,24 @@ async def ready_to_serve_clients(request: HttpRequest) -> Any:
     return _status(await broker().call("health", check="ready-to-serve-clients"))
 
 
+@router.get("/health/checks/below-node-connection-limit", response=ANSWERS, auth=None)
+async def below_node_connection_limit(request: HttpRequest) -> Any:
+    """There is no limit for the node, so this asks for service. Needs no credentials."""
+    return _status(await broker().call("health", check="is-in-service"))
+
+
+@router.get("/health/checks/reached-target-cluster-size", response=ANSWERS, auth=None)
+async def reached_target_cluster_size(request: HttpRequest) -> Any:
+    """One node is all there is to be. Needs no credentials."""
+    return _status(await broker().call("health", check="is-in-service"))
+
+
+@router.get("/health/checks/metadata-store/initialized", response=ANSWERS)
+async def metadata_store_initialized(request: HttpRequest) -> Any:
+    """Definitions are read before the broker serves anyone."""
+    return await _check(request, "is-in-service")
+
+
 @router.get("/aliveness-test/{seg:vhost}", response=ANSWERS)
 async def aliveness_test(request: HttpRequest, vhost: str) -> Any:
     """A message goes through the vhost."""
