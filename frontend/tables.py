@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
 
 from broker.control_schema import NOUNS
 from frontend.asking import ask
@@ -187,6 +188,13 @@ async def load(
     for fact in ("page", "page_count", "filtered_count", "total_count"):
         setattr(table, fact, answer[fact])
     return table
+
+
+def fragment(request: HttpRequest, facts: dict[str, Any]) -> HttpResponseBase:
+    """The table alone, for htmx; the address bar gets the page's plain address."""
+    response = render(request, "components/table.html", facts)
+    response["HX-Replace-Url"] = facts["table"].here
+    return response
 
 
 async def _ask_page(request: HttpRequest, asked: dict[str, Any]) -> dict[str, Any]:

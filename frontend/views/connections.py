@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from frontend.asking import is_fragment, names_of
-from frontend.tables import Column, load
+from frontend.tables import Column, fragment, load
 
 COLUMNS = (
     Column("name", "Connection", "connection", phone=True),
@@ -31,7 +31,7 @@ async def connections(request: HttpRequest) -> HttpResponseBase:
     )
     facts = {"table": table, "section": "connections", "empty": "connections/empty.html"}
     if is_fragment(request):
-        return render(request, "components/table.html", facts)
+        return fragment(request, facts)
     return render(
         request, "connections.html", facts | {"vhosts": await names_of(request, "vhosts")}
     )

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from frontend.asking import is_fragment, names_of
-from frontend.tables import Column, load
+from frontend.tables import Column, fragment, load
 
 COLUMNS = (
     Column("consumer_tag", "Consumer", "text", phone=True),
@@ -28,7 +28,7 @@ async def consumers(request: HttpRequest) -> HttpResponseBase:
     )
     facts = {"table": table, "section": "consumers", "empty": "connections/empty.html"}
     if is_fragment(request):
-        return render(request, "components/table.html", facts)
+        return fragment(request, facts)
     states = [
         ("", "all"),
         ("trouble", "trouble"),

@@ -9,7 +9,7 @@ from django.shortcuts import render
 
 from frontend import addresses
 from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
-from frontend.tables import Column, load
+from frontend.tables import Column, fragment, load
 from management.broker_client import BrokerError
 
 COLUMNS = (
@@ -53,7 +53,7 @@ async def exchanges(request: HttpRequest) -> HttpResponseBase:
             facts["refusal"] = reason_of(error)
     facts["table"] = await load(request, "exchanges", COLUMNS, default_sort="name", also=ALSO)
     if is_fragment(request):
-        return render(request, "components/table.html", facts)
+        return fragment(request, facts)
     facts |= {"section": "exchanges", "vhosts": await names_of(request, "vhosts"), "types": TYPES}
     return render(request, "exchanges.html", facts, status=400 if "refusal" in facts else 200)
 

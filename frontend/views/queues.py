@@ -10,7 +10,7 @@ from django.shortcuts import render
 
 from frontend import addresses
 from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
-from frontend.tables import Column, load
+from frontend.tables import Column, fragment, load
 from frontend.troubles import WORDS
 from management.broker_client import BrokerError
 
@@ -48,7 +48,7 @@ async def queues(request: HttpRequest) -> HttpResponseBase:
     table = await load(request, "queues", COLUMNS, default_sort="trouble", can_pick=True, also=ALSO)
     facts |= {"table": table, "bulk": "queues/bulk.html", "empty": "queues/empty.html"}
     if is_fragment(request) and request.method == "GET":
-        return render(request, "components/table.html", facts)
+        return fragment(request, facts)
     facts |= {
         "section": "queues",
         "vhosts": await names_of(request, "vhosts"),

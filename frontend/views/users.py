@@ -9,7 +9,7 @@ from django.shortcuts import render
 
 from frontend import addresses
 from frontend.asking import FormError, ask, done, is_fragment, reason_of
-from frontend.tables import Column, load
+from frontend.tables import Column, fragment, load
 from management.broker_client import BrokerError
 
 COLUMNS = (
@@ -36,7 +36,7 @@ async def users(request: HttpRequest) -> HttpResponseBase:
             facts["refusal"] = reason_of(error)
     facts["table"] = await load(request, "users", COLUMNS, default_sort="name")
     if is_fragment(request):
-        return render(request, "components/table.html", facts)
+        return fragment(request, facts)
     return render(request, "users.html", facts, status=400 if "refusal" in facts else 200)
 
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from frontend.asking import ask, done, is_fragment, reason_of
-from frontend.tables import Column, load
+from frontend.tables import Column, fragment, load
 from management.broker_client import BrokerError
 
 COLUMNS = (
@@ -37,5 +37,5 @@ async def vhosts(request: HttpRequest) -> HttpResponseBase:
         request, "vhosts", COLUMNS, default_sort="name", also=("message_stats",)
     )
     if is_fragment(request):
-        return render(request, "components/table.html", facts)
+        return fragment(request, facts)
     return render(request, "vhosts.html", facts, status=400 if "refusal" in facts else 200)
