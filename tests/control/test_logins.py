@@ -162,8 +162,9 @@ def test_it_lets_a_patient_guesser_try_ten_times_a_minute(access: Access, clock:
     let_through = []
     for second in range(600):
         clock.now = 1000.0 + second
-        refused = login(access, "guess", user="nobody")
-        if isinstance(refused, Refused) and refused.status == 401:
+        begun = access.begin("nobody", "guess", False, peer="192.0.2.1", door="http")
+        if isinstance(begun, Job):
+            access.finish(begun, False, door="http")
             let_through.append(second)
     assert let_through[:BAD_LOGINS] == list(range(BAD_LOGINS))
     for second in let_through:
@@ -278,7 +279,7 @@ async def test_it_leaves_room_for_others_when_one_address_floods(access: Access)
         await logins.check(user, "wrong", peer, "amqp")
         order.append(peer)
 
-    flood = [asyncio.create_task(ask(f"user {number}", "192.0.2.1")) for number in range(40)]
+    flood = [asyncio.create_task(ask(f"user {number}", "192.0.2.1")) for number in range(20)]
     await asyncio.sleep(0)
     await ask("anna", "192.0.2.2")
     assert len(order) <= 10
