@@ -28,6 +28,7 @@ from broker.definitions import Definitions
 from broker.errors import NotAllowed
 from broker.kernel import clock
 from broker.kernel.turn import Turn
+from broker.queues.reply import ReplyQueue
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.listeners import CannotListen, Listeners
@@ -94,6 +95,7 @@ class Broker:
         self.stats = Stats(clock.now)
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
+        self.reply_queues: dict[str, ReplyQueue] = {}
         self._listeners = Listeners(self)
         self._pulse = Pulse(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))

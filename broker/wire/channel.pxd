@@ -66,6 +66,7 @@ cdef class WireChannel(Channel):
     cdef object held
     cdef uint64_t held_until
     cdef public str last_queue
+    cdef public str reply_name           # this channel's direct reply-to queue
     # counters
     cdef readonly uint64_t published
     cdef readonly uint64_t confirmed

@@ -17,6 +17,7 @@ class WireChannel(Channel):
     global_prefetch_count: int
     flowing: bool
     last_queue: str | None
+    reply_name: str | None
     got_empty: int
     gauge: Any
     def __init__(

@@ -21,7 +21,7 @@ from broker.errors import (
 )
 from broker.wire import commands, properties
 from broker.wire.channel import WireChannel
-from broker.wire.commands import publishing
+from broker.wire.commands import direct_reply, publishing
 from broker.wire.connection import Connection
 from broker.wire.fields import Reader, encode_table, text
 from broker.wire.handshake import Handshake
@@ -45,6 +45,7 @@ class Host(Protocol):
     persister: Any
     topology: Any
     server_properties: dict[str, Any]
+    reply_queues: dict[str, Any]
 
     @property
     def vhosts(self) -> Mapping[str, Any]: ...
@@ -373,8 +374,10 @@ class Session(Connection):
             )
         if exchange.type == "topic":
             access.check_topic(self.user, self.vhost.name, "write", name, key)
-        targets = (
-            self.vhost.routes.route(exchange, [key], {})
+        targets: tuple[Any, ...] | None = (
+            direct_reply.targets(self, key)
+            if not name and direct_reply.is_reply(key)
+            else self.vhost.routes.route(exchange, [key], {})
             if self.vhost.routes.is_by_key(exchange)
             else None
         )
@@ -398,10 +401,13 @@ class Session(Connection):
         for name in ("CC", "BCC"):
             if name in headers:
                 keys += headers[name]
+        changed = dict(found)
         if "BCC" in headers:
-            channel.replaced = properties.encode(
-                {**found, "headers": {k: v for k, v in headers.items() if k != "BCC"}}
-            )
+            changed["headers"] = {k: v for k, v in headers.items() if k != "BCC"}
+        if direct_reply.is_pseudo(found.get("reply_to", "")):
+            changed["reply_to"] = direct_reply.reply_name(channel)
+        if changed != found:
+            channel.replaced = properties.encode(changed)
         if targets is not None and len(keys) == 1:
             return targets
         return self.vhost.routes.route(exchange, keys, headers)  # type: ignore[no-any-return]

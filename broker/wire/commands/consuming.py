@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from broker import arguments as argument_table
 from broker.contracts import Consumer
 from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, ResourceLocked, describe
-from broker.wire.commands.rules import answer, is_direct_reply, queue_name
+from broker.wire.commands import direct_reply
+from broker.wire.commands.rules import answer, queue_name
 from broker.wire.methods import frame, method_frame
 
 if TYPE_CHECKING:
@@ -42,16 +43,17 @@ def basic_consume(
     arguments: dict[str, Any],
 ) -> None:
     name = queue_name(session, channel, queue)
-    if is_direct_reply(name):
-        raise NotImplementedYet("direct reply-to is not carried out yet")
-    session.check("read", "queue", name)
-    found = session.vhost.queue(name, session)
+    if not direct_reply.is_pseudo(name):
+        session.check("read", "queue", name)
+        found = session.vhost.queue(name, session)
     if not consumer_tag:
         consumer_tag = f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
     elif consumer_tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{consumer_tag}'")
     argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
-    if found.exclusive_consumer_tag is not None or (exclusive and found.consumer_count):
+    if direct_reply.is_pseudo(name):
+        found = direct_reply.open_queue(session, channel, no_ack)
+    elif found.exclusive_consumer_tag is not None or (exclusive and found.consumer_count):
         raise AccessRefused(f"{describe('queue', name, session.vhost.name)} in exclusive use")
     consumer = Consumer(
         found,

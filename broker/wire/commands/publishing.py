@@ -44,8 +44,6 @@ def check_properties(session: Session, found: dict[str, Any]) -> dict[str, Any]:
             raise PreconditionFailed(
                 f"user_id property set to '{user_id}' but authenticated user was '{session.user}'"
             )
-    if found.get("reply_to") == "amq.rabbitmq.reply-to":
-        raise PreconditionFailed("fast reply consumer does not exist")
     return found
 
 

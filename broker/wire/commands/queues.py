@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.wire.commands import direct_reply
 from broker.wire.commands.rules import answer, change_binding, check_any, plain_name, queue_name
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ def queue_declare(
     arguments: dict[str, Any],
 ) -> None:
     name = plain_name(queue)
+    if passive and (direct_reply.is_pseudo(name) or name in session.host.reply_queues):
+        _answer_pseudo(channel, no_wait, name)
+        return
     if passive:
         check_any(session, "queue", name)
         found = session.vhost.queue(name, session)
@@ -53,6 +57,11 @@ def queue_declare(
         message_count=found.messages_ready,
         consumer_count=found.consumer_count,
     )
+
+
+def _answer_pseudo(channel: WireChannel, no_wait: bool, name: str) -> None:
+    """Clients ask so whether direct reply-to is there, or whether a requester still is."""
+    answer(channel, no_wait, "queue.declare-ok", queue=name, message_count=0, consumer_count=1)
 
 
 def queue_bind(

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import AccessRefused, NotFound, describe
+from broker.wire.commands.direct_reply import is_pseudo
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ def queue_name(session: Session, channel: WireChannel, name: str) -> str:
     return channel.last_queue
 
 
-def is_direct_reply(name: str) -> bool:
-    return name in ("amq.rabbitmq.reply-to", "amq.direct.reply-to")
-
-
 def check_any(session: Session, kind: str, name: str) -> None:
     """A passive declare needs any one of the three permissions, so that it does not leak what
     exists (CVE-2026-57221)."""
@@ -66,6 +63,11 @@ def change_binding(
     bind: bool,
 ) -> None:
     vhost = session.vhost
+    if kind == "queue" and is_pseudo(destination):
+        # CVE-2026-57215: bound, it would hand one client's replies to another.
+        raise AccessRefused(
+            f"{describe('queue', destination, vhost.name)} is no queue; it cannot be bound"
+        )
     session.check("write", kind, destination)
     session.check("read", "exchange", source)
     exchange = vhost.exchanges.get(source)

@@ -1,0 +1,49 @@
+# cython: language_level=3
+"""Direct reply-to: a queue that is nothing but one channel's reply consumer.
+
+A requester consumes from `amq.rabbitmq.reply-to` and publishes with that name as reply-to, which goes
+out as the name of its own reply queue, with a token nobody can guess. What is published to the
+default exchange with that name as routing key is delivered at once, past every store; if the
+requester has gone, it is unroutable.
+"""
+
+from broker.contracts cimport Consumer, Queue, STORED
+from broker.kernel.message cimport Message, Place
+
+PSEUDO_NAME = "amq.rabbitmq.reply-to"
+
+
+cdef class ReplyQueue(Queue):
+    """`gone(queue)` is called when its consumer ends."""
+
+    def __init__(self, str name, gone):
+        self.name = name
+        self.gone = gone
+
+    cdef int publish(self, Message* message, bint confirm) except -1:
+        cdef Place place
+        place.segment = place.position = place.length = place.redelivered = 0
+        if self.consumer is not None and self.consumer.active:
+            self.consumer.channel.deliver(self.consumer, message, &place)
+        return STORED
+
+    cdef int settle(self, Place* place, bint acked) except -1:
+        return 0
+
+    cdef int requeue(self, Place* place) except -1:
+        return 0
+
+    cdef int touch(self) except -1:
+        return 0
+
+    cdef int work(self) except -1:
+        return 0
+
+    def add_consumer(self, Consumer consumer):
+        self.consumer = consumer
+
+    def remove_consumer(self, Consumer consumer):
+        consumer.stop()
+        self.consumer = None
+        self.deleted = True
+        self.gone(self)

@@ -1,0 +1,63 @@
+"""Direct reply-to on the wire: consuming from the pseudo-queue, and whom a reply's name means."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import TYPE_CHECKING
+
+from broker.errors import PreconditionFailed
+from broker.queues.reply import PSEUDO_NAME, ReplyQueue
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+NAMES = (PSEUDO_NAME, "amq.direct.reply-to")
+
+
+def is_pseudo(name: str) -> bool:
+    """Whether a queue's name stands for direct reply-to."""
+    return name in NAMES
+
+
+def is_reply(name: str) -> bool:
+    """Whether a routing key could be a reply's."""
+    return name.startswith(PSEUDO_NAME + ".")
+
+
+def open_queue(session: Session, channel: WireChannel, no_ack: bool) -> ReplyQueue:
+    """The channel's reply queue. Raises PreconditionFailed where RabbitMQ does."""
+    if not no_ack:
+        raise PreconditionFailed("reply consumer cannot acknowledge")
+    if channel.reply_name is not None:
+        raise PreconditionFailed("reply consumer already set")
+    host = session.host
+    token = base64.urlsafe_b64encode(os.urandom(18)).decode()
+
+    def close(queue: ReplyQueue) -> None:
+        del host.reply_queues[queue.name]
+        channel.reply_name = None
+        host.topology.changed()
+
+    queue = ReplyQueue(f"{PSEUDO_NAME}.{token}", close)
+    host.reply_queues[queue.name] = queue
+    host.topology.changed()
+    channel.reply_name = queue.name
+    return queue
+
+
+def targets(session: Session, routing_key: str) -> tuple[ReplyQueue, ...]:
+    """Who gets a message published to the default exchange with this key: the requester, if it is
+    there and in the same vhost."""
+    queue = session.host.reply_queues.get(routing_key)
+    if queue is None or queue.consumer is None:
+        return ()
+    return (queue,) if queue.consumer.channel.connection.vhost is session.vhost else ()
+
+
+def reply_name(channel: WireChannel) -> str:
+    """What a publish's reply-to becomes. Raises PreconditionFailed without a reply consumer."""
+    if channel.reply_name is None:
+        raise PreconditionFailed("fast reply consumer does not exist")
+    return channel.reply_name

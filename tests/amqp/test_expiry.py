@@ -1,0 +1,119 @@
+"""Messages and queues that go by themselves: when, and never before."""
+
+import time
+
+import pytest
+
+from tests.amqp.limited_queues import drain, fill, limited, ready, seconds_until
+from tests.amqp.raw import Client
+
+
+def test_messages_expire_after_the_queues_ttl_and_not_before(client: Client) -> None:
+    queue = limited(client, x_message_ttl=300)
+    started = time.monotonic()
+    fill(client, queue, b"1", b"2", b"3")
+    assert ready(client, queue) == 3
+    seconds_until(lambda: ready(client, queue) == 0)
+    assert 0.3 <= time.monotonic() - started < 0.8
+    assert client.get(1, queue) is None
+
+
+def test_a_message_expires_by_its_own_expiration(client: Client) -> None:
+    queue = limited(client)
+    started = time.monotonic()
+    fill(client, queue, b"1", b"2", expiration="250")
+    got = client.get(1, queue, no_ack=True)
+    assert got is not None
+    assert got.properties == {"expiration": "250"}
+    assert ready(client, queue) == 1
+    seconds_until(lambda: ready(client, queue) == 0)
+    assert 0.25 <= time.monotonic() - started < 0.8
+
+
+@pytest.mark.parametrize(("of_queue", "own"), [(200, "60000"), (60000, "200")])
+def test_the_shorter_of_two_ttls_counts(client: Client, of_queue: int, own: str) -> None:
+    queue = limited(client, x_message_ttl=of_queue)
+    fill(client, queue, b"x", expiration=own)
+    assert seconds_until(lambda: ready(client, queue) == 0) < 1.0
+
+
+def test_a_message_that_expired_behind_another_is_never_delivered(client: Client) -> None:
+    queue = limited(client)
+    fill(client, queue, b"stays")
+    fill(client, queue, b"expires", expiration="100")
+    fill(client, queue, b"stays too")
+    other = limited(client, x_message_ttl=150)
+    fill(client, other, b"clock")
+    seconds_until(lambda: ready(client, other) == 0)
+    assert drain(client, queue) == [b"stays", b"stays too"]
+
+
+def test_an_unacked_message_does_not_expire_but_a_requeued_one_does(client: Client) -> None:
+    queue, other = limited(client, x_message_ttl=200), limited(client, x_message_ttl=300)
+    fill(client, queue, b"x")
+    got = client.get(1, queue)
+    assert got is not None
+    fill(client, other, b"clock")
+    seconds_until(lambda: ready(client, other) == 0)
+    client.send_method(1, "basic.nack", delivery_tag=got.tag, requeue=True)
+    seconds_until(lambda: ready(client, queue) == 0, 1.0)
+    assert client.get(1, queue) is None
+
+
+def test_a_ttl_of_zero_keeps_nothing(client: Client) -> None:
+    queue = limited(client, x_message_ttl=0)
+    fill(client, queue, b"x")
+    assert client.get(1, queue) is None
+    plain = limited(client)
+    fill(client, plain, b"x", expiration="0")
+    assert client.get(1, plain) is None
+
+
+def test_a_ttl_of_zero_still_reaches_a_waiting_consumer(client: Client, other: Client) -> None:
+    queue = limited(client, x_message_ttl=0)
+    other.call(1, "basic.consume", queue=queue, no_ack=True)
+    fill(client, queue, b"x")
+    assert other.expect_message(channel=1).body == b"x"
+
+
+def test_a_large_ttl_expires_nothing(client: Client) -> None:
+    queue = limited(client, x_message_ttl=2**31 - 1)
+    fill(client, queue, b"1", expiration=str(2**31))
+    assert ready(client, queue) == 1
+
+
+def test_an_unused_queue_expires(client: Client) -> None:
+    started = time.monotonic()
+    queue = limited(client, x_expires=300)
+    other = limited(client)
+
+    def gone() -> bool:
+        client.send_method(1, "queue.bind", queue=queue, exchange="amq.fanout", routing_key="")
+        got = client.read_method()
+        if got.name == "queue.bind-ok":
+            return False
+        assert got.reply_code == 404
+        client.send_method(1, "channel.close-ok")
+        client.call(1, "channel.open")
+        return True
+
+    seconds_until(gone)
+    assert 0.3 <= time.monotonic() - started < 1.0
+    assert ready(client, other) == 0
+
+
+def test_a_queue_with_a_consumer_does_not_expire(client: Client, other: Client) -> None:
+    queue, clock = limited(client, x_expires=150), limited(client, x_message_ttl=400)
+    other.call(1, "basic.consume", queue=queue, consumer_tag="c")
+    fill(client, clock, b"clock")
+    seconds_until(lambda: ready(client, clock) == 0)
+    client.publish(1, "", queue, b"still here", mandatory=True)
+    assert other.expect_message(channel=1).body == b"still here"
+
+
+def test_gets_and_declares_keep_a_queue_from_expiring(client: Client) -> None:
+    queue, clock = limited(client, x_expires=400), limited(client, x_message_ttl=900)
+    fill(client, clock, b"clock")
+    while ready(client, clock):
+        assert client.get(1, queue) is None
+    client.call(1, "queue.declare", queue=queue, arguments={"x-expires": 400})
