@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Direct reply-to: a queue that is nothing but one channel's reply consumer.
 
-A requester consumes from `amq.rabbitmq.reply-to` and publishes with that name as reply-to, which goes
-out as the name of its own reply queue, with a token nobody can guess. What is published to the
+A requester consumes from `amq.rabbitmq.reply-to` and publishes with that name as reply-to, which
+goes out as the name of its own reply queue, with a token nobody can guess. What is published to the
 default exchange with that name as routing key is delivered at once, past every store; if the
 requester has gone, it is unroutable.
 """
