@@ -415,6 +415,8 @@ cdef class WireChannel(Channel):
             tag = self.ledger.next
             self.ledger.skip_tag()
             self.delivered_no_ack += 1
+            if consumer.queue.durable:
+                self.acks_unwritten = True
         else:
             tag = self.ledger.next
             entry = self.ledger.add()
@@ -520,6 +522,8 @@ cdef class WireChannel(Channel):
         if consumer.no_ack:
             self.ledger.skip_tag()
             self.got_no_ack += 1
+            if consumer.queue.durable:
+                self.acks_unwritten = True
             return tag
         entry = self.ledger.add()
         entry.consumer = <void*> consumer
