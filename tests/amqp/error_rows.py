@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.amqp import raw
+from tests.amqp.field_tables import Typed
 
 # Steps
 
@@ -158,6 +159,7 @@ DECLARE, BIND, UNBIND, PURGE, DELETE = (
     f"queue.{verb}" for verb in ("declare", "bind", "unbind", "purge", "delete")
 )
 CONSUME, GET, PUBLISH, QOS = (f"basic.{verb}" for verb in ("consume", "get", "publish", "qos"))
+REPLY = "amq.rabbitmq.reply-to"
 LOCKED = (
     r"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{n}' in vhost '/'\. "
     r"It could be originally declared on another connection or the exclusive property value "
@@ -693,6 +695,43 @@ TOPOLOGY = [
         )
     ),
     Row(
+        "argument-ttl-changed",
+        "redeclare with another x-message-ttl",
+        (
+            call(DECLARE, queue="{n}", arguments={"x-message-ttl": 1000}),
+            _argument(x_message_ttl=2000),
+        ),
+        ChannelClose(
+            406,
+            DECLARE,
+            "inequivalent arg 'x-message-ttl' for queue '{n}' in vhost '/': "
+            "received .*'2000'.* but current is .*'1000'",
+        ),
+    ),
+    Row(
+        "argument-ttl-removed",
+        "redeclare without x-message-ttl",
+        (
+            call(DECLARE, queue="{n}", arguments={"x-message-ttl": 1000}),
+            send(DECLARE, queue="{n}"),
+        ),
+        ChannelClose(
+            406,
+            DECLARE,
+            "inequivalent arg 'x-message-ttl' for queue '{n}' in vhost '/': "
+            "received none but current is the value '1000' of type 'signedint'",
+        ),
+    ),
+    Row(
+        "argument-ttl-wider",
+        "redeclare with the same x-message-ttl as a 64-bit integer",
+        (
+            call(DECLARE, queue="{n}", arguments={"x-message-ttl": 1000}),
+            _argument(x_message_ttl=Typed("l", 1000)),
+        ),
+        reply("queue.declare-ok", queue="{n}"),
+    ),
+    Row(
         "argument-unknown",
         "an argument nobody knows",
         (_argument(x_colour="red"),),
@@ -956,6 +995,30 @@ PUBLISHING = [
         )
     ),
     Row(
+        "reply-to-without-consumer",
+        "basic.publish with reply_to `amq.rabbitmq.reply-to` and no consumer of it",
+        (send(PUBLISH, routing_key="{n}"), Bytes(raw.content(1, b"x", {"reply_to": REPLY}))),
+        ChannelClose(406, PUBLISH, "fast reply consumer does not exist"),
+    ),
+    Row(
+        "reply-to-with-acks",
+        "basic.consume of `amq.rabbitmq.reply-to` with acks",
+        (send(CONSUME, queue=REPLY),),
+        ChannelClose(406, CONSUME, "reply consumer cannot acknowledge"),
+    ),
+    Row(
+        "reply-to-twice",
+        "a second basic.consume of `amq.rabbitmq.reply-to` on a channel",
+        (call(CONSUME, queue=REPLY, no_ack=True), send(CONSUME, queue=REPLY, no_ack=True)),
+        ChannelClose(406, CONSUME, "reply consumer already set"),
+    ),
+    Row(
+        "reply-to-passive",
+        "passive declare of `amq.rabbitmq.reply-to`",
+        (send(DECLARE, queue=REPLY, passive=True),),
+        reply("queue.declare-ok", queue=REPLY),
+    ),
+    Row(
         "confirm-after-tx",
         "confirm.select on a transactional channel",
         (call("tx.select"), send("confirm.select")),
@@ -1013,6 +1076,17 @@ CONSUMING = [
         "basic.get of a missing queue",
         (send(GET, queue="{n}"),),
         ChannelClose(404, GET, "NOT_FOUND - no queue '{n}' in vhost '/'"),
+    ),
+    Row(
+        "get-single-active-consumer",
+        "basic.get of a queue with x-single-active-consumer",
+        (
+            call(DECLARE, queue="{n}", arguments={"x-single-active-consumer": True}),
+            send(GET, queue="{n}"),
+        ),
+        ChannelClose(405, GET, "RESOURCE_LOCKED"),
+        reply("basic.get-empty"),
+        "as newer RabbitMQ: a get would take what the active consumer is due",
     ),
     Row(
         "consumer-tag-twice",

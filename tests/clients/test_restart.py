@@ -87,6 +87,22 @@ def test_durable_messages_outlive_the_broker(own_broker: Any, end: str) -> None:
         assert channel.basic_get("some", auto_ack=True)[2] == b"new"
 
 
+def test_transient_messages_of_a_durable_queue_keep_their_places(own_broker: Any) -> None:
+    with connect(own_broker) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("q", durable=True)
+        for number in range(6):
+            properties = pika.BasicProperties(delivery_mode=1 + number % 2)
+            channel.basic_publish("", "q", str(number), properties)
+        own_broker.kill()
+    own_broker.start()
+    with connect(own_broker) as connection:
+        channel = connection.channel()
+        bodies = [channel.basic_get("q", auto_ack=True)[2] for _ in range(6)]
+        assert bodies == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
 def test_deleted_things_stay_deleted(own_broker: Any) -> None:
     with connect(own_broker) as connection:
         channel = connection.channel()

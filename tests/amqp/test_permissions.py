@@ -1,0 +1,259 @@
+"""Users, permissions and limits, as an AMQP client meets them."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from management.broker_client import BrokerClient
+from tests.amqp import raw
+from tests.amqp.methods import METHODS
+from tests.amqp.raw import Client
+from tests.appliance import Appliance
+
+Control = Callable[..., Any]
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+@pytest.fixture
+def control(shared_broker: Appliance) -> Control:
+    """Asks the shared broker's control socket: `control("user.put", name=…)`."""
+
+    def ask(verb: str, **arguments: Any) -> Any:
+        async def once() -> Any:
+            client = BrokerClient(shared_broker.data_dir / "control.sock")
+            try:
+                return await client.call(verb, **arguments)
+            finally:
+                await client.close()
+
+        return asyncio.run(once())
+
+    return ask
+
+
+@pytest.fixture
+def address(shared_broker: Appliance) -> tuple[str, int]:
+    """Where the shared broker speaks AMQP."""
+    return shared_broker.host, shared_broker.amqp_port
+
+
+@pytest.fixture
+def user(control: Control) -> str:
+    """A new user with the password `secret` and no permissions."""
+    name = f"user-{uuid.uuid4().hex[:8]}"
+    control("user.put", name=name, password="secret", tags="")
+    return name
+
+
+@pytest.fixture
+def vhost(control: Control) -> str:
+    """A new virtual host."""
+    name = f"vhost-{uuid.uuid4().hex[:8]}"
+    control("vhost.put", name=name)
+    return name
+
+
+def enter(address: tuple[str, int], user: str, vhost: str, **more: Any) -> Client:
+    """An open connection of the user."""
+    return Client.open(address, user=user, password="secret", virtual_host=vhost, **more)
+
+
+def refused(address: tuple[str, int], user: str, vhost: str, text: str) -> None:
+    """connection.open must be answered with 530 and this text."""
+    with Client(address) as client:
+        client.start(user=user, password="secret")
+        client.send_method(0, "connection.open", virtual_host=vhost)
+        client.expect_connection_close(530, 10, 40, re.escape(text))
+
+
+def test_a_user_without_permissions_does_not_get_in(
+    address: tuple[str, int], user: str, vhost: str
+) -> None:
+    refused(address, user, vhost, f"access to vhost '{vhost}' refused for user '{user}'")
+
+
+def test_a_vhost_takes_so_many_connections(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    control("vhost-limit.put", vhost=vhost, name="max-connections", value=1)
+    with enter(address, user, vhost) as first:
+        refused(
+            address,
+            user,
+            vhost,
+            f"access to vhost '{vhost}' refused for user '{user}': connection limit (1) is reached",
+        )
+        first.close()
+    enter(address, user, vhost).close()
+
+
+def test_a_user_has_so_many_connections_and_channels(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    control("user-limit.put", user=user, name="max-connections", value=1)
+    control("user-limit.put", user=user, name="max-channels", value=2)
+    with enter(address, user, vhost, channels=(1, 2)) as client:
+        text = f"connection refused for user '{user}': user connection limit (1) is reached"
+        refused(address, user, vhost, text)
+        client.send_method(3, "channel.open")
+        client.expect_connection_close(
+            530,
+            20,
+            10,
+            rf"number of channels opened for user '{user}' has reached the maximum allowed "
+            r"user limit of \(2\)",
+        )
+
+
+def test_a_vhost_holds_so_many_queues(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    control("vhost-limit.put", vhost=vhost, name="max-queues", value=1)
+    with enter(address, user, vhost) as client:
+        client.call(1, "queue.declare", queue="one")
+        client.call(1, "queue.declare", queue="one")
+        client.send_method(1, "queue.declare", queue="two")
+        client.expect_channel_close(
+            1,
+            406,
+            50,
+            10,
+            rf"cannot declare queue 'two'.*: queue limit in vhost '{vhost}' \(1\) is reached",
+        )
+
+
+GRANTED = {"configure": "^mine", "write": "^(mine|amq.default)", "read": "^mine"}
+CASES = [
+    ("configure", "queue.declare", {"queue": "theirs"}, "queue 'theirs'"),
+    ("configure", "queue.delete", {"queue": "theirs"}, "queue 'theirs'"),
+    ("configure", "exchange.declare", {"exchange": "theirs", "type": "topic"}, "exchange 'theirs'"),
+    ("configure", "exchange.delete", {"exchange": "theirs"}, "exchange 'theirs'"),
+    ("write", "queue.bind", {"queue": "theirs", "exchange": "mine"}, "queue 'theirs'"),
+    ("read", "queue.bind", {"queue": "mine", "exchange": "amq.fanout"}, "exchange 'amq.fanout'"),
+    ("write", "queue.unbind", {"queue": "theirs", "exchange": "mine"}, "queue 'theirs'"),
+    ("write", "exchange.bind", {"destination": "theirs", "source": "mine"}, "exchange 'theirs'"),
+    ("read", "basic.consume", {"queue": "theirs"}, "queue 'theirs'"),
+    ("read", "basic.get", {"queue": "theirs"}, "queue 'theirs'"),
+    ("read", "queue.purge", {"queue": "theirs"}, "queue 'theirs'"),
+    ("write", "basic.publish", {"exchange": "theirs"}, "exchange 'theirs'"),
+    (
+        "write",
+        "queue.declare",
+        {
+            "queue": "mine.too",
+            "arguments": {"x-dead-letter-exchange": "theirs", "x-max-length": 1},
+        },
+        "exchange 'theirs'",
+    ),
+    (
+        "write",
+        "exchange.declare",
+        {"exchange": "mine.too", "type": "direct", "arguments": {"alternate-exchange": "theirs"}},
+        "exchange 'theirs'",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "fields", "named"), CASES, ids=[f"{case[1]}-{case[0]}" for case in CASES]
+)
+def test_a_user_does_only_what_is_permitted(
+    address: tuple[str, int],
+    control: Control,
+    user: str,
+    vhost: str,
+    kind: str,
+    method: str,
+    fields: dict[str, Any],
+    named: str,
+) -> None:
+    del kind
+    control("permission.put", vhost=vhost, user="guest", **ALL)
+    control("permission.put", vhost=vhost, user=user, **GRANTED)
+    with Client.open(address, virtual_host=vhost) as owner:
+        for each in ("theirs", "mine"):
+            owner.call(1, "queue.declare", queue=each)
+            owner.call(1, "exchange.declare", exchange=each, type="fanout")
+        owner.close()
+    with enter(address, user, vhost) as client:
+        client.call(1, "queue.bind", queue="mine", exchange="mine")
+        client.publish(1, "", "mine", b"x")
+        assert client.get(1, "mine", no_ack=True) is not None
+        client.send_method(1, method, **fields)
+        if method == "basic.publish":
+            client.send(raw.content(1, b"x"))
+        ids = METHODS[method].class_id, METHODS[method].method_id
+        client.expect_channel_close(
+            1,
+            403,
+            *ids,
+            rf"ACCESS_REFUSED - .*access to {named} in vhost '{vhost}' refused for user '{user}'",
+        )
+
+
+def test_the_default_exchange_is_refused_by_its_printed_name(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, configure="", write="", read="")
+    with enter(address, user, vhost) as client:
+        client.publish(1, "", "q", b"x")
+        client.expect_channel_close(1, 403, 60, 40, r"exchange 'amq\.default'")
+
+
+def test_a_permission_taken_away_counts_at_once(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        client.call(1, "queue.declare", queue="q")
+        for _ in range(3):
+            client.publish(1, "", "q", b"x")
+        assert client.get(1, "q", no_ack=True) is not None
+        control("permission.put", vhost=vhost, user=user, configure=".*", write="", read="")
+        client.publish(1, "", "q", b"x")
+        client.expect_channel_close(1, 403, 60, 40)
+        client.call(1, "channel.open")
+        client.send_method(1, "basic.get", queue="q")
+        client.expect_channel_close(1, 403, 60, 70)
+
+
+def test_topic_permissions_look_at_routing_keys(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    control(
+        "topic-permission.put",
+        vhost=vhost,
+        user=user,
+        exchange="amq.topic",
+        write="^mine\\.",
+        read=".*",
+    )
+    with enter(address, user, vhost) as client:
+        client.publish(1, "amq.topic", "mine.x", b"x")
+        client.publish(1, "amq.direct", "theirs.x", b"x")
+        client.fence(1)
+        client.publish(1, "amq.topic", "theirs.x", b"x")
+        client.expect_channel_close(1, 403, 60, 40, r"theirs\.x")
+
+
+@pytest.mark.parametrize("what", ["user", "vhost", "operator"])
+def test_a_connection_ends_when_its_user_its_vhost_or_an_operator_says_so(
+    address: tuple[str, int], control: Control, user: str, vhost: str, what: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        if what == "operator":
+            control("connection.close_user", user=user, reason="lunch break")
+            text = "CONNECTION_FORCED - lunch break"
+        else:
+            control(f"{what}.delete", name=user if what == "user" else vhost)
+            text = f"CONNECTION_FORCED - {what} '{user if what == 'user' else vhost}' is deleted"
+        client.expect_connection_close(320, 0, 0, re.escape(text))
