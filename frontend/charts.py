@@ -50,6 +50,9 @@ async def history(request: HttpRequest, what: str, key: list[str]) -> dict[str, 
     if parts:
         series["deliver_get"] = [_sum(column) for column in zip(*parts, strict=True)]
     wanted = {name: values for name, values in series.items() if name in _SHOWN}
+    if found["step_ms"] == 1000:
+        # Live points are rates over the last five seconds; the past is shown the same way.
+        wanted |= {name: _smooth(wanted[name]) for name in wanted.keys() - _LEVELS}
     return {**found, "series": wanted, "span_s": chosen_range(request).seconds}
 
 
@@ -63,6 +66,16 @@ def _sum(values: tuple[float | None, ...]) -> float | None:
     return None if None in values else round(sum(value or 0.0 for value in values), 3)
 
 
+def _smooth(values: list[float | None]) -> list[float | None]:
+    """Each value as the average of itself and the known ones of the four steps before."""
+    smoothed: list[float | None] = []
+    for place, value in enumerate(values):
+        near = [one for one in values[max(0, place - 4) : place + 1] if one is not None]
+        smoothed.append(None if value is None else round(sum(near) / len(near), 3))
+    return smoothed
+
+
+_LEVELS = {"messages_ready", "messages_unacknowledged", "connections", "consumers"}
 _SHOWN = {
     "publish",
     "deliver_get",
