@@ -75,6 +75,8 @@ def median_of(results: list[dict[str, Any]]) -> dict[str, Any]:
             key: statistics.median(result[group][key] for result in results)
             for key in ("p50", "p99")
         }
+    if "sync_ms" in results[0]:
+        merged["sync_ms"] = statistics.median(result["sync_ms"] for result in results)
     merged["cpu_us_all"] = [result["cpu_us_per_message"] for result in results]
     return merged
 
@@ -124,6 +126,8 @@ def run(options: argparse.Namespace, base: Path) -> dict[str, Any]:
                 for broker in brokers:
                     report.progress(f"round {number + 1}/{rounds}: {scenario.name} {broker.name}")
                     result = measure(broker, scenario, seconds)
+                    if scenario.confirm_latency:  # the disk of this moment, not of the start
+                        result["sync_ms"] = limits.measure_sync(base, 1.0).p50_ms
                     rows = collected.setdefault(scenario.name, {}).setdefault(broker.name, [])
                     rows.append(result)
         report.progress("")

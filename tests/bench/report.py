@@ -63,11 +63,11 @@ def render(figures: dict[str, Any]) -> str:
     lines += ["", " ".join(name.ljust(width) for name, width in COLUMNS).rstrip()]
     table = {scenario.name: scenario for scenario in SCENARIOS}
     for name, row in figures.get("scenarios", {}).items():
-        lines += _scenario(table[name], row, figures)
+        lines += _scenario(table[name], row)
     return "\n".join(lines)
 
 
-def _scenario(scenario: Scenario, row: dict[str, Any], figures: dict[str, Any]) -> list[str]:
+def _scenario(scenario: Scenario, row: dict[str, Any]) -> list[str]:
     lines = []
     for who in ("Leveret", "RabbitMQ"):
         if who not in row:
@@ -79,7 +79,7 @@ def _scenario(scenario: Scenario, row: dict[str, Any], figures: dict[str, Any]) 
             lines.append(_line(scenario.name, who, "FAILED") + f" {reason}")
             continue
         latency = result["latency_us"] if result["latency_us"]["p50"] else result["confirm_us"]
-        verdict = _verdict(scenario, row, figures) if who == "Leveret" else ""
+        verdict = _verdict(scenario, row) if who == "Leveret" else ""
         lines.append(
             _line(
                 scenario.name,
@@ -96,7 +96,7 @@ def _scenario(scenario: Scenario, row: dict[str, Any], figures: dict[str, Any]) 
     return lines
 
 
-def _verdict(scenario: Scenario, row: dict[str, Any], figures: dict[str, Any]) -> str:
+def _verdict(scenario: Scenario, row: dict[str, Any]) -> str:
     result, parts = row["Leveret"], []
     if scenario.budget is not None:
         parts.append(_against(result["cpu_us_per_message"], scenario.budget, "µs"))
@@ -107,8 +107,8 @@ def _verdict(scenario: Scenario, row: dict[str, Any], figures: dict[str, Any]) -
         parts.append(f"1/{ratio:.1f} {'<=' if ratio >= wanted else '> '} 1/{wanted:.0f}")
     if scenario.name == "idle":
         parts.append(_against(result["latency_us"]["p50"] / 1000, 0.15, "ms p50"))
-    if scenario.name == "W1":
-        limit = 2 * figures["sync"]["p50_ms"]
+    if scenario.confirm_latency:
+        limit = 2 * result["sync_ms"]
         parts.append(_against(result["confirm_us"]["p50"] / 1000, limit, "ms p50"))
     return ", ".join(parts)
 

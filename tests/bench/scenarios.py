@@ -19,7 +19,7 @@ class Scenario:
     budget: float | None = None
     share: float | None = None
     quick: bool = False
-    fixed_rate: bool = False
+    confirm_latency: bool = False
 
 
 CONFIRMED = ("--persistent", "--confirm", "1000", "--ack", "100", "--prefetch", "1000")
@@ -80,12 +80,12 @@ SCENARIOS = (
         "S1n at 1,000 messages/s: latency",
         ("--flush", "--rate", "1000"),
         quick=True,
-        fixed_rate=True,
     ),
     Scenario(
         "W1",
         "16 B persistent, confirm window 1, no consumer: confirm latency",
         ("--persistent", "--confirm", "1", "--consumers", "0"),
         quick=True,
+        confirm_latency=True,
     ),
 )
