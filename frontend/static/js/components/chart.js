@@ -2,13 +2,14 @@
 //
 // Markup: section[data-chart] with .chart-keys and .chart; the series are given by the page's script.
 
-import { timeOfDay } from "./figures.js";
+import { size, timeOfDay } from "./figures.js";
 
 const uPlot = globalThis.uPlot;
 const POINTS_AT_MOST = 2000;
 const SHORTEST_SPAN_S = 60;
 // Up to this step a live point is appended as it comes; past it, it stands for the newest step.
 const FINE_STEP_MS = 10_000;
+const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const cards = new Set();
 
 /** The colour a role has now; a canvas cannot resolve custom properties itself. */
@@ -120,6 +121,7 @@ export class ChartCard {
   #build() {
     const grid = { stroke: colour("line-soft"), width: 1 };
     const axis = { stroke: colour("text-3"), font: "11px system-ui, sans-serif", ticks: { show: false }, grid };
+    const isBytes = this.format === size;
     this.plotElement.replaceChildren();
     this.#plot = new uPlot({
       width: this.plotElement.clientWidth - 16,
@@ -129,7 +131,7 @@ export class ChartCard {
       cursor: { sync: { key: "page" }, points: { size: 6 }, drag: { x: true, y: false } },
       scales: {
         x: { time: true, range: (_, low, high) => [Math.min(low, high - SHORTEST_SPAN_S), high] },
-        y: { range: (_, low, high) => [Math.min(0, low ?? 0), niceTop(high)] },
+        y: { range: (_, low, high) => [Math.min(0, low ?? 0), niceTop(high, isBytes)] },
       },
       axes: [
         {
@@ -139,7 +141,13 @@ export class ChartCard {
           space: 90,
           values: (_, splits, __, ___, step) => splits.map(step < 60 ? stamp : shortStamp),
         },
-        { ...axis, size: 56, space: 36, values: (_, splits) => splits.map((value) => this.format(value)) },
+        {
+          ...axis,
+          ...(isBytes ? { incrs: BINARY_STEPS } : {}),
+          size: 56,
+          space: 36,
+          values: (_, splits) => splits.map((value) => this.format(value)),
+        },
       ],
       series: [{}, ...this.series.map((line) => ({
         label: line.label,
@@ -243,8 +251,12 @@ function swatch(line) {
 }
 
 /** A rounded top with some air, so that the axis moves in steps and not with every point. */
-function niceTop(high) {
+function niceTop(high, isBytes) {
   if (!high || high <= 0) return 1;
+  if (isBytes) {
+    const power = 2 ** Math.floor(Math.log2(high));
+    return power * [1, 1.25, 1.5, 1.75, 2, 2.5].find((step) => high * 1.05 <= step * power);
+  }
   const magnitude = 10 ** Math.floor(Math.log10(high));
   for (const step of [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10]) if (high * 1.05 <= step * magnitude) return step * magnitude;
   return 12 * magnitude;
