@@ -37,7 +37,10 @@ cdef class Persister:
     cdef list flying_unsynced
     cdef bytes encoded_root
     cdef list retries               # stores that wait until files are not in flight any more
-    cdef object waiting                 # deque of (round number, callback)
+    cdef object waiting                 # deque of (round number, removal number, callback)
+    cdef uint64_t removals              # number of the last removal that began
+    cdef dict removing                  # numbers of those that have not ended, oldest first
+    cdef readonly uint64_t answered     # the last round whose waiters were called
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered
     cdef readonly uint64_t completed
@@ -71,6 +74,8 @@ cdef class Persister:
     cdef int start_round(self, bint sync) except -1
     cdef int gather(self, bint sync) except -1
     cdef int give_up(self, str text) except -1
+    cdef int call_waiting(self) except -1
+    cdef uint64_t removal_begins(self) except 0
     cdef int read(self, Round* round, Dirty owner) except -1
     cdef int remove(self, Round* round) except -1
     cdef int finish(self, Round* round) except -1

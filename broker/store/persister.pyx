@@ -77,6 +77,8 @@ cdef class Persister:
         self.lazily_unsynced = []
         self.flying_unsynced = []
         self.retries = []
+        self.removals = 0
+        self.removing = {}
         self.encoded_root = os.fsencode(root)
         self.waiting = collections.deque()
         self.in_flight = NULL
@@ -121,7 +123,7 @@ cdef class Persister:
     def after_round(self, callback, bint sync=True):
         """Calls `callback()` when all that was asked for up to now is written (and synced). Returns
         the round's number."""
-        self.waiting.append((self.gathering, callback))
+        self.waiting.append((self.gathering, self.removals, callback))
         self.urgent = True
         if sync:
             self.sync_asked = True
@@ -342,8 +344,10 @@ cdef class Persister:
         cdef Round* round = self.remover.finished()
         while round != NULL:
             free_files(round)
+            self.removing.pop(round.number, None)
             round_free(round)
             round = self.remover.finished()
+        self.call_waiting()
 
     cdef int finish(self, Round* round) except -1:
         cdef Dirty store
@@ -381,8 +385,7 @@ cdef class Persister:
         round_free(round)
         for confirmer in confirmers:
             confirmer.confirm()
-        while self.waiting and self.waiting[0][0] <= self.completed:
-            self.waiting.popleft()[1]()
+        self.call_waiting()
         if self.pressed and self.tail_bytes <= self.tail_limit // 2:
             self.pressed = False
             self.relieved()
@@ -390,6 +393,26 @@ cdef class Persister:
         if self.urgent or self.tail_bytes > self.tail_limit:
             self.wake()
         return 0
+
+    cdef int call_waiting(self) except -1:
+        """Calls those whose round is over. What a file's going settles (a purge, the last acks of a
+        segment) is settled only when the file is gone: removals begun before they asked come first.
+        """
+        while self.waiting:
+            number, removals, callback = self.waiting[0]
+            if number > self.completed or (
+                    self.removing and next(iter(self.removing)) <= removals):
+                break
+            self.waiting.popleft()
+            self.answered = number
+            callback()
+        return 0
+
+    cdef uint64_t removal_begins(self) except 0:
+        """Files are settled and will be removed; the number to end it with."""
+        self.removals += 1
+        self.removing[self.removals] = None
+        return self.removals
 
     cdef int read(self, Round* round, Dirty owner) except -1:
         round.owner = <void*> owner

@@ -79,9 +79,9 @@ cdef class QueueStore(Segments):
         segment.length += length
         segment.count += 1
         self.ready += 1
-        self.ready_bytes += length
+        self.ready_bytes += message.body_length
         self.total += 1
-        self.total_bytes += length
+        self.total_bytes += message.body_length
         self.persister.tail_bytes += length
         if not self.dirty:
             self.persister.add(self)
@@ -97,8 +97,8 @@ cdef class QueueStore(Segments):
         if self.ready == 0:
             return EMPTY
         if self.requeued.count:
-            segment = self.find(self.requeued.segment())
-            return self.view(segment, self.requeued.position(), message, place, True)
+            self.requeued.first(place)
+            return self.view(self.find(place.segment), place.position, message, place, True)
         segment = self.cursor
         position = self.cursor_position
         while True:
@@ -148,6 +148,7 @@ cdef class QueueStore(Segments):
         place.segment = segment.number
         place.position = position
         place.length = head.length + 4
+        place.overhead = place.length - head.body_length
         place.redelivered = redelivered or position < segment.recovered_watermark
         return FOUND
 
@@ -211,10 +212,12 @@ cdef class QueueStore(Segments):
             "queue %016x: segment %d has %d unreadable bytes at position %d; "
             "delivery goes on behind them", self.incarnation, segment.number, at, position)
         if self.requeued.first_is(segment.number, position):
-            at = self.requeued.length()
+            self.requeued.first(&place)
+            at = place.length
         place.segment = segment.number
         place.position = position
         place.length = <uint32_t> at
+        place.overhead = place.length
         place.redelivered = 0
         self.advance(&place)
         self.settle(&place)
@@ -287,7 +290,7 @@ cdef class QueueStore(Segments):
                         or self.cursor_position >= block.start + block.length):
                     self.free_block(block)
         self.ready -= 1
-        self.ready_bytes -= place.length
+        self.ready_bytes -= place.length - place.overhead
         return 0
 
     # -- settling ----------------------------------------------------------------------------------
@@ -299,7 +302,7 @@ cdef class QueueStore(Segments):
         if segment == NULL:
             return 0
         self.total -= 1
-        self.total_bytes -= place.length
+        self.total_bytes -= place.length - place.overhead
         segment.settled += 1
         if tail != NULL and segment == tail.segment and place.position >= tail.start:
             tail.settled += 1
@@ -316,9 +319,9 @@ cdef class QueueStore(Segments):
 
     cdef int requeue(self, Place* place) except -1:
         """Puts a message that was taken back at its original position."""
-        self.requeued.push(place.segment, place.position, place.length)
+        self.requeued.push(place)
         self.ready += 1
-        self.ready_bytes += place.length
+        self.ready_bytes += place.length - place.overhead
         return 0
 
     def purge(self) -> int:
@@ -330,12 +333,10 @@ cdef class QueueStore(Segments):
         cdef uint64_t unread
         cdef uint32_t run
         while self.requeued.count:
-            place.segment = self.requeued.segment()
-            place.position = self.requeued.position()
-            place.length = self.requeued.length()
+            self.requeued.first(&place)
             self.requeued.pop()
             self.ready -= 1
-            self.ready_bytes -= place.length
+            self.ready_bytes -= place.length - place.overhead
             self.settle(&place)
         if self.ready == 0:
             return purged

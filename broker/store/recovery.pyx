@@ -150,7 +150,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number,
                 skips.append((at, length))
             else:
                 live += 1
-                live_bytes += length
+                live_bytes += (<const RecordHead*> (scan.data + at)).body_length
                 if (<const RecordHead*> (scan.data + at)).flags & EXPIRES:
                     store.any_expires = True
             at += length

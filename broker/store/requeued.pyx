@@ -4,6 +4,8 @@
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
+from broker.kernel.message cimport Place
+
 
 cdef class Requeued:
     """Places and record lengths, by position. Owns no memory while it is empty."""
@@ -11,8 +13,8 @@ cdef class Requeued:
     def __dealloc__(self):
         free(self.entries)
 
-    cdef int push(self, uint32_t segment, uint32_t position, uint32_t length) except -1:
-        cdef uint64_t key = <uint64_t> segment << 32 | position
+    cdef int push(self, Place* place) except -1:
+        cdef uint64_t key = <uint64_t> place.segment << 32 | place.position
         cdef uint32_t at, parent
         cdef Entry* grown
         if self.count == self.capacity:
@@ -31,21 +33,21 @@ cdef class Requeued:
             self.entries[at] = self.entries[parent]
             at = parent
         self.entries[at].key = key
-        self.entries[at].length = length
+        self.entries[at].length = place.length
+        self.entries[at].overhead = place.overhead
         return 0
 
     cdef bint first_is(self, uint32_t segment, uint32_t position) noexcept:
         """Whether this place is the oldest one here."""
         return self.count != 0 and self.entries[0].key == (<uint64_t> segment << 32 | position)
 
-    cdef uint32_t segment(self) noexcept:
-        return <uint32_t> (self.entries[0].key >> 32)
-
-    cdef uint32_t position(self) noexcept:
-        return <uint32_t> self.entries[0].key
-
-    cdef uint32_t length(self) noexcept:
-        return self.entries[0].length
+    cdef void first(self, Place* place) noexcept:
+        """The oldest place."""
+        place.segment = <uint32_t> (self.entries[0].key >> 32)
+        place.position = <uint32_t> self.entries[0].key
+        place.length = self.entries[0].length
+        place.overhead = self.entries[0].overhead
+        place.redelivered = 1
 
     cdef void pop(self) noexcept:
         """Takes the oldest place away."""

@@ -29,7 +29,7 @@ cdef struct Segment:
     uint32_t watermark_safe      # delivered up to here, as written
     uint32_t recovered_watermark  # records below it may have been delivered before this start
     uint32_t acks_length         # bytes in the acks file, as handed to the writer
-    bint header_written
+    uint64_t removal             # number of its removal, once that began
     bint sealed
     File* messages
     File* acks

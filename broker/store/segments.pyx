@@ -271,6 +271,8 @@ cdef class Segments(Dirty):
     cdef int remove_segment(self, Segment* segment) except -1:
         """Removes the files, or waits until nothing is in flight on them."""
         cdef Round* round
+        if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
+            segment.removal = self.persister.removal_begins()
         if ((segment.messages != NULL and segment.messages.busy)
                 or (segment.acks != NULL and segment.acks.busy)):
             self.removing.append(<size_t> segment)
@@ -278,6 +280,7 @@ cdef class Segments(Dirty):
             return 0
         if segment.messages != NULL or segment.acks != NULL:
             round = round_new()
+            round.number = segment.removal
             # The messages go first: an acks file without its segment settles nothing.
             if segment.messages != NULL:
                 self.persister.forget(segment.messages)

@@ -424,7 +424,7 @@ cdef class WireChannel(Channel):
             entry.segment = place.segment
             entry.position = place.position
             entry.length = place.length
-            entry.redelivered = place.redelivered
+            entry.word = place.overhead << 1 | place.redelivered
             consumer.unacked += 1
             self.consumer_unacked += 1
             self.delivered += 1
@@ -527,7 +527,8 @@ cdef class WireChannel(Channel):
             return tag
         entry = self.ledger.add()
         entry.consumer = <void*> consumer
-        entry.segment, entry.position, entry.length, entry.redelivered = place
+        entry.segment, entry.position, entry.length, redelivered, overhead = place
+        entry.word = <uint32_t> overhead << 1 | <uint32_t> redelivered
         consumer.unacked += 1
         self.got += 1
         if self.lingering is None:
@@ -584,7 +585,8 @@ cdef class WireChannel(Channel):
         place.segment = entry.segment
         place.position = entry.position
         place.length = entry.length
-        place.redelivered = entry.redelivered
+        place.redelivered = entry.word & 1
+        place.overhead = entry.word >> 1
         self.ledger.settle(entry)
         consumer.unacked -= 1
         if len(consumer.wire_tag) > 1:
@@ -662,7 +664,7 @@ cdef class WireChannel(Channel):
 
     def release(self):
         """A round is over: lets go of the replies that waited for it."""
-        if self.held is None or self.persister.completed < self.held_until:
+        if self.held is None or self.persister.answered < self.held_until:
             return
         held, self.held = self.held, None
         for data, then in held:

@@ -33,7 +33,7 @@ class _Getter:
         routing_key: bytes,
         properties: bytes,
         body: bytes,
-        place: tuple[int, int, int, int],
+        place: tuple[int, ...],
     ) -> None:
         if self.answer.done():
             queue.requeue_place(place)

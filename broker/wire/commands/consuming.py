@@ -119,7 +119,7 @@ class Getter:
         routing_key: bytes,
         listed: bytes,
         body: bytes,
-        place: tuple[int, int, int, int],
+        place: tuple[int, ...],
     ) -> None:
         channel = self.channel
         if channel.closing or not channel.output.is_open:
