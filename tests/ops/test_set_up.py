@@ -167,3 +167,33 @@ def test_it_imports_every_package_it_requires() -> None:
         if name not in loaded_by_others and not used:
             unused.append(name)
     assert not unused
+
+
+def test_it_requires_every_package_it_imports() -> None:
+    """What happens to be installed here is not there on a fresh machine."""
+    import re
+    import tomllib
+    from importlib.metadata import packages_distributions
+
+    from tests.tidy.sources import files, imports
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    declared = {
+        re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
+        for requirement in [*project["dependencies"], *(item for extra in extras for item in extra)]
+    }
+    ours = {"api", "broker", "frontend", "management", "tests", "compiled", "manage", "setup"}
+    # Part of Django, aio-pika, pytest, PySpark and django-ninja.
+    with_others = {"asgiref", "pamqp", "packaging", "py4j", "pydantic"}
+    distributions = packages_distributions()
+    missing = set()
+    for path in files(".py"):
+        for name, line in imports(path):
+            top = name.split(".")[0]
+            if top in sys.stdlib_module_names or top in ours or top in with_others:
+                continue
+            found = {item.lower().replace("_", "-") for item in distributions.get(top, [top])}
+            if not found & declared and not (path.parent / f"{top}.py").exists():
+                missing.add(f"{path.relative_to(ROOT)}:{line} imports {top}")
+    assert not missing, "\n".join(sorted(missing))
