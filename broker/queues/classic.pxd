@@ -53,7 +53,7 @@ cdef class ClassicQueue(Queue):
     cdef Consumer next_consumer(self)
     cdef int serve_getters(self) except -1
     cdef int hand_over(self, getter, Message* message, Place* place) except -1
-    cdef bint is_full(self, uint32_t more) noexcept
+    cdef bint is_full(self, Message* message) noexcept
     cdef int make_room(self, Message* message) except -1
     cdef int drop_heads(self) except -1
     cdef bint is_expired(self, Message* message) noexcept

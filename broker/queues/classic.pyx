@@ -176,21 +176,25 @@ cdef class ClassicQueue(Queue):
 
     # -- limits ------------------------------------------------------------------------------------
 
-    cdef bint is_full(self, uint32_t more) noexcept:
-        """Whether ready messages, with `more` to come, are over the limit."""
+    cdef bint is_full(self, Message* message) noexcept:
+        """Whether ready messages, with one to come (or NULL), are over the limit."""
         cdef Limits limits = self.limits
-        return (limits.max_length >= 0 and <int64_t> self.store.ready + more > limits.max_length
-                or limits.max_length_bytes >= 0
-                and <int64_t> self.store.ready_bytes > limits.max_length_bytes)
+        cdef int64_t count = self.store.ready
+        cdef int64_t size = self.store.ready_bytes
+        if message != NULL:
+            count += 1
+            size += message.body_length
+        return (limits.max_length >= 0 and count > limits.max_length
+                or limits.max_length_bytes >= 0 and size > limits.max_length_bytes)
 
     cdef int make_room(self, Message* message) except -1:
         """Before a message is taken: REJECTED if the queue is full and refuses. What consumers can
         take now leaves first, so that a burst in one chunk is judged as if it came one by one."""
-        if not self.limits.rejects or not self.is_full(1):
+        if not self.limits.rejects or not self.is_full(message):
             return STORED
         if self._consumers is not None:
             self.work()
-            if not self.is_full(1):
+            if not self.is_full(message):
                 return STORED
         self.rejected += 1
         return REJECTED
@@ -199,11 +203,11 @@ cdef class ClassicQueue(Queue):
         """After a message is taken: the oldest ready ones go until the limit holds."""
         cdef Message message
         cdef Place place
-        if self.limits.rejects or not self.is_full(0):
+        if self.limits.rejects or not self.is_full(NULL):
             return 0
         if self._consumers is not None:
             self.work()
-        while self.store.ready and self.is_full(0):
+        while self.store.ready and self.is_full(NULL):
             # A head that has to be read from disk is dropped when it is there (`work`).
             if self.store.peek(&message, &place) != FOUND:
                 break
