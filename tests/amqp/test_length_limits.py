@@ -86,3 +86,21 @@ def test_a_limit_cannot_be_changed_by_declaring_again(
     client.expect_channel_close(1, 406, 50, 10, f"inequivalent arg '{name}' for queue '{queue}'")
     client.call(1, "channel.open")
     client.call(1, "queue.declare", queue=queue, arguments={name: first})
+
+
+def test_the_oldest_messages_make_room_by_bytes(client: Client) -> None:
+    queue = limited(client, x_max_length_bytes=10)
+    fill(client, queue, b"a" * 4, b"b" * 4, b"c" * 4, b"d")
+    assert drain(client, queue) == [b"b" * 4, b"c" * 4, b"d"]
+    fill(client, queue, b"e" * 11)
+    assert drain(client, queue) == []
+    fill(client, queue, b"f" * 10, b"")
+    assert drain(client, queue) == [b"f" * 10, b""]
+
+
+def test_a_full_queue_refuses_by_bytes(client: Client) -> None:
+    queue = limited(client, x_max_length_bytes=8, x_overflow="reject-publish")
+    told = fill(client, queue, b"a" * 4, b"b" * 4, b"c" * 4)
+    assert told[1] == told[2] == "basic.ack"
+    assert told[3] == "basic.nack"
+    assert drain(client, queue) == [b"a" * 4, b"b" * 4]
