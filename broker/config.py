@@ -135,7 +135,7 @@ class Config:
         "amqp",
         134_217_728,
         "size",
-        "largest message body; a larger one closes the channel with 311",
+        "largest message body; a larger one closes the channel with 406",
         most=2**40,
     )
     max_unacked: int = setting(
