@@ -210,5 +210,5 @@ def test_a_queue_is_a_list_over_restarts(broker: Any) -> None:
             """It is always the broker's own."""
 
     run_state_machine_as_test(
-        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 6, stateful_step_count=20)
+        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 10, stateful_step_count=20)
     )
