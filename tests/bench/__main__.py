@@ -6,6 +6,7 @@ import argparse
 import json
 import platform
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -145,6 +146,7 @@ def run(options: argparse.Namespace, base: Path) -> dict[str, Any]:
 def main() -> int:
     """Exit status 0 when everything ran; budgets that are missed are printed, not failed."""
     options = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the brokers are ended
     base = options.directory or Path(tempfile.mkdtemp(prefix="leveret-bench-"))
     base.mkdir(parents=True, exist_ok=True)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--rabbitmq", action="store_true", help="kill RabbitMQ instead")
     parser.add_argument("--keep", action="store_true", help="keep the data directory")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker is ended
     base = Path(tempfile.mkdtemp(prefix="leveret-crash-"))
     victim = RabbitMQ(base / "broker") if options.rabbitmq else Leveret(base / "broker")
     crash = Crash(victim, base / "journals", run=options.seed, seed=options.seed)
