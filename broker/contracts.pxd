@@ -62,6 +62,5 @@ cdef class Consumer:
     cdef readonly uint32_t unacked
     cdef readonly int priority
     cdef object _arguments
-    cdef public object last_ack_at
     cdef public uint64_t delivered
     cdef public uint64_t acked

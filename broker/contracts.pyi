@@ -54,7 +54,6 @@ class Channel(Confirmer):
     def reply(self, data: bytes, then: Callable[[], object] | None = None) -> None: ...
 
 class Consumer:
-    last_ack_at: int | None
     delivered: int
     acked: int
     def __init__(

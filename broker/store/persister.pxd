@@ -7,14 +7,12 @@ from broker.store.io_thread cimport IoThread, Round
 
 cdef class Dirty:
     cdef bint dirty
-    cdef bint sync_wanted
     cdef object __weakref__
 
     cdef int freeze(self, Round* round) except -1
     cdef int written(self, Round* round) except -1
     cdef int read_done(self, Round* round) except -1
     cdef int retry(self) except -1
-    cdef bint has_work(self) noexcept
 
 
 cdef class Persister:

@@ -49,9 +49,6 @@ cdef class Dirty:
         """A round is over: whatever had to wait for files in flight can be tried again."""
         raise NotImplementedError
 
-    cdef bint has_work(self) noexcept:
-        return True
-
 
 cdef class Persister:
     """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
@@ -249,7 +246,6 @@ cdef class Persister:
         self.dirty = []
         for store in self.flying:
             store.dirty = False
-            store.sync_wanted = False
             store.freeze(round)
         self.flying_confirmers = self.confirmers
         self.confirmers = []

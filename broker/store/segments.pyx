@@ -338,10 +338,6 @@ cdef class Segments(Dirty):
 
     # -- rounds ------------------------------------------------------------------------------------
 
-    cdef bint has_work(self) noexcept:
-        return (self.first_pending != NULL or (self.tail != NULL and self.tail.length)
-                or self.first_block != NULL)
-
     cdef int ensure_directory(self, Round* round) except -1:
         cdef Op* op
         if not self.directory_made:
