@@ -193,9 +193,15 @@ def express(shop: Shop) -> Callable[[BlockingChannel], None]:
 
 def till(shop: Shop) -> Callable[[BlockingChannel], None]:
     def handle(channel: BlockingChannel, method: Any, body: bytes) -> None:
-        order = json.loads(body)
-        amount = sum(item["count"] for item in order["items"]) * 1250
-        payment = {"order": order["order"], "cents": amount}
+        try:
+            order = json.loads(body)
+            amount = sum(item["count"] for item in order["items"]) * 1250
+            payment = {"order": order["order"], "cents": amount}
+        except (ValueError, KeyError, TypeError):
+            # Anybody may publish to the shop, from the console for example.
+            channel.basic_reject(method.delivery_tag, requeue=False)
+            shop.count("rejected")
+            return
         channel.basic_publish(
             PAYMENTS,
             "payment.settled",
