@@ -115,6 +115,8 @@ class Appliance:
             return False
         if not wanted <= note.keys():
             return False
+        if leader == "supervisor" and "ready in" not in self.log():
+            return False
         self.addresses, self.pids = note, pids
         return True
 
