@@ -1,3 +1,6 @@
+from libc.stdint cimport uint64_t
+
+
 cdef class Task:
     cdef bint pending
 
@@ -10,6 +13,11 @@ cdef class Turn:
     cdef public object schedule
     cdef public object after
     cdef bint scheduled
+    cdef uint64_t frames         # frames taken apart since the last turn ended
+    cdef uint64_t ended_at       # ns, monotonic
+    cdef int hurried             # turns in a row that were short and followed at once
+    cdef bint slept
 
+    cdef void moderate(self, uint64_t began) noexcept
     cdef int touch_queue(self, Task queue) except -1
     cdef int touch_connection(self, Task connection) except -1

@@ -168,6 +168,7 @@ cdef class Connection(Output):
                     f"type {data[at]}, all octets = <<>>: "
                     f"{{invalid_frame_end_marker,{data[at + 7 + size]}}}", True)
             self.recv_cnt += 1
+            self.turn.frames += 1
             try:
                 self.frame(data + at, size)
             except AMQPError as error:
