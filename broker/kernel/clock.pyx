@@ -37,8 +37,3 @@ def now() -> int:
     """Milliseconds since 1970 by the broker's clock."""
     refresh()
     return now_ms
-
-
-def drift_ms() -> int:
-    """How far the system's clock is ahead of the broker's."""
-    return time.time_ns() // 1000000 - now()

@@ -63,7 +63,7 @@ cdef class Turn:
         self.schedule = schedule
         self.after = after
         self.scheduled = False
-        # Otherwise the kernel may round a sleep of 40 microseconds up by 50.
+        # Otherwise the kernel may round a sleep of 50 microseconds up to twice that.
         prctl(PR_SET_TIMERSLACK, 1000)
 
     cdef int touch_queue(self, Task queue) except -1:

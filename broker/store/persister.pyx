@@ -133,11 +133,6 @@ cdef class Persister:
             self.journals.append(journal)
 
     @property
-    def idle(self):
-        return self.in_flight == NULL and not (
-            self.dirty or self.confirmers or self.waiting or self.journals)
-
-    @property
     def under_pressure(self):
         return self.tail_bytes > self.tail_limit
 
