@@ -7,7 +7,7 @@ cdef struct Unacked:
     uint32_t segment
     uint32_t position
     uint32_t length
-    uint32_t word                  # Place.overhead << 1 | Place.redelivered
+    uint32_t word                  # Place.body_length << 1 | Place.redelivered
 
 
 cdef class Ledger:

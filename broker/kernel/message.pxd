@@ -28,5 +28,5 @@ cdef struct Place:
     uint32_t segment
     uint32_t position
     uint32_t length                # bytes of the whole record
-    uint32_t overhead              # bytes of it that are not the body
+    uint32_t body_length           # bytes of the body, which may lie elsewhere
     uint32_t redelivered           # 0 or 1

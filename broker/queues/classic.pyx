@@ -418,7 +418,7 @@ cdef class ClassicQueue(Queue):
             self, message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length], message.body[:message.body_length],
-            (place.segment, place.position, place.length, place.redelivered, place.overhead))
+            (place.segment, place.position, place.length, place.redelivered, place.body_length))
         return 0
 
     def get(self, getter) -> None:
@@ -455,13 +455,13 @@ cdef class ClassicQueue(Queue):
     def settle_place(self, tuple place, bint acked=True) -> None:
         """Settles a message that a getter took, by the place it was told."""
         cdef Place at
-        at.segment, at.position, at.length, at.redelivered, at.overhead = place
+        at.segment, at.position, at.length, at.redelivered, at.body_length = place
         self.settle(&at, acked)
 
     def requeue_place(self, tuple place) -> None:
         """Requeues a message that a getter took."""
         cdef Place at
-        at.segment, at.position, at.length, at.redelivered, at.overhead = place
+        at.segment, at.position, at.length, at.redelivered, at.body_length = place
         self.requeue(&at)
 
     def purge(self) -> int:

@@ -23,7 +23,7 @@ cdef class ReplyQueue(Queue):
     cdef int publish(self, Message* message, bint confirm) except -1:
         cdef Place place
         place.segment = place.position = place.length = 0
-        place.redelivered = place.overhead = 0
+        place.redelivered = place.body_length = 0
         if self.consumer is not None and self.consumer.active:
             self.consumer.channel.deliver(self.consumer, message, &place)
         return STORED

@@ -148,7 +148,7 @@ cdef class QueueStore(Segments):
         place.segment = segment.number
         place.position = position
         place.length = head.length + 4
-        place.overhead = place.length - head.body_length
+        place.body_length = head.body_length
         place.redelivered = redelivered or position < segment.recovered_watermark
         return FOUND
 
@@ -217,7 +217,7 @@ cdef class QueueStore(Segments):
         place.segment = segment.number
         place.position = position
         place.length = <uint32_t> at
-        place.overhead = place.length
+        place.body_length = 0
         place.redelivered = 0
         self.advance(&place)
         self.settle(&place)
@@ -290,7 +290,7 @@ cdef class QueueStore(Segments):
                         or self.cursor_position >= block.start + block.length):
                     self.free_block(block)
         self.ready -= 1
-        self.ready_bytes -= place.length - place.overhead
+        self.ready_bytes -= place.body_length
         return 0
 
     # -- settling ----------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ cdef class QueueStore(Segments):
         if segment == NULL:
             return 0
         self.total -= 1
-        self.total_bytes -= place.length - place.overhead
+        self.total_bytes -= place.body_length
         segment.settled += 1
         if tail != NULL and segment == tail.segment and place.position >= tail.start:
             tail.settled += 1
@@ -321,7 +321,7 @@ cdef class QueueStore(Segments):
         """Puts a message that was taken back at its original position."""
         self.requeued.push(place)
         self.ready += 1
-        self.ready_bytes += place.length - place.overhead
+        self.ready_bytes += place.body_length
         return 0
 
     def purge(self) -> int:
@@ -336,7 +336,7 @@ cdef class QueueStore(Segments):
             self.requeued.first(&place)
             self.requeued.pop()
             self.ready -= 1
-            self.ready_bytes -= place.length - place.overhead
+            self.ready_bytes -= place.body_length
             self.settle(&place)
         if self.ready == 0:
             return purged

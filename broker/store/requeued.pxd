@@ -6,7 +6,7 @@ from broker.kernel.message cimport Place
 cdef struct Entry:
     uint64_t key                 # segment << 32 | position
     uint32_t length
-    uint32_t overhead
+    uint32_t body_length
 
 
 cdef class Requeued:

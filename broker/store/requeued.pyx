@@ -34,7 +34,7 @@ cdef class Requeued:
             at = parent
         self.entries[at].key = key
         self.entries[at].length = place.length
-        self.entries[at].overhead = place.overhead
+        self.entries[at].body_length = place.body_length
         return 0
 
     cdef bint first_is(self, uint32_t segment, uint32_t position) noexcept:
@@ -46,7 +46,7 @@ cdef class Requeued:
         place.segment = <uint32_t> (self.entries[0].key >> 32)
         place.position = <uint32_t> self.entries[0].key
         place.length = self.entries[0].length
-        place.overhead = self.entries[0].overhead
+        place.body_length = self.entries[0].body_length
         place.redelivered = 1
 
     cdef void pop(self) noexcept:

@@ -424,7 +424,7 @@ cdef class WireChannel(Channel):
             entry.segment = place.segment
             entry.position = place.position
             entry.length = place.length
-            entry.word = place.overhead << 1 | place.redelivered
+            entry.word = place.body_length << 1 | place.redelivered
             consumer.unacked += 1
             self.consumer_unacked += 1
             self.delivered += 1
@@ -527,8 +527,8 @@ cdef class WireChannel(Channel):
             return tag
         entry = self.ledger.add()
         entry.consumer = <void*> consumer
-        entry.segment, entry.position, entry.length, redelivered, overhead = place
-        entry.word = <uint32_t> overhead << 1 | <uint32_t> redelivered
+        entry.segment, entry.position, entry.length, redelivered, body_length = place
+        entry.word = <uint32_t> body_length << 1 | <uint32_t> redelivered
         consumer.unacked += 1
         self.got += 1
         if self.lingering is None:
@@ -586,7 +586,7 @@ cdef class WireChannel(Channel):
         place.position = entry.position
         place.length = entry.length
         place.redelivered = entry.word & 1
-        place.overhead = entry.word >> 1
+        place.body_length = entry.word >> 1
         self.ledger.settle(entry)
         consumer.unacked -= 1
         if len(consumer.wire_tag) > 1:
