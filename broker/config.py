@@ -243,6 +243,19 @@ class Config:
         "memory for messages not yet written, over all queues",
         least=1024 * 1024,
     )
+    disk_free_limit: int = setting(
+        "store",
+        0,
+        "size",
+        "with less free space nothing is published; 0 for tail_memory or three segments if "
+        "that is more, and at least 50 MiB",
+    )
+    memory_high_watermark: int | float = setting(
+        "store",
+        0.6,
+        "memory",
+        "with more memory in use nothing is published: a size, or a share of the machine's",
+    )
 
     reports_schedule: str = setting(
         "reports", "5 * * * *", "schedule", "when reports are computed (cron's five fields, UTC)"

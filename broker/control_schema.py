@@ -634,6 +634,8 @@ EVENTS: dict[str, str] = {
     "exchange.deleted": "{vhost, name}",
     "connection.created": "{name, user, vhost}",
     "connection.closed": "{name, user, vhost}",
+    "alarm.set": "{name, text}: disk or memory; nothing is published until it is cleared",
+    "alarm.cleared": "{name, text}",
 }
 """Names and data of the pushes of topic `events`."""
 
@@ -653,6 +655,7 @@ ERRORS = _errors(
     Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
     Failure(501, "not_implemented", "No such verb"),
     Failure(503, "busy", "Too many passwords are being checked; try again"),
+    Failure(503, "blocked", "An alarm is in force: nothing is published until it is cleared"),
     Failure(503, "broker_away", "Made by the client: the broker is away, or went before answering"),
 )
 

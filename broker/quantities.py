@@ -47,7 +47,7 @@ def shown(value: Any, kind: str) -> str:
     """A value as a person would write it."""
     if value is None:
         return ""
-    if kind == "size":
+    if kind == "size" or (kind == "memory" and isinstance(value, int)):
         for unit, name in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
             if value and value % unit == 0:
                 return f"{value // unit} {name}"
@@ -78,6 +78,20 @@ def read_size(text: str, least: int = 0, most: int = 2**63 - 1) -> int:
         upper = f" to {shown(most, 'size')}" if most < 2**63 - 1 else " or more"
         raise BadValue(f"a size of {shown(least, 'size')}{upper}")
     return value
+
+
+def read_memory(text: str) -> int | float:
+    """Bytes, or a share of the machine's memory between 0 and 1."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if "." in text and 0 < share <= 1:
+        return share
+    try:
+        return read_size(text, least=1024 * 1024)
+    except BadValue:
+        raise BadValue("a size such as 512 MiB, or a share of the memory such as 0.6") from None
 
 
 def read_time(text: str, least: float = 0, most: float = 3650 * 86400) -> float:
@@ -187,6 +201,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "level": _choice(*LEVELS),
     "list": read_list,
     "log format": _choice(*LOG_FORMATS),
+    "memory": read_memory,
     "name": read_name,
     "optional port": _read_optional_port,
     "path": read_path,

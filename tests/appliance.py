@@ -36,7 +36,7 @@ class Appliance:
 
     def __init__(self, what: str, directory: Path, **settings: Any) -> None:
         self.what = what
-        self.data_dir = directory / "data"
+        self.data_dir = Path(settings.get("data_dir", directory / "data"))
         self.log_file = directory / f"{what}.log"
         self.settings = {
             "data_dir": self.data_dir,

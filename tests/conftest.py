@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.appliance import Appliance
+from tests.disks import SmallDisk
 
 TEST_SECONDS_MAX = 300
 
@@ -59,6 +60,14 @@ def broker(make_broker: Make) -> Appliance:
 def leveret(make_leveret: Make) -> Appliance:
     """A whole appliance of the test's own."""
     return make_leveret()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A file system of 64 MiB; a broker's `data_dir` may lie on it."""
+    disk = SmallDisk(tmp_path / "disk", 64 << 20)
+    yield disk
+    disk.unmount()
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from broker.errors import NotAllowed
 from broker.kernel import clock
 from broker.kernel.turn import Turn
 from broker.queues.reply import ReplyQueue
+from broker.server.alarms import Alarms
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.listeners import CannotListen, Listeners
@@ -98,6 +99,7 @@ class Broker:
         self.reply_queues: dict[str, ReplyQueue] = {}
         self._listeners = Listeners(self)
         self._pulse = Pulse(self)
+        self.watch = Alarms(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
             "product": "Leveret",
@@ -120,6 +122,15 @@ class Broker:
     def listeners(self) -> list[dict[str, Any]]:
         """What listens where, as rows of the overview."""
         return self._listeners.rows
+
+    @property
+    def alarms(self) -> set[str]:
+        """The alarms in force, of `disk` and `memory`: nothing is published meanwhile."""
+        return self.watch.active
+
+    @property
+    def alarm_reason(self) -> str:
+        return self.watch.reason
 
     @property
     def problems(self) -> list[str]:
@@ -180,6 +191,7 @@ class Broker:
         loop.add_reader(self.persister.remover.event_fd, self.persister.on_removed)
         for vhost in self.vhosts.values():
             vhost.start()
+        self.watch.start()
         try:
             await self._listeners.open()
         except CannotListen as error:
@@ -272,6 +284,7 @@ class Broker:
 
     def opened(self, session: Session) -> None:
         self.connections[session.id] = session
+        session.set_alarmed(bool(self.alarms))
         self.stats.connection_opened(session)
         self.emit(
             "connection.created",
@@ -319,7 +332,8 @@ class Broker:
         paused, self._paused = self._paused, set()
         for session in paused:
             session.paused = False
-            session.transport.resume_reading()
+            if not session.blocked:
+                session.transport.resume_reading()
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -348,7 +362,7 @@ class Broker:
             self.stats.exchange_deleted(data["vhost"], exchange)
         elif event == "queue.created":
             self.stats.queue_declared(data["vhost"], True)
-        elif not event.startswith(("connection.", "binding.")):
+        elif not event.startswith(("connection.", "binding.", "alarm.")):
             # A user, a permission or a limit changed: what routes remember of them is void.
             self.topology.changed()
         if hasattr(self, "control"):
@@ -401,6 +415,7 @@ class Broker:
             session.drop()
         await asyncio.sleep(0)
         await self.sampling.close()
+        await self.watch.close()
         await self.control.close()
         await self._listeners.close()
         for task in list(self._tasks):

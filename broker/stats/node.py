@@ -30,14 +30,13 @@ class NodeReading(NamedTuple):
 
 def read_node(data_dir: Path) -> NodeReading:
     """A reading of this process and of the file system that holds the data directory."""
-    page = os.sysconf("SC_PAGE_SIZE")
     space = os.statvfs(data_dir)
     times = os.times()
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return NodeReading(
         at=time.time_ns() // 1_000_000,
-        mem_used=int(Path("/proc/self/statm").read_text().split()[1]) * page,
-        mem_limit=_memory_limit(page),
+        mem_used=resident_memory(),
+        mem_limit=memory_limit(),
         disk_free=space.f_bavail * space.f_frsize,
         disk_total=space.f_blocks * space.f_frsize,
         fd_used=sum(1 for _ in Path("/proc/self/fd").iterdir()),
@@ -48,8 +47,15 @@ def read_node(data_dir: Path) -> NodeReading:
     )
 
 
-def _memory_limit(page: int) -> int:
-    machine = os.sysconf("SC_PHYS_PAGES") * page
+def resident_memory() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_limit() -> int:
+    """Bytes of memory of the machine, or of the control group if that is less."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         text = Path("/sys/fs/cgroup/memory.max").read_text().strip()
     except OSError:

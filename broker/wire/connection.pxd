@@ -12,6 +12,11 @@ cdef enum:
     CLOSING = 3              # connection.close is sent; everything but close-ok is ignored
     CLOSED = 4
 
+# Why frames are not taken apart; see `Connection.holding`.
+cdef enum:
+    HELD = 1                 # nothing is, until `go_on`
+    ALARMED = 2              # everything is up to the next publish, which will be HELD
+
 
 cdef class Connection(Output):
     cdef readonly int phase
@@ -24,12 +29,14 @@ cdef class Connection(Output):
     cdef readonly uint16_t channel_max
     cdef uint16_t current_channel
     cdef uint32_t current_method
-    cdef bint holding                    # see `hold`
-    cdef public bint paused              # the transport is not read
+    cdef int holding                     # flags; zero is the fast path
+    cdef public bint paused              # the transport is not read: memory is full
+    cdef public bint blocked             # nor is it here: it wanted to publish during an alarm
     cdef public bint heard               # something came since the last heartbeat check
     cdef public object gauge
 
     cdef int receive(self, const uint8_t* data, size_t length) except -1
+    cdef int holds_back(self, const uint8_t* frame, size_t length) except -1
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1

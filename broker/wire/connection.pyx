@@ -83,7 +83,7 @@ cdef class Connection(Output):
                 self.fail(FrameError("too many bytes before login", True))
                 return 0
             self.budget -= length
-        if self.holding:
+        if self.holding & HELD:
             self.partial.add(data, length)
             return 0
         try:
@@ -99,7 +99,9 @@ cdef class Connection(Output):
                 self.partial.add(data + at, part)
                 at += part
                 if self.partial.length == wanted and wanted >= 8:
-                    self.frames(self.partial.data, wanted)
+                    if self.frames(self.partial.data, wanted) == 0:
+                        self.partial.add(data + at, length - at)
+                        return 0
                     self.keep()
                     self.partial.drop(self.partial.length)
             if at < length:
@@ -117,16 +119,45 @@ cdef class Connection(Output):
     def hold(self):
         """A password is being checked elsewhere: what the client sent behind it waits for
         `go_on`."""
-        self.holding = True
+        self.holding |= HELD
 
     def go_on(self):
         """Takes apart what came since `hold`."""
         cdef bytes waiting = self.partial.data[:self.partial.length]
-        self.holding = False
+        self.holding &= ~HELD
         self.partial.drop(self.partial.length)
         self.recv_oct -= len(waiting)
         self.budget += len(waiting)
         self.receive(<const uint8_t*> <char*> waiting, len(waiting))
+
+    @property
+    def alarmed(self):
+        return self.holding & ALARMED != 0
+
+    def set_alarmed(self, bint on):
+        """An alarm is in force: the next publish is held back, and everything behind it (`block`
+        is called then). Off: publishes are taken again; what was held waits for `go_on`."""
+        if on:
+            self.holding |= ALARMED
+        else:
+            self.holding &= ~ALARMED
+
+    cdef int holds_back(self, const uint8_t* frame, size_t length) except -1:
+        """Whether the frame has to wait: everything does while HELD, a basic.publish when
+        ALARMED."""
+        cdef WireChannel channel
+        if self.holding & HELD:
+            return True
+        if (self.phase != RUNNING or length < 11 or frame[0] != 1
+                or load32(frame + 7) != METHOD_PUBLISH):
+            return False
+        channel = self.channel_at(load16(frame + 1))
+        if channel is None or channel.closing or channel.expect != 0:
+            # Not a publish but a fault, or ignored.
+            return False
+        self.holding |= HELD
+        self.block()
+        return True
 
     cdef int keep(self) except -1:
         """The bytes end here: unfinished content must not point into them."""
@@ -156,7 +187,8 @@ cdef class Connection(Output):
                 return 0
             self.on_protocol_header(data[:8])
             at = 8
-        while length - at >= 8 and self.phase != CLOSED and not self.holding:
+        while length - at >= 8 and self.phase != CLOSED and not (
+                self.holding and self.holds_back(data + at, length - at)):
             size = load32(data + at + 3)
             if size > self.frame_max:
                 self.check_size(size)

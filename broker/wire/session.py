@@ -56,6 +56,10 @@ class Host(Protocol):
     def admit(self, session: Session, vhost: str) -> None:
         """Raises NotAllowed if a connection limit is reached."""
 
+    @property
+    def alarm_reason(self) -> str:
+        """What connection.blocked says, such as `low on disk`."""
+
     def later(self, seconds: float, callback: Callable[[], None]) -> Any:
         """A timer; its `.cancel()` takes it back."""
 
@@ -153,7 +157,9 @@ class Session(Connection):
                 if self.phase == CLOSED
                 else "starting"
             )
-        return "flow" if self.paused else "running"
+        if self.blocked:
+            return "blocked"
+        return "blocking" if self.alarmed else "flow" if self.paused else "running"
 
     def label(self) -> str:
         return self.name
@@ -266,7 +272,7 @@ class Session(Connection):
         intervals."""
         if self.phase != RUNNING:
             return
-        if self.heard or self.paused:
+        if self.heard or self.paused or self.blocked:
             self.heard = False
             self._silent_beats = 0
         else:
@@ -283,6 +289,33 @@ class Session(Connection):
         # and eight bytes cost less than knowing.
         self.send(HEARTBEAT)
         self._timer = self._host.later(self.heartbeat / 2, self._beat)
+
+    # -- alarms ------------------------------------------------------------------------------------
+
+    def block(self) -> None:
+        """A publish came during an alarm: it waits, and the connection is not read any more."""
+        self.blocked = True
+        self.transport.pause_reading()
+        reason = self._host.alarm_reason
+        log.warning("connection %s is blocked: %s", self.name, reason)
+        if self.can("connection.blocked"):
+            self.send(method_frame(0, "connection.blocked", reason=reason))
+
+    def alarm_over(self) -> None:
+        """The last alarm is cleared: publishing goes on where it stopped."""
+        self.set_alarmed(False)
+        if self.blocked:
+            if self.phase == RUNNING and self.can("connection.blocked"):
+                self.send(method_frame(0, "connection.unblocked"))
+            self._unblock()
+
+    def _unblock(self) -> None:
+        self.blocked = False
+        # Its heartbeats are still in the socket.
+        self.heard = True
+        if not self.paused:
+            self.transport.resume_reading()
+        self.go_on()
 
     # -- channels ----------------------------------------------------------------------------------
 
@@ -439,6 +472,9 @@ class Session(Connection):
         self._timer = self._host.later(
             SILENT_CLOSE_S if lost_sync else self._host.config.handshake_timeout, self.drop
         )
+        if self.blocked:
+            # Its close-ok lies behind what it published, all of which is ignored now.
+            self._unblock()
 
     def finish(self) -> None:
         """Everything is said: writes it and closes the transport."""

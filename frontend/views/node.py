@@ -31,7 +31,7 @@ def _gauges(row: dict[str, Any]) -> list[dict[str, Any]]:
     """What the node uses of what it has, each with a tone near the limit."""
     used_disk = row["disk_total"] - row["disk_free"]
     found = [
-        ("Memory", figures.size, row["mem_used"], row["mem_limit"], "used of"),
+        ("Memory", figures.size, row["mem_used"], row["mem_limit"], "used; publishing stops at"),
         ("Disk", figures.size, used_disk, row["disk_total"], "used of"),
         ("File descriptors", figures.count, row["fd_used"], row["fd_total"], "open of"),
         ("Processor", _percent, row["cpu_used"] * 100, 100, "of one core, at most"),

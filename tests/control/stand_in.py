@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from broker.access import Access
 from broker.access.passwords import SHA256, rabbit_hash
 from broker.errors import NotFound, PreconditionFailed, describe
+from broker.server.alarms import Alarms, Reading
 from broker.server.control import ControlServer
 from broker.server.logins import Logins
 from broker.server.sampling import Sampling
@@ -260,7 +261,14 @@ class Broker:
 
     def __init__(self, directory: Path) -> None:
         self.config = SimpleNamespace(
-            data_dir=directory, no_sync=False, max_message_size=1 << 27, http_port=15672
+            data_dir=directory,
+            no_sync=False,
+            max_message_size=1 << 27,
+            http_port=15672,
+            segment_size=8 << 20,
+            tail_memory=64 << 20,
+            disk_free_limit=0,
+            memory_high_watermark=0.6,
         )
         self.disk = MemoryDisk()
         self.files = SettingsFiles(directory, self.disk)
@@ -269,6 +277,8 @@ class Broker:
         self.stats = Stats()
         self.sampling = Sampling(self)
         self.sampling.node = NodeReading()
+        self.watch = Alarms(self)  # type: ignore[arg-type]
+        self.watch.judge(Reading(1 << 40, 1 << 40, 1 << 20))
         self.vhosts = {"/": VHost("/")}
         self.connections: dict[int, Connection] = {}
         self.definitions = Definitions(self)
@@ -302,6 +312,14 @@ class Broker:
         path = Path(self.config.data_dir) / "control.sock"
         await self.server.start(path)
         return BrokerClient(path)
+
+    @property
+    def alarms(self) -> set[str]:
+        return self.watch.active
+
+    @property
+    def alarm_reason(self) -> str:
+        return self.watch.reason
 
     async def stop(self) -> None:
         await self.server.close()

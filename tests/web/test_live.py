@@ -8,6 +8,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
 from tests.appliance import Appliance
+from tests.disks import SmallDisk
 from tests.web.conftest import Watch
 from tests.web.test_sign_in import sign_in
 
@@ -116,3 +117,25 @@ def test_figures_are_written_the_same_on_both_sides(page: Page) -> None:
             [module, name, numbers],
         )
         assert written == [getattr(figures, name)(number) for number in numbers], name
+
+
+def test_every_page_shows_an_alarm_while_it_is_in_force(
+    make_leveret: Callable[..., Appliance],
+    make_page: Callable[..., Page],
+    small_disk: SmallDisk,
+) -> None:
+    leveret = make_leveret(data_dir=small_disk.path / "data", disk_free_limit=16 << 20)
+    page = make_page()
+    page.goto(f"{leveret.http_url}/login")
+    sign_in(page)
+    alarm = page.locator('#alarms [data-alarm="disk"]')
+    for path in ("/", "/queues", "/node"):
+        page.goto(f"{leveret.http_url}{path}")
+        expect(page.locator("#live-state")).to_have_text("live")
+        expect(alarm).to_have_count(0)
+        small_disk.fill(leave=8 << 20)
+        expect(alarm).to_contain_text("disk alarm")
+        expect(alarm).to_contain_text("Free disk space or drain queues")
+        small_disk.clear()
+        expect(alarm).to_have_count(0)
+    leveret.close()

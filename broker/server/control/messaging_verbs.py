@@ -29,7 +29,14 @@ from broker.errors import (
 from broker.server.control.binding_rows import find_binding, properties_key
 from broker.server.control.connection_rows import Connections
 from broker.server.control.getting import take
-from broker.server.control.requests import Caller, Request, bad_request, handles, not_found
+from broker.server.control.requests import (
+    Caller,
+    Request,
+    RequestError,
+    bad_request,
+    handles,
+    not_found,
+)
 from broker.server.control.views import name_of
 from broker.wire import properties
 
@@ -129,6 +136,11 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
     name = _plain_name(args.name)
+    if request.broker.alarms:
+        raise RequestError(
+            "blocked",
+            f"nothing is published while an alarm is in force: {request.broker.alarm_reason}",
+        )
     limit = request.broker.config.max_message_size
     if len(args.payload) > limit:
         raise PreconditionFailed(

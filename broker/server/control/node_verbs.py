@@ -109,7 +109,7 @@ async def overview_of(
 @handles("nodes")
 async def nodes(request: Request[Nodes]) -> Any:
     broker, ages = request.broker, request.args.ages
-    reading = broker.sampling.node
+    reading, watch = broker.sampling.node, broker.watch
     totals, now = broker.stats.node, broker.stats.sampled_at
     node: dict[str, Any] = {
         "name": broker.node_name,
@@ -120,13 +120,14 @@ async def nodes(request: Request[Nodes]) -> Any:
         "uptime": now - broker.started_at_ms if now else 0,
         "run_queue": 0,
         "processors": reading.processors,
-        "mem_used": reading.mem_used,
-        "mem_limit": reading.mem_limit,
-        "mem_alarm": False,
+        "mem_used": watch.reading.mem_used,
+        "mem_limit": watch.memory_watermark,
+        "mem_total": reading.mem_limit,
+        "mem_alarm": "memory" in watch.active,
         "mem_calculation_strategy": "rss",
-        "disk_free": reading.disk_free,
-        "disk_free_limit": 0,
-        "disk_free_alarm": False,
+        "disk_free": watch.reading.disk_free,
+        "disk_free_limit": watch.disk_limit,
+        "disk_free_alarm": "disk" in watch.active,
         "disk_total": reading.disk_total,
         "fd_used": reading.fd_used,
         "fd_total": reading.fd_total,
@@ -224,6 +225,15 @@ async def health(request: Request[Health]) -> Any:
             return {"status": "ok", "protocol": protocol}
         reason = "No active listener"
         return {"status": "failed", "reason": reason, "missing": argument, "protocols": protocols}
+    if check in ("alarms", "local-alarms") and broker.alarms:
+        where = "cluster" if check == "alarms" else "node"
+        return {
+            "status": "failed",
+            "reason": f"There are alarms in effect in the {where}",
+            "alarms": [
+                {"node": broker.node_name, "resource": name} for name in sorted(broker.alarms)
+            ],
+        }
     return {"status": "ok"}
 
 

@@ -103,6 +103,7 @@ async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, A
         "health": _health(problems),
         "problems": problems[:_SHOWN],
         "problem_count": len(problems),
+        "alarms": broker.watch.rows(),
         "queue_troubles": dict(words),
         "top_queues": [row for _, row in findings.growing if seen(row)][:_MOVERS],
         "top_publishers": publishers[:_MOVERS],
@@ -195,11 +196,16 @@ def _node_problems(broker: Any) -> list[dict[str, Any]]:
     node = broker.sampling.node
     if broker.config.no_sync:
         found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
-    if node.at and node.disk_total and node.disk_free < min(1 << 30, node.disk_total // 20):
-        found.append(("bad", "disk", f"only {node.disk_free >> 20:,} MiB are free on the disk"))
-    if node.mem_limit and node.mem_used > 0.8 * node.mem_limit:
-        share = node.mem_used / node.mem_limit
-        found.append(("warn", "memory", f"the broker uses {share:.0%} of the memory"))
+    watch = broker.watch
+    for row in watch.rows():
+        found.append(("bad", row["name"], row["text"]))
+    free, used = watch.reading.disk_free, watch.reading.mem_used
+    if "disk" not in watch.active and free < 2 * watch.disk_limit:
+        text = f"{free >> 20:,} MiB are free; at {watch.disk_limit >> 20:,} MiB publishing stops"
+        found.append(("warn", "disk", text))
+    if "memory" not in watch.active and used > 0.9 * watch.memory_watermark:
+        share = used / watch.memory_watermark
+        found.append(("warn", "memory", f"the broker uses {share:.0%} of its memory limit"))
     if node.fd_total and node.fd_used > 0.9 * node.fd_total:
         text = f"{node.fd_used:,} of {node.fd_total:,} descriptors are in use"
         found.append(("warn", "descriptors", text))

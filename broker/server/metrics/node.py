@@ -100,7 +100,7 @@ QUEUE_LEVELS = (
 def node_metrics(broker: Any) -> Iterator[str]:
     """What both pages begin with: identity, build, node and global counters."""
     totals: Totals = broker.stats.node
-    reading = broker.sampling.node
+    reading, watch = broker.sampling.node, broker.watch
     cluster = str(broker.access.global_parameters.get("cluster_name", broker.node_name))
     identity = {
         "rabbitmq_node": broker.node_name,
@@ -119,17 +119,30 @@ def node_metrics(broker: Any) -> Iterator[str]:
     }
     yield metric("build_info", "untyped", "RabbitMQ & Erlang/OTP version info", 1, build)
     for name, text, value in (
-        ("process_resident_memory_bytes", "Memory used in bytes", reading.mem_used),
-        ("resident_memory_limit_bytes", "Memory of the machine in bytes", reading.mem_limit),
-        ("disk_space_available_bytes", "Disk space available in bytes", reading.disk_free),
-        ("disk_space_available_limit_bytes", "Free disk space low watermark in bytes", 0),
+        ("process_resident_memory_bytes", "Memory used in bytes", watch.reading.mem_used),
+        ("resident_memory_limit_bytes", "Memory high watermark in bytes", watch.memory_watermark),
+        ("disk_space_available_bytes", "Disk space available in bytes", watch.reading.disk_free),
+        (
+            "disk_space_available_limit_bytes",
+            "Free disk space low watermark in bytes",
+            watch.disk_limit,
+        ),
         ("process_open_fds", "Open file descriptors", reading.fd_used),
         ("process_max_fds", "Open file descriptors limit", reading.fd_total),
         ("process_open_tcp_sockets", "Open TCP sockets", len(broker.connections)),
         ("process_max_tcp_sockets", "Open TCP sockets limit", reading.fd_total),
         ("erlang_uptime_seconds", "Node uptime", _uptime_s(broker)),
-        ("alarms_memory_used_watermark", "is 1 if VM memory watermark alarm is in effect", 0),
-        ("alarms_free_disk_space_watermark", "is 1 if free disk space watermark is in effect", 0),
+        (
+            "alarms_memory_used_watermark",
+            "is 1 if VM memory watermark alarm is in effect",
+            int("memory" in watch.active),
+        ),
+        (
+            "alarms_free_disk_space_watermark",
+            "is 1 if free disk space watermark is in effect",
+            int("disk" in watch.active),
+        ),
+        ("connections_blocked", "Connections whose publish waits for an alarm", watch.blocked),
         ("alarms_file_descriptor_limit", "is 1 if file descriptor limit alarm is in effect", 0),
     ):
         yield metric(name, "gauge", text, value)

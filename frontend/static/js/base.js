@@ -73,6 +73,33 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = label; }, 1500);
 });
 
+// Alarms, on every page: what is wrong, and what to do
+const alarmList = document.getElementById("alarms");
+function showAlarms(alarms) {
+  for (const element of [...alarmList.children]) {
+    if (!alarms.some((alarm) => alarm.name === element.dataset.alarm)) element.remove();
+  }
+  for (const alarm of alarms) {
+    let element = alarmList.querySelector(`[data-alarm="${CSS.escape(alarm.name)}"]`);
+    if (!element) {
+      element = document.createElement("p");
+      element.className = "notice bad";
+      element.dataset.alarm = alarm.name;
+      const word = document.createElement("span");
+      word.className = "state bad";
+      word.role = "alert";
+      // The figures change every second; only the word is read out.
+      const text = document.createElement("span");
+      text.className = "grow";
+      element.append(word, text);
+      alarmList.append(element);
+      word.textContent = `${alarm.name} alarm`;
+    }
+    if (element.lastChild.textContent !== alarm.text) element.lastChild.textContent = alarm.text;
+  }
+}
+overview.listen((state) => showAlarms(at(state, "alarms") ?? []));
+
 // Live state and head figures
 const stateElement = document.getElementById("live-state");
 const WORDS = {

@@ -1,0 +1,187 @@
+"""The disk and the memory alarm: looks at both, and stops publishing while one is in force.
+
+A thread of its own looks at least once a second, since a file system may hang: ten times a second
+when the limit is near, as RabbitMQ does. While an alarm is in force a connection is blocked at its
+first publish (`Session.block`); one that only consumes never is. Consuming is what frees the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.stats.node import memory_limit, resident_memory
+from broker.store import disk
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+log = logging.getLogger("leveret.alarms")
+
+DISK, MEMORY = "disk", "memory"
+
+LOOK_S = 1.0
+LOOK_NEAR_S = 0.1
+# How fast a disk may fill: what decides how soon to look again.
+FILL_RATE = 250 * 1024 * 1024
+# An alarm is cleared when its limit is left behind by this share, so that it does not flap.
+CLEAR_SHARE = 0.05
+DISK_LIMIT_LEAST = 50 * 1024 * 1024
+# Connections that are let go on in one turn of the loop.
+RESUMED_AT_ONCE = 32
+
+
+class Reading(NamedTuple):
+    """Bytes: free and all on the file system of the data directory, and the process's memory."""
+
+    disk_free: int = 0
+    disk_total: int = 0
+    mem_used: int = 0
+
+
+def disk_limit(config: Any) -> int:
+    """Bytes that have to be free. By default all that may be in memory still fits: three segments,
+    or the unwritten messages, and never less than 50 MiB."""
+    given: int = config.disk_free_limit
+    return given or max(3 * config.segment_size, config.tail_memory, DISK_LIMIT_LEAST)
+
+
+def memory_watermark(config: Any) -> int:
+    """Bytes of resident memory above which the alarm is set."""
+    given: int | float = config.memory_high_watermark
+    return given if isinstance(given, int) else int(given * memory_limit())
+
+
+class Alarms:
+    """`active` holds the names of the alarms in force."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.active: set[str] = set()
+        self.disk_limit = disk_limit(broker.config)
+        self.memory_watermark = memory_watermark(broker.config)
+        self.reading = Reading()
+        self._thread: ThreadPoolExecutor | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def reason(self) -> str:
+        """What connection.blocked says, in RabbitMQ's words."""
+        return "low on " + " & ".join(sorted(self.active, reverse=True))
+
+    def start(self) -> None:
+        """Looks once, so that the first client already meets the alarm, and goes on looking."""
+        self._thread = ThreadPoolExecutor(1, "alarms")
+        self.judge(self._look())
+        self._task = asyncio.create_task(self._watch(), name="alarms")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.pause())
+            try:
+                reading = await loop.run_in_executor(self._thread, self._look)
+            except OSError as error:
+                log.error("cannot read the free space: %s", error)
+            else:
+                self.judge(reading)
+
+    def pause(self) -> float:
+        """Seconds until the next look: less as the disk's limit is nearer."""
+        distance = abs(self.reading.disk_free - self.disk_limit)
+        return min(LOOK_S, max(LOOK_NEAR_S, distance / FILL_RATE))
+
+    def _look(self) -> Reading:
+        if MEMORY in self.active:
+            give_memory_back()
+        free, total = disk.usage(str(self._broker.config.data_dir))
+        return Reading(free, total, resident_memory())
+
+    def judge(self, reading: Reading) -> None:
+        """Sets and clears alarms by a reading."""
+        self.reading = reading
+        share = 1 + (CLEAR_SHARE if DISK in self.active else 0)
+        self._judge(DISK, reading.disk_free < self.disk_limit * share)
+        share = 1 - (CLEAR_SHARE if MEMORY in self.active else 0)
+        self._judge(MEMORY, reading.mem_used > self.memory_watermark * share)
+
+    def _judge(self, name: str, wanted: bool) -> None:
+        if wanted == (name in self.active):
+            return
+        if wanted:
+            self.active.add(name)
+            log.warning("%s alarm: %s", name, self.describe(name))
+            for session in list(self._broker.connections.values()):
+                session.set_alarmed(True)
+        else:
+            self.active.discard(name)
+            log.warning("%s alarm cleared: %s", name, self._figures(name))
+            if not self.active:
+                self._broker.run_task(self._let_go_on())
+        event = "alarm.set" if wanted else "alarm.cleared"
+        self._broker.emit(event, {"name": name, "text": self._figures(name)})
+
+    async def _let_go_on(self) -> None:
+        for number, session in enumerate(list(self._broker.connections.values())):
+            if self.active:
+                # What still waits is let go when the new alarm is cleared.
+                return
+            session.alarm_over()
+            if number % RESUMED_AT_ONCE == RESUMED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    # -- what people read --------------------------------------------------------------------------
+
+    @property
+    def blocked(self) -> int:
+        """How many connections wait with a publish."""
+        return sum(1 for each in self._broker.connections.values() if each.blocked)
+
+    def rows(self) -> list[dict[str, str]]:
+        """The alarms in force, for the overview: name and sentences."""
+        return [{"name": name, "text": self.describe(name)} for name in sorted(self.active)]
+
+    def describe(self, name: str) -> str:
+        """What is wrong, what that stops, and what to do."""
+        remedy = (
+            "Free disk space or drain queues"
+            if name == DISK
+            else "Fewer unfinished messages and connections need less"
+        )
+        return (
+            f"{self._figures(name)}. Publishing waits, consuming goes on. {remedy}; "
+            "publishing goes on by itself."
+        )
+
+    def _figures(self, name: str) -> str:
+        if name == DISK:
+            return (
+                f"{_mebibytes(self.reading.disk_free)} of the disk are free, "
+                f"the limit is {_mebibytes(self.disk_limit)}"
+            )
+        return (
+            f"the broker uses {_mebibytes(self.reading.mem_used)} of memory, "
+            f"the limit is {_mebibytes(self.memory_watermark)}"
+        )
+
+
+def give_memory_back() -> None:
+    """Asks the C library for what it keeps of freed memory; without that an alarm may never clear.
+    Does nothing where the library has no such call."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):,.1f} MiB"
