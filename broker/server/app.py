@@ -64,7 +64,7 @@ class StartError(Exception):
 
 
 class Broker:
-    """Everything that lives as long as the process. See `broker.wire.session.Host` for what
+    """Everything that lives as long as the process. See `broker.wire.host.Host` for what
     sessions ask of it."""
 
     def __init__(self, config: Config) -> None:

@@ -22,7 +22,8 @@ from broker.wire.fields import Reader, text
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
-    from broker.wire.session import Host, Session
+    from broker.wire.host import Host
+    from broker.wire.session import Session
 
 log = logging.getLogger("leveret.connection")
 

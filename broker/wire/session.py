@@ -2,14 +2,13 @@
 section 2.2, class connection).
 
 `Connection` cuts frames; a `Session` is what they mean. Whatever needs the loop, passwords or other
-vhosts is asked of the host, which is the broker: `Host` below is all that this room knows of it.
+vhosts is asked of the host, which is the broker (`broker.wire.host`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from broker.contracts import Consumer, Exchange
 from broker.errors import (
@@ -25,6 +24,7 @@ from broker.wire.commands import direct_reply, publishing
 from broker.wire.connection import Connection
 from broker.wire.fields import Reader, encode_table, text
 from broker.wire.handshake import Handshake
+from broker.wire.host import Host
 from broker.wire.methods import frame, method_frame
 
 log = logging.getLogger("leveret.connection")
@@ -35,41 +35,6 @@ SILENT_CLOSE_S = 3.0
 ROUTES_MAX = 1024
 
 HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
-
-
-class Host(Protocol):
-    """What a session asks of the broker."""
-
-    config: Any
-    access: Any
-    persister: Any
-    topology: Any
-    server_properties: dict[str, Any]
-    reply_queues: dict[str, Any]
-
-    @property
-    def vhosts(self) -> Mapping[str, Any]: ...
-
-    def login(self, session: Session, user: str, password: str) -> None:
-        """Checks a password; answers with `session.logged_in` or `session.login_refused`."""
-
-    def admit(self, session: Session, vhost: str) -> None:
-        """Raises NotAllowed if a connection limit is reached."""
-
-    @property
-    def alarm_reason(self) -> str:
-        """What connection.blocked says, such as `low on disk`."""
-
-    def later(self, seconds: float, callback: Callable[[], None]) -> Any:
-        """A timer; its `.cancel()` takes it back."""
-
-    def opened(self, session: Session) -> None: ...
-
-    def closed(self, session: Session) -> None: ...
-
-    def channel_opened(self, channel: WireChannel) -> None: ...
-
-    def channel_closed(self, channel: WireChannel) -> None: ...
 
 
 class Session(Connection):

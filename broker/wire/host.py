@@ -1,0 +1,45 @@
+"""What a session asks of the broker: all that this room knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+
+class Host(Protocol):
+    """The broker, as a session sees it."""
+
+    config: Any
+    access: Any
+    persister: Any
+    topology: Any
+    server_properties: dict[str, Any]
+    reply_queues: dict[str, Any]
+
+    @property
+    def vhosts(self) -> Mapping[str, Any]: ...
+
+    def login(self, session: Session, user: str, password: str) -> None:
+        """Checks a password; answers with `session.logged_in` or `session.login_refused`."""
+
+    def admit(self, session: Session, vhost: str) -> None:
+        """Raises NotAllowed if a connection limit is reached."""
+
+    @property
+    def alarm_reason(self) -> str:
+        """What connection.blocked says, such as `low on disk`."""
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Any:
+        """A timer; its `.cancel()` takes it back."""
+
+    def opened(self, session: Session) -> None: ...
+
+    def closed(self, session: Session) -> None: ...
+
+    def channel_opened(self, channel: WireChannel) -> None: ...
+
+    def channel_closed(self, channel: WireChannel) -> None: ...
