@@ -314,6 +314,14 @@ def read(path: str) -> bytes:
         return file.read()
 
 
+def read_part(path: str, offset: int, length: int) -> bytes:
+    """`length` bytes from `offset` on, fewer at the end of the file. Raises OSError."""
+    _pass("read", path)
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(length)
+
+
 def listdir(path: str) -> list:
     """Names in a directory, sorted; none if it does not exist."""
     try:

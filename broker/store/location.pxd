@@ -1,0 +1,27 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+
+# Where a shared body lies, under its id: one entry of a location index (docs/formats/bodies.md).
+cdef packed struct Location:
+    uint8_t id[16]
+    uint32_t file                # number of the body file, from 1
+    uint32_t offset              # of the record
+    uint32_t length              # of the whole record
+    uint32_t references
+
+
+cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
+    """A permutation of 64 bits in which every bit of the input reaches every bit of the output."""
+    value ^= value >> 30
+    value *= <uint64_t> 0xBF58476D1CE4E5B9
+    value ^= value >> 27
+    value *= <uint64_t> 0x94D049BB133111EB
+    return value ^ (value >> 31)
+
+
+cdef inline uint64_t hash_of(const uint8_t* id, uint64_t seed) noexcept nogil:
+    """A hash of a 16-byte id that is the same in every process."""
+    cdef uint64_t parts[2]
+    memcpy(parts, id, 16)
+    return mixed(mixed(parts[0] ^ seed) ^ parts[1])

@@ -1,0 +1,80 @@
+"""Where each shared body lies: the location index, one protocol with two backends.
+
+An entry maps a body's id (16 bytes) to file, offset, length and references (16 bytes,
+little-endian, `ENTRY`). `ram` keeps the entries in memory; `leveldb` keeps them on disk in constant
+memory. Both are used from one thread. An index is never synced while it is in use: after an unclean
+stop it is rebuilt from the body files and the queues (`broker.store.body_recovery`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+ENTRY = struct.Struct("<IIII")
+ADD, CHANGE, REMOVE = 0, 1, 2
+Change = tuple[int, bytes, bytes | None]
+
+
+class IndexDamaged(Exception):
+    """What a clean stop saved is not sound: the index has to be rebuilt."""
+
+
+class LocationIndex(Protocol):
+    """What the body store asks of a backend."""
+
+    backend: str
+    immediate: bool  # never waits for the disk: may be asked on the loop
+
+    @property
+    def count(self) -> int:
+        """Entries; with a backend on disk, as counted since it was opened."""
+
+    def get(self, id: bytes) -> bytes | None:
+        """The entry's value, or None."""
+
+    def apply(self, batch: Sequence[Change]) -> None:
+        """Carries out (ADD | CHANGE | REMOVE, id, value). ADD says that the id is new, CHANGE that
+        it is there; REMOVE has no value."""
+
+    def fold(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (id, value) once, in no particular order."""
+
+    def flush(self) -> None:
+        """Nothing stays between the caller and the backend."""
+
+    def step(self) -> bool:
+        """Does a little of what was put off (the rotation of the filters); whether more is left."""
+
+    def figures(self) -> dict[str, Any]:
+        """backend, entries, memory (bytes), bloom (None or its figures)."""
+
+    def close(self, clean: bool) -> None:
+        """Ends it. `clean`: what was in it can be opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """The settings `message_store_index…` of `broker.config`. Sizes are bytes."""
+
+    backend: str = "ram"
+    memory: int = 16 << 20
+    write_buffer: int = 4 << 20
+    verify_checksums: bool = False
+    sync: bool = False
+    bloom_capacity: int = 1_000_000
+    open_files: int = 32
+
+
+def open_index(settings: IndexSettings, directory: str, clean: bool) -> LocationIndex:
+    """The index of a body store's directory: with its entries if the last stop was `clean`,
+    otherwise empty. Raises IndexDamaged."""
+    if settings.backend == "leveldb":
+        from broker.store.leveldb_index import LevelIndex
+
+        return LevelIndex(directory, settings, clean)
+    from broker.store.ram_index import RamIndex
+
+    return RamIndex(directory, clean)

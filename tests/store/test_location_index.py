@@ -1,0 +1,223 @@
+"""The location index: both backends against a dict, the filters, the rotation rule."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.store.bloom import RotatingBloom
+from broker.store.location_index import (
+    ADD,
+    CHANGE,
+    ENTRY,
+    REMOVE,
+    IndexDamaged,
+    IndexSettings,
+    LocationIndex,
+    open_index,
+)
+
+BACKENDS = ("ram", "leveldb")
+
+
+def made(number: int) -> bytes:
+    """The id of a body: time, boot, sequence."""
+    return (1_790_000_000_000 + number // 100).to_bytes(6) + b"\x00\x07" + number.to_bytes(8)
+
+
+def opened(path: Path, backend: str, *, clean: bool = False, bloom: int = 1000) -> LocationIndex:
+    return open_index(IndexSettings(backend=backend, bloom_capacity=bloom), str(path), clean)
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "change", "remove", "get", "flush", "reopen", "step"]),
+        st.integers(0, 200),
+        st.integers(1, 2**32 - 1),
+    ),
+    max_size=300,
+)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(operations=OPERATIONS)
+def test_it_answers_like_a_dict(
+    tmp_path_factory: pytest.TempPathFactory,
+    backend: str,
+    operations: list[tuple[str, int, int]],
+) -> None:
+    path = tmp_path_factory.mktemp("index")
+    index = opened(path, backend, bloom=60)
+    model: dict[bytes, bytes] = {}
+    for what, number, figure in operations:
+        id = made(number)
+        value = ENTRY.pack(figure, number, 24 + number, 2)
+        if what == "add" and id not in model:
+            index.apply([(ADD, id, value)])
+            model[id] = value
+        elif what == "change" and id in model:
+            index.apply([(CHANGE, id, value)])
+            model[id] = value
+        elif what == "remove" and id in model:
+            index.apply([(REMOVE, id, None)])
+            del model[id]
+        elif what == "flush":
+            index.flush()
+        elif what == "step":
+            index.step()
+        elif what == "reopen":
+            index.close(True)
+            index = opened(path, backend, clean=True, bloom=60)
+        assert index.get(id) == model.get(id)
+        assert index.count == len(model)
+    assert dict(index.fold()) == model
+    for number in range(201):
+        assert index.get(made(number)) == model.get(made(number))
+    index.close(False)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_begins_empty_after_a_stop_that_was_not_clean(tmp_path: Path, backend: str) -> None:
+    index = opened(tmp_path, backend)
+    index.apply([(ADD, made(1), ENTRY.pack(1, 16, 99, 2))])
+    index.flush()
+    index.close(False)
+    index = opened(tmp_path, backend)
+    assert index.get(made(1)) is None
+    assert list(index.fold()) == []
+    index.close(False)
+
+
+@pytest.mark.parametrize(("backend", "name"), [("ram", "index.ram"), ("leveldb", "bloom")])
+def test_it_refuses_what_was_saved_and_is_damaged(tmp_path: Path, backend: str, name: str) -> None:
+    index = opened(tmp_path, backend)
+    index.apply([(ADD, made(n), ENTRY.pack(1, 16, 99, 2)) for n in range(100)])
+    index.close(True)
+    saved = (tmp_path / name).read_bytes()
+    for damaged in (
+        saved[:-1],
+        saved[:50] + bytes([saved[50] ^ 1]) + saved[51:],
+        b"",
+    ):
+        (tmp_path / name).write_bytes(damaged)
+        with pytest.raises(IndexDamaged):
+            opened(tmp_path, backend, clean=True)
+        (tmp_path / name).write_bytes(saved)
+    index = opened(tmp_path, backend, clean=True)
+    assert index.get(made(42)) == ENTRY.pack(1, 16, 99, 2)
+    index.close(False)
+
+
+def test_its_memory_stays_below_64_bytes_an_entry(tmp_path: Path) -> None:
+    index = opened(tmp_path, "ram")
+    worst = 0.0
+    for first in range(0, 600_000, 20_000):
+        index.apply(
+            [(ADD, made(n), ENTRY.pack(1, 16, 99, 2)) for n in range(first, first + 20_000)]
+        )
+        if index.count >= 100_000:
+            worst = max(worst, index.figures()["memory"] / index.count)
+    assert worst <= 64
+    index.apply([(REMOVE, made(n), None) for n in range(600_000)])
+    assert index.count == 0
+    assert index.figures()["memory"] == 0
+
+
+def test_it_never_denies_an_id_that_is_there(tmp_path: Path) -> None:
+    """Not while the filters rotate either: additions and questions during the fold."""
+    index = opened(tmp_path, "leveldb", bloom=1000)
+    dice = random.Random(4)
+    living: dict[int, None] = {}
+    rotations = 0
+    for number in range(20_000):
+        index.apply([(ADD, made(number), ENTRY.pack(1, 16, 99, 2))])
+        living[number] = None
+        if len(living) > 900:
+            gone = dice.choice(list(living))
+            del living[gone]
+            index.apply([(REMOVE, made(gone), None)])
+        if number % 7 == 0:
+            index.step()
+        for each in dice.choices(list(living), k=3):
+            assert index.get(made(each)) is not None
+        rotations = index.figures()["bloom"]["rotations"]
+    assert rotations >= 20
+    assert all(index.get(made(each)) is not None for each in living)
+    index.close(False)
+
+
+@pytest.mark.parametrize(
+    ("adds", "removes", "rotates"),
+    [
+        (600_001, 300_001, True),
+        (600_000, 300_001, False),
+        (600_001, 300_000, False),
+        (1_000_000, 300_000, False),
+        (600_000, 600_000, False),
+    ],
+)
+def test_it_rotates_by_the_exact_rule(adds: int, removes: int, rotates: bool) -> None:
+    bloom = RotatingBloom(1_000_000)
+    for number in range(adds):
+        bloom.add(made(number))
+    assert [bloom.remove() for _ in range(removes)][-1] is rotates
+
+
+def test_it_counts_on_from_what_is_left_when_it_rotates() -> None:
+    bloom = RotatingBloom(100)
+    for number in range(61):
+        bloom.add(made(number))
+    assert [bloom.remove() for _ in range(31)] == [False] * 30 + [True]
+    bloom.begin_rotation()
+    assert (bloom.adds, bloom.removes, bloom.rotating) == (30, 0, True)
+    bloom.fold_in([made(number) for number in range(31, 61)])
+    bloom.add(made(100))
+    bloom.end_rotation()
+    assert (bloom.adds, bloom.rotating, bloom.rotations) == (31, False, 1)
+    assert all(bloom.may_hold(made(number)) for number in (*range(31, 61), 100))
+
+
+def test_it_has_the_memory_and_the_wrong_answers_that_it_promises() -> None:
+    bloom = RotatingBloom(1_000_000)
+    assert bloom.memory == 1_198_133
+    bloom.begin_rotation()
+    assert bloom.memory / 2**20 <= 2.29
+    bloom.end_rotation()
+    bloom = RotatingBloom(200_000)
+    for number in range(200_000):
+        bloom.add(made(number))
+    assert all(bloom.may_hold(made(number)) for number in range(200_000))
+    wrong = sum(bloom.may_hold(os.urandom(16)) for _ in range(200_000))
+    assert wrong / 200_000 <= 0.012
+    ordered = sum(bloom.may_hold(made(number)) for number in range(200_000, 400_000))
+    assert ordered / 200_000 <= 0.012
+
+
+def test_it_degrades_and_does_not_break_beyond_its_capacity() -> None:
+    bloom = RotatingBloom(20_000)
+    wrong = []
+    for factor in (1, 2, 4):
+        for number in range(bloom.adds, factor * 20_000):
+            bloom.add(made(number))
+        wrong.append(sum(bloom.may_hold(os.urandom(16)) for _ in range(50_000)) / 50_000)
+    assert wrong == sorted(wrong)
+    assert wrong[2] < 0.9
+    assert all(bloom.may_hold(made(number)) for number in range(80_000))
+
+
+def test_it_is_the_same_filter_in_every_process() -> None:
+    bloom = RotatingBloom(100)
+    bloom.add(made(5))
+    again = RotatingBloom.load(bloom.dump())
+    assert again is not None
+    assert again.dump() == bloom.dump()
+    assert again.may_hold(made(5))
+    assert RotatingBloom.load(bloom.dump()[:-1]) is None
