@@ -127,8 +127,23 @@ EXCHANGE = (
     Argument(
         "x-message-deduplication", "exchange", "boolean", "drops messages whose id came before"
     ),
-    Argument("x-hash-on", "exchange", "string", "header that a consistent hash uses"),
-    Argument("x-algorithm", "exchange", "string", "ring or jump", choices=("ring", "jump")),
+    Argument("hash-header", "exchange", "string", "header that a consistent hash uses", built=True),
+    Argument("x-hash-on", "exchange", "string", "header that a consistent hash uses", built=True),
+    Argument(
+        "hash-property",
+        "exchange",
+        "string",
+        "property that a consistent hash uses",
+        built=True,
+    ),
+    Argument(
+        "x-algorithm",
+        "exchange",
+        "string",
+        "how a consistent hash spreads: ring or jump",
+        choices=("ring", "jump"),
+        built=True,
+    ),
 )
 
 CONSUMER = (

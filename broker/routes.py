@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from broker.queues.classic import ClassicQueue
-from broker.routing.exchange import BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 
 
 class Routes:
@@ -38,22 +39,28 @@ class Routes:
         )
 
     def route(
-        self, exchange: BoundExchange, routing_keys: list[str], headers: dict[str, Any]
+        self,
+        exchange: BoundExchange,
+        routing_keys: list[str],
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> tuple[ClassicQueue, ...]:
         """The queues that a message published to the exchange with these keys reaches, each
-        once."""
+        once. `properties` are decoded; of them only a consistent hash needs more than the
+        headers."""
         found: dict[ClassicQueue, None] = {}
         seen: set[str] = set()
         for routing_key in routing_keys:
             seen = set()
-            self._follow(exchange, routing_key, headers, found, seen)
+            self._follow(exchange, routing_key, headers, properties, found, seen)
         return tuple(found)
 
     def _follow(
         self,
         exchange: BoundExchange,
         routing_key: str,
-        headers: dict[str, Any],
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any],
         found: dict[ClassicQueue, None],
         seen: set[str],
     ) -> bool:
@@ -68,16 +75,21 @@ class Routes:
                 found[queue] = None
             return queue is not None
         any_queue = False
-        for binding in list(exchange.match(routing_key, headers)):
+        for binding in list(exchange.match(routing_key, headers, properties)):
             if binding.destination_type == "queue":
                 found[self.queues[binding.destination]] = None
                 any_queue = True
             else:
                 any_queue |= self._follow(
-                    self.exchanges[binding.destination], routing_key, headers, found, seen
+                    self.exchanges[binding.destination],
+                    routing_key,
+                    headers,
+                    properties,
+                    found,
+                    seen,
                 )
         if not any_queue and exchange.alternate is not None:
             alternate = self.exchanges.get(exchange.alternate)
             if alternate is not None:
-                any_queue = self._follow(alternate, routing_key, headers, found, seen)
+                any_queue = self._follow(alternate, routing_key, headers, properties, found, seen)
         return any_queue

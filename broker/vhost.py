@@ -228,6 +228,7 @@ class VHost:
             return False
         _check_name("exchange", name)
         argument_table.check("exchange", arguments, resource)
+        TYPES[type].check_arguments(arguments)
         change = {
             "exchange": name,
             "type": type,
@@ -565,7 +566,7 @@ class VHost:
         if "BCC" in headers:
             kept = {name: value for name, value in headers.items() if name != "BCC"}
             listed = properties.encode({**told, "headers": kept})
-        queues = self.routes.route(found, keys, headers)
+        queues = self.routes.route(found, keys, headers, told)
         expiration = told.get("expiration", "0")
         if not (expiration.isascii() and expiration.isdigit()):
             raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")

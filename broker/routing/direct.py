@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 
 
 class DirectExchange(BoundExchange):
@@ -24,5 +24,10 @@ class DirectExchange(BoundExchange):
         if not bindings:
             del self._by_key[binding.routing_key]
 
-    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
+    def match(
+        self,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> Iterator[Binding]:
         return iter(self._by_key.get(routing_key, ()))

@@ -8,10 +8,14 @@ are the vhost's business.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from broker.contracts import Exchange
+
+# For whoever routes by key and headers alone.
+NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Binding(NamedTuple):
@@ -55,8 +59,12 @@ class BoundExchange(Exchange):
         super().__init__(name, **properties)
         self.bindings: dict[Identity, Binding] = {}
 
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Raises PreconditionFailed for arguments of an exchange that the type cannot use."""
+
     def check(self, binding: Binding) -> None:
-        """Raises PreconditionFailed for arguments that the type cannot use."""
+        """Raises PreconditionFailed for a key or arguments that the type cannot use."""
 
     def bind(self, binding: Binding) -> bool:
         """Adds a binding; False if it is there already."""
@@ -81,8 +89,14 @@ class BoundExchange(Exchange):
     def remove(self, binding: Binding) -> None:
         raise NotImplementedError
 
-    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
-        """The bindings that a message fits."""
+    def match(
+        self,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> Iterator[Binding]:
+        """The bindings that a message fits. `properties` are named as in
+        `broker.wire.properties`."""
         raise NotImplementedError
 
     @property

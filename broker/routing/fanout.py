@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 
 
 class FanoutExchange(BoundExchange):
@@ -17,5 +17,10 @@ class FanoutExchange(BoundExchange):
     def remove(self, binding: Binding) -> None:
         """See `add`."""
 
-    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
+    def match(
+        self,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> Iterator[Binding]:
         return iter(self.bindings.values())

@@ -7,11 +7,11 @@ A binding without a value (void) asks for the header's presence only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.errors import PreconditionFailed
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 
 MATCHES = ("all", "any", "all-with-x", "any-with-x")
 
@@ -34,11 +34,16 @@ class HeadersExchange(BoundExchange):
     def remove(self, binding: Binding) -> None:
         """See `add`."""
 
-    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
+    def match(
+        self,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> Iterator[Binding]:
         return (binding for binding in self.bindings.values() if fits(binding.arguments, headers))
 
 
-def fits(wanted: dict[str, Any], headers: dict[str, Any]) -> bool:
+def fits(wanted: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
     """Whether headers fulfil a binding's arguments."""
     match = wanted.get("x-match", "all")
     with_x = match.endswith("-with-x")

@@ -8,10 +8,10 @@ no backtracking to attack.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 
 
 class Node:
@@ -62,7 +62,12 @@ class TopicExchange(BoundExchange):
             else:
                 del parent.words[word]
 
-    def match(self, routing_key: str, headers: dict[str, Any]) -> Iterator[Binding]:
+    def match(
+        self,
+        routing_key: str,
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> Iterator[Binding]:
         reached = _reach([self._root])
         for word in words(routing_key):
             following: list[Node] = []

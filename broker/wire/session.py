@@ -408,7 +408,7 @@ class Session(Connection):
             channel.replaced = properties.encode(changed)
         if targets is not None and len(keys) == 1:
             return targets
-        return self.vhost.routes.route(exchange, keys, headers)  # type: ignore[no-any-return]
+        return self.vhost.routes.route(exchange, keys, headers, found)  # type: ignore[no-any-return]
 
     def check_properties(self, channel: WireChannel, listed: bytes) -> None:
         publishing.check_properties(self, properties.decode(listed))

@@ -40,6 +40,8 @@ TYPES = (
     ("direct", "direct: by the whole routing key"),
     ("fanout", "fanout: to every binding"),
     ("headers", "headers: by header values"),
+    ("x-consistent-hash", "x-consistent-hash: one queue for each key, binding keys are weights"),
+    ("x-random", "x-random: to one of its bindings by chance"),
 )
 
 

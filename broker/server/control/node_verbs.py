@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from broker.control_schema import Health, History, Nodes, Overview, Whoami
+from broker.routing.types import TYPES
 from broker.server.control.figures import details, message_stats
 from broker.server.control.lists import find_by_key
 from broker.server.control.problems import summary
@@ -20,8 +21,6 @@ from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 
 RABBITMQ_VERSION = "3.13.7"
 """The version whose HTTP API this is; tools choose by it."""
-
-EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
 
 
 @handles("whoami")
@@ -63,9 +62,7 @@ async def overview_of(
             "basic": [3600],
             "detailed": [3600],
         },
-        "exchange_types": [
-            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
-        ],
+        "exchange_types": [{"name": name, "description": "", "enabled": True} for name in TYPES],
         "product_version": version(),
         "product_name": "Leveret",
         "rabbitmq_version": RABBITMQ_VERSION,
@@ -141,9 +138,7 @@ async def nodes(request: Request[Nodes]) -> Any:
         "net_ticktime": 60,
         "enabled_plugins": ["rabbitmq_management"],
         "auth_mechanisms": [{"name": "PLAIN", "description": "", "enabled": True}],
-        "exchange_types": [
-            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
-        ],
+        "exchange_types": [{"name": name, "description": "", "enabled": True} for name in TYPES],
         "applications": [{"name": "leveret", "description": "", "version": version()}],
         "contexts": [],
         "partitions": [],
