@@ -408,7 +408,8 @@ class Session(Connection):
             channel.replaced = properties.encode(changed)
         if targets is not None and len(keys) == 1:
             return targets
-        return self.vhost.routes.route(exchange, keys, headers, found)  # type: ignore[no-any-return]
+        routed: tuple[Any, ...] = self.vhost.routes.route(exchange, keys, headers, found)
+        return routed
 
     def check_properties(self, channel: WireChannel, listed: bytes) -> None:
         publishing.check_properties(self, properties.decode(listed))
