@@ -68,16 +68,24 @@ QUEUE = (
         "what happens at the limit",
         choices=("drop-head", "reject-publish", "reject-publish-dlx"),
         built=True,
-        unbuilt=("reject-publish-dlx",),
     ),
-    Argument("x-dead-letter-exchange", "queue", "string", "where rejected and expired messages go"),
-    Argument("x-dead-letter-routing-key", "queue", "string", "the routing key they get"),
+    Argument(
+        "x-dead-letter-exchange",
+        "queue",
+        "string",
+        "where rejected and expired messages go",
+        built=True,
+    ),
+    Argument(
+        "x-dead-letter-routing-key", "queue", "string", "the routing key they get", built=True
+    ),
     Argument(
         "x-delivery-limit",
         "queue",
         "integer",
-        "deliveries of a message before it is dead-lettered",
+        "how often a message may come back before it is dead-lettered; -1: always",
         least=-1,
+        built=True,
     ),
     Argument("x-consumer-timeout", "queue", "integer", "ms a delivery may stay unacked", least=0),
     Argument(
@@ -100,7 +108,7 @@ QUEUE = (
         "when publishers get their confirm",
         choices=("write", "ack", "ack-lean"),
     ),
-    Argument("x-queue-type", "queue", "string", "classic", built=True),
+    Argument("x-queue-type", "queue", "string", "classic or quorum", built=True),
     Argument(
         "x-queue-mode",
         "queue",
@@ -109,6 +117,11 @@ QUEUE = (
         built=True,
     ),
     Argument("x-queue-version", "queue", "any", "accepted for old clients", built=True),
+    Argument("x-quorum-initial-group-size", "queue", "any", "accepted", built=True),
+    Argument("x-quorum-target-group-size", "queue", "any", "accepted", built=True),
+    Argument(
+        "x-dead-letter-strategy", "queue", "any", "accepted; always at least once", built=True
+    ),
     Argument("x-queue-leader-locator", "queue", "any", "accepted; there is one node", built=True),
     Argument("x-queue-master-locator", "queue", "any", "accepted; there is one node", built=True),
 )
@@ -180,6 +193,11 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
             raise PreconditionFailed(
                 f"invalid arg '{name}' for {resource}: this broker does not carry it out yet"
             )
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        raise PreconditionFailed(
+            f"invalid arg 'x-dead-letter-routing-key' for {resource}: "
+            "routing_key_but_no_dlx_defined"
+        )
 
 
 def fault(row: Argument, value: Any) -> str | None:

@@ -23,6 +23,7 @@ from broker.changes import (
     read_entry,
 )
 from broker.contracts import Topology
+from broker.dead_letters import DeadLetters
 from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
 from broker.kernel import clock
 from broker.queues.classic import ClassicQueue
@@ -72,6 +73,7 @@ class VHost:
         self.problems: list[str] = []
         self.queue_limit: Callable[[], int | None] = lambda: None
         self.routes = Routes(self.exchanges, self.queues)
+        self._dead_letters = DeadLetters(self.exchanges, self.routes)
         self._bindings_to: dict[tuple[str, str], dict[tuple[str, Identity], Binding]] = {}
         self._persister = persister
         self._turn = turn
@@ -331,8 +333,10 @@ class VHost:
             _check_name("queue", name)
         argument_table.check("queue", arguments, resource)
         kind = arguments.get("x-queue-type", "classic")
-        if kind != "classic":
-            known = kind in ("stream", "quorum", "mqtt")
+        if kind == "quorum":
+            _check_quorum(resource, durable, exclusive, auto_delete)
+        elif kind != "classic":
+            known = kind in ("stream", "mqtt")
             raise PreconditionFailed(
                 f"invalid arg 'x-queue-type' for {resource}: "
                 + (
@@ -380,6 +384,7 @@ class VHost:
             owner=owner,
         )
         queue.later = self._later
+        queue.dead_letter = self._dead_letters.address
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
@@ -576,6 +581,17 @@ class VHost:
         found.publish_in += 1
         found.publish_out += bool(queues)
         return bool(queues)
+
+
+def _check_quorum(resource: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+    """What RabbitMQ refuses of a quorum queue. Here it is a durable queue with a delivery limit."""
+    for name, is_wrong in (
+        ("non-durable", not durable),
+        ("exclusive-owner", exclusive),
+        ("auto-delete", auto_delete),
+    ):
+        if is_wrong:
+            raise PreconditionFailed(f"invalid property '{name}' for {resource}")
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from broker.contracts cimport Consumer, Queue
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
+from broker.queues.dying cimport Dying
 from broker.queues.limits cimport Limits
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport QueueStore
@@ -27,6 +28,11 @@ cdef class ClassicQueue(Queue):
     cdef public int64_t used_at          # last cancel, get or declare, ms of our clock
     cdef readonly uint64_t expired
     cdef readonly uint64_t dropped
+    cdef public object dead_letter       # (queue, reason, exchange, routing key, properties) -> ...
+    cdef Dying dying                     # None until the first one dies
+    cdef list refusing                   # queues that still have to take the oldest dead letter
+    cdef readonly uint64_t dead_lettered
+    cdef bytes shown                     # properties of the delivery at hand, where they changed
     cdef Turn turn
     cdef Persister persister
     cdef str parent
@@ -58,4 +64,10 @@ cdef class ClassicQueue(Queue):
     cdef int drop_heads(self) except -1
     cdef bint is_expired(self, Message* message) noexcept
     cdef int expire(self) except -1
+    cdef int expire_at_once(self, Message* message) except -1
+    cdef int drop(self, Place* place, int reason) except -1
+    cdef bint is_choked(self) noexcept
+    cdef int bury(self) except -1
+    cdef int bury_message(self, Message* message, int reason) except -1
+    cdef int show_returns(self, Message* message, Place* place) except -1
     cdef int64_t message_ttl(self) noexcept

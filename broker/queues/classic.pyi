@@ -24,6 +24,10 @@ class _Getter(Protocol):
 
 class ClassicQueue(Queue):
     owner: Any
+    dead_letter: Callable[
+        [ClassicQueue, str, bytes, bytes, bytes],
+        tuple[tuple[Queue, ...], bytes, bytes, bytes] | None,
+    ]
     later: Callable[[float, Callable[[], None]], Any]
     used_at: int
     unused: Callable[[ClassicQueue], object] | None
@@ -50,6 +54,8 @@ class ClassicQueue(Queue):
     def expired(self) -> int: ...
     @property
     def dropped(self) -> int: ...
+    @property
+    def dead_lettered(self) -> int: ...
     @property
     def single_active_consumer_tag(self) -> str | None: ...
     @property

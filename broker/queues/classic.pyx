@@ -6,6 +6,8 @@ Publishing appends to the store. At the end of the turn `work` hands out what is
 waiting gets, then to consumers, the highest priority first, equals in turn, one message each.
 """
 
+import functools
+
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, NEEDS_SYNC, Queue, REJECTED, STORED
@@ -13,14 +15,26 @@ from broker.kernel cimport clock
 from broker.kernel.buffer cimport load16
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
-from broker.queues.limits cimport HAS_EXPIRY, HAS_LENGTH_LIMIT, Limits, SINGLE_ACTIVE, ttl_of
+from broker.queues.dying cimport (
+    DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_MAXLEN, DEAD_REJECTED, Death, Dying,
+)
+from broker.queues.limits cimport (
+    HAS_DEAD_LETTERS, HAS_DELIVERY_LIMIT, HAS_EXPIRY, HAS_LENGTH_LIMIT, Limits, SINGLE_ACTIVE,
+    ttl_of,
+)
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport FOUND, QueueStore, WAIT
+from broker.queues.counted import with_delivery_count
+from broker.queues.dying import reason_name
 from broker.store.recovery import recover
 
 cdef enum:
     TURN_MESSAGES = 4096         # deliveries of one queue in one turn of the loop
     TURN_BYTES = 4 << 20
+    DYING_MAX = 4096             # dead letters that wait for a full queue before no more may die
+
+# How long a dead letter waits before it is offered to a full queue again.
+cdef double BURY_AGAIN_S = 0.25
 
 
 cdef class ClassicQueue(Queue):
@@ -49,7 +63,7 @@ cdef class ClassicQueue(Queue):
 
     @property
     def type(self):
-        return "classic"
+        return self.arguments.get("x-queue-type", "classic")
 
     @property
     def state(self):
@@ -128,9 +142,7 @@ cdef class ClassicQueue(Queue):
                 return REJECTED
             if self._consumers is None and ttl_of(message, self.message_ttl()) == 0:
                 # Its time is over before anybody could take it.
-                self.published += 1
-                self.expired += 1
-                return STORED
+                return self.expire_at_once(message)
         store.append(message)
         self.published += 1
         self.bytes_in += message.body_length
@@ -150,8 +162,9 @@ cdef class ClassicQueue(Queue):
         return STORED
 
     def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent) -> None:
-        """Publishes a message that comes over no channel; nothing is confirmed."""
+            bint persistent) -> int:
+        """Publishes a message that comes over no channel; nothing is confirmed. STORED (0),
+        NEEDS_SYNC (1: it is safe after the next synced round) or REJECTED (2)."""
         cdef Message message
         message.exchange = <const uint8_t*> <char*> exchange
         message.exchange_length = <uint8_t> len(exchange)
@@ -166,7 +179,7 @@ cdef class ClassicQueue(Queue):
             message.flags |= EXPIRES
         clock.refresh()
         message.timestamp = clock.now_ms
-        self.publish(&message, False)
+        return self.publish(&message, False)
 
     def open_store(self):
         self.store = QueueStore(
@@ -197,6 +210,10 @@ cdef class ClassicQueue(Queue):
             if not self.is_full(message):
                 return STORED
         self.rejected += 1
+        if self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS:
+            # Nobody relies on it: its publisher is told that it was refused.
+            self.bury_message(message, DEAD_MAXLEN)
+            self.refusing = None
         return REJECTED
 
     cdef int drop_heads(self) except -1:
@@ -207,14 +224,23 @@ cdef class ClassicQueue(Queue):
             return 0
         if self._consumers is not None:
             self.work()
-        while self.store.ready and self.is_full(NULL):
+        while self.store.ready and self.is_full(NULL) and not self.is_choked():
             # A head that has to be read from disk is dropped when it is there (`work`).
             if self.store.peek(&message, &place) != FOUND:
                 break
             self.store.advance(&place)
-            self.store.settle(&place)
-            self.dropped += 1
+            self.drop(&place, DEAD_MAXLEN)
         return 0
+
+    cdef int expire_at_once(self, Message* message) except -1:
+        """A message whose time is over before anybody could take it is never stored."""
+        cdef int result = STORED
+        self.published += 1
+        self.expired += 1
+        if self.features & HAS_DEAD_LETTERS:
+            result = self.bury_message(message, DEAD_EXPIRED)
+            self.refusing = None
+        return result
 
     cdef int64_t message_ttl(self) noexcept:
         return self.limits.message_ttl if self.limits is not None else -1
@@ -232,7 +258,7 @@ cdef class ClassicQueue(Queue):
         cdef int64_t deadline, ttl
         cdef uint32_t count = 0
         clock.refresh()
-        while self.store is not None and self.store.ready:
+        while self.store is not None and self.store.ready and not self.is_choked():
             if self.store.peek(&message, &place) != FOUND:
                 return 0
             ttl = ttl_of(&message, self.message_ttl())
@@ -248,8 +274,7 @@ cdef class ClassicQueue(Queue):
                         (deadline - clock.now_ms) / 1000, self.expiry_due)
                 return 0
             self.store.advance(&place)
-            self.store.settle(&place)
-            self.expired += 1
+            self.drop(&place, DEAD_EXPIRED)
             count += 1
             if count == TURN_MESSAGES:
                 self.turn.touch_queue(self)
@@ -260,6 +285,115 @@ cdef class ClassicQueue(Queue):
         """The timer of `expire`: the head's deadline is here."""
         self.expiry_timer = None
         self.wake()
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    cdef int drop(self, Place* place, int reason) except -1:
+        """A message that was taken leaves without an ack. Where there is a dead-letter exchange it
+        stays unacknowledged until it is safe behind that (`bury`)."""
+        if reason == DEAD_EXPIRED:
+            self.expired += 1
+        elif reason == DEAD_MAXLEN:
+            self.dropped += 1
+        if not self.features & HAS_DEAD_LETTERS:
+            return self.store.settle(place)
+        if self.dying is None:
+            self.dying = Dying()
+        self.dying.add(place, reason)
+        if not self.pending:
+            self.turn.touch_queue(self)
+        return 0
+
+    cdef bint is_choked(self) noexcept:
+        """Whether dead letters wait for a full queue: nothing more dies until they are gone."""
+        return self.dying is not None and self.dying.count >= DYING_MAX
+
+    cdef int bury(self) except -1:
+        """Hands dead letters over, the oldest first. Each is settled here once the queues that took
+        it have it on disk, so that a crash may double it but never lose it."""
+        cdef Dying dying = self.dying
+        cdef Dying leaving = None
+        cdef Death* death
+        cdef Place place
+        cdef Message message
+        cdef int result, found
+        cdef uint32_t count = 0
+        while dying.count:
+            if count == TURN_MESSAGES:
+                self.turn.touch_queue(self)
+                break
+            death = dying.head()
+            place = death.place
+            found = self.store.read(&place, &message)
+            if found == WAIT:
+                break
+            result = STORED
+            if found == FOUND:
+                result = self.bury_message(&message, death.reason)
+            if result == REJECTED:
+                self.later(BURY_AGAIN_S, self.wake)
+                break
+            dying.pop()
+            count += 1
+            if result == NEEDS_SYNC and self.durable:
+                if leaving is None:
+                    leaving = Dying()
+                leaving.add(&place, 0)
+            else:
+                self.store.settle(&place)
+        if leaving is not None:
+            self.persister.after_round(functools.partial(self.buried, leaving))
+        return 0
+
+    def buried(self, Dying leaving):
+        """What `bury` handed over is on disk."""
+        while leaving.count:
+            if not self.deleted:
+                self.store.settle(&leaving.head().place)
+            leaving.pop()
+
+    cdef int bury_message(self, Message* message, int reason) except -1:
+        """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a queue that has to
+        take it is full (`refusing`; the others have it then)."""
+        cdef Message letter
+        cdef bytes exchange, routing_key, properties, body
+        cdef Queue target
+        cdef int result = STORED
+        cdef int answer
+        found = self.dead_letter(
+            self, reason_name(reason), message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length])
+        if found is None:
+            self.refusing = None
+            return STORED
+        targets, exchange, routing_key, properties = found
+        # A target may be this very queue, whose buffers move when it takes a message.
+        body = message.body[:message.body_length]
+        letter.exchange = <const uint8_t*> <char*> exchange
+        letter.exchange_length = <uint8_t> len(exchange)
+        letter.routing_key = <const uint8_t*> <char*> routing_key
+        letter.routing_key_length = <uint8_t> len(routing_key)
+        letter.properties = <const uint8_t*> <char*> properties
+        letter.properties_length = <uint32_t> len(properties)
+        letter.body = <const uint8_t*> <char*> body
+        letter.body_length = message.body_length
+        letter.flags = message.flags & PERSISTENT
+        letter.timestamp = clock.now_ms
+        refusing = []
+        for target in targets:
+            if self.refusing is not None and target not in self.refusing:
+                continue
+            answer = target.publish(&letter, False)
+            if answer == REJECTED:
+                refusing.append(target)
+            else:
+                result |= answer
+        self.refusing = refusing or None
+        if refusing:
+            return REJECTED
+        self.dead_lettered += 1
+        return result
 
     @property
     def single_active_consumer_tag(self):
@@ -334,6 +468,8 @@ cdef class ClassicQueue(Queue):
             if self.getters is not None and not self.deleted:
                 self.serve_getters()
             return 0
+        if self.dying is not None and self.dying.count:
+            self.bury()
         if self.features & HAS_LENGTH_LIMIT and self._consumers is None:
             self.drop_heads()
         if self.getters is not None:
@@ -353,10 +489,13 @@ cdef class ClassicQueue(Queue):
             if found != FOUND:
                 break
             if self.features & HAS_EXPIRY and self.is_expired(&message):
+                if self.is_choked():
+                    break
                 store.advance(&place)
-                store.settle(&place)
-                self.expired += 1
+                self.drop(&place, DEAD_EXPIRED)
                 continue
+            if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
+                self.show_returns(&message, &place)
             consumer.channel.deliver(consumer, &message, &place)
             store.advance(&place)
             count += 1
@@ -394,13 +533,16 @@ cdef class ClassicQueue(Queue):
                 getter.empty(self)
                 continue
             if self.features & HAS_EXPIRY and self.is_expired(&message):
+                if self.is_choked():
+                    break
                 store.advance(&place)
-                store.settle(&place)
-                self.expired += 1
+                self.drop(&place, DEAD_EXPIRED)
                 continue
             getter = self.getters.pop(0)
             if place.redelivered:
                 self.redelivered += 1
+            if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
+                self.show_returns(&message, &place)
             self.bytes_out += message.body_length
             self.hand_over(getter, &message, &place)
             store.advance(&place)
@@ -411,6 +553,17 @@ cdef class ClassicQueue(Queue):
                 self.got += 1
         if not self.getters:
             self.getters = None
+        return 0
+
+    cdef int show_returns(self, Message* message, Place* place) except -1:
+        """Adds the header that says how often a message came back (RabbitMQ's
+        x-delivery-count)."""
+        cdef uint32_t returns = self.store.returns_of(place)
+        if returns:
+            self.shown = with_delivery_count(
+                message.properties[:message.properties_length], returns)
+            message.properties = <const uint8_t*> <char*> self.shown
+            message.properties_length = <uint32_t> len(self.shown)
         return 0
 
     cdef int hand_over(self, getter, Message* message, Place* place) except -1:
@@ -440,13 +593,16 @@ cdef class ClassicQueue(Queue):
             return 0
         if acked:
             self.acked += 1
-        else:
-            self.rejected += 1
-        return self.store.settle(place)
+            return self.store.settle(place)
+        self.rejected += 1
+        return self.drop(place, DEAD_REJECTED)
 
     cdef int requeue(self, Place* place) except -1:
         if self.deleted:
             return 0
+        if self.features & HAS_DELIVERY_LIMIT and (
+                self.store.count_return(place) > self.limits.delivery_limit):
+            return self.drop(place, DEAD_DELIVERY_LIMIT)
         self.store.requeue(place)
         if not self.pending and (self._consumers is not None or self.features):
             self.turn.touch_queue(self)

@@ -8,6 +8,8 @@ cdef enum:
     HAS_LENGTH_LIMIT = 1
     HAS_EXPIRY = 2               # a TTL of its own, or a message with one was published
     SINGLE_ACTIVE = 4
+    HAS_DEAD_LETTERS = 8
+    HAS_DELIVERY_LIMIT = 16
 
 
 cdef class Limits:
@@ -16,7 +18,11 @@ cdef class Limits:
     cdef readonly int64_t max_length
     cdef readonly int64_t max_length_bytes
     cdef readonly bint rejects
+    cdef readonly bint dead_letters_rejected  # reject-publish-dlx
     cdef readonly bint single_active
+    cdef readonly str dead_letter_exchange   # None = there is none
+    cdef readonly str dead_letter_routing_key
+    cdef readonly int64_t delivery_limit     # times a message may come back; -1 = any number
 
     cdef uint32_t features(self) noexcept
 

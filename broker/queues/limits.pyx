@@ -11,6 +11,11 @@ from broker.kernel.buffer cimport load16, load32
 from broker.kernel.message cimport Message
 
 
+# RabbitMQ 4's default for quorum queues, which are accepted as durable queues.
+cdef enum:
+    QUORUM_DELIVERY_LIMIT = 20
+
+
 cdef class Limits:
     """The limits among a queue's arguments, which are checked already."""
 
@@ -19,8 +24,15 @@ cdef class Limits:
         self.expires = arguments.get("x-expires", -1)
         self.max_length = arguments.get("x-max-length", -1)
         self.max_length_bytes = arguments.get("x-max-length-bytes", -1)
-        self.rejects = arguments.get("x-overflow", "drop-head") == "reject-publish"
+        overflow = arguments.get("x-overflow", "drop-head")
+        self.rejects = overflow != "drop-head"
+        self.dead_letters_rejected = overflow == "reject-publish-dlx"
         self.single_active = arguments.get("x-single-active-consumer", False)
+        self.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
+        self.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")
+        is_quorum = arguments.get("x-queue-type") == "quorum"
+        self.delivery_limit = arguments.get(
+            "x-delivery-limit", QUORUM_DELIVERY_LIMIT if is_quorum else -1)
 
     cdef uint32_t features(self) noexcept:
         cdef uint32_t features = 0
@@ -30,6 +42,10 @@ cdef class Limits:
             features |= HAS_EXPIRY
         if self.single_active:
             features |= SINGLE_ACTIVE
+        if self.dead_letter_exchange is not None:
+            features |= HAS_DEAD_LETTERS
+        if self.delivery_limit >= 0:
+            features |= HAS_DELIVERY_LIMIT
         return features
 
 

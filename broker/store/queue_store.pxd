@@ -24,6 +24,13 @@ cdef class QueueStore(Segments):
     cdef size_t read_length
     cdef uint32_t read_position
     cdef Segment* read_segment
+    cdef bint at_taken               # the read at hand is for a message that was taken
+    cdef bint damaged
+    cdef dict returns                # place -> how often it came back, where there is a limit
+
+    cdef int read(self, Place* place, Message* message) except -1
+    cdef uint32_t count_return(self, Place* place) except? 0
+    cdef uint32_t returns_of(self, Place* place) except? 0
 
     cdef int append(self, Message* message) except -1
     cdef int peek(self, Message* message, Place* place) except -1

@@ -23,8 +23,8 @@ from broker.store.disk cimport OP_READ, Op, read_now
 from broker.store.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.persister cimport Persister
 from broker.store.record cimport (
-    ACK_RUN, ACK_VALUE_MASK, ACK_WATERMARK, HEADER_BYTES, RECORD_FIXED, RecordHead, record_bytes,
-    record_check, record_fits, record_put, record_view,
+    ACK_DELIVERY_COUNT, ACK_RUN, ACK_VALUE_MASK, ACK_WATERMARK, HEADER_BYTES, RECORD_FIXED,
+    RecordHead, record_bytes, record_check, record_fits, record_put, record_view,
 )
 from broker.store.requeued cimport Requeued
 from broker.store.segments cimport Block, FROZEN, Segment, Segments, WRITING, WRITTEN, push_entry
@@ -119,6 +119,24 @@ cdef class QueueStore(Segments):
         self.cursor_position = position
         return self.view(segment, position, message, place, False)
 
+    cdef int read(self, Place* place, Message* message) except -1:
+        """Points at a message that was taken and is not settled. WAIT: the owner is touched when it
+        can be had. EMPTY: its bytes are damaged; nobody will ever have them."""
+        cdef Segment* segment = self.find(place.segment)
+        cdef Block* block = self.block_of(segment, place.position)
+        cdef uint8_t* record
+        if block != NULL:
+            record = block.data + (place.position - block.start)
+        else:
+            self.at_taken = True
+            self.damaged = False
+            record = self.read_record(segment, place.position)
+            self.at_taken = False
+            if record == NULL:
+                return EMPTY if self.damaged else WAIT
+        record_view(record, message)
+        return FOUND
+
     cdef int leave_segment(self, Segment* segment) except -1:
         """The cursor goes on to the next segment: the skips are of no more use."""
         free(segment.skips)
@@ -201,6 +219,12 @@ cdef class QueueStore(Segments):
         cdef size_t at
         cdef RecordHead* head
         cdef Place place
+        if self.at_taken:
+            self.damaged = True
+            log.error(
+                "queue %016x: the message at position %d of segment %d is unreadable",
+                self.incarnation, position, segment.number)
+            return NULL
         for at in range(1, have):
             head = <RecordHead*> (record + at)
             if record_fits(record + at, have - at) and head.check == record_check(
@@ -301,6 +325,8 @@ cdef class QueueStore(Segments):
         cdef Block* tail = self.tail
         if segment == NULL:
             return 0
+        if self.returns is not None:
+            self.returns.pop(<uint64_t> place.segment << 32 | place.position, None)
         self.total -= 1
         self.total_bytes -= place.body_length
         segment.settled += 1
@@ -323,6 +349,32 @@ cdef class QueueStore(Segments):
         self.ready += 1
         self.ready_bytes += place.body_length
         return 0
+
+    # -- how often a message came back -------------------------------------------------------------
+
+    cdef uint32_t count_return(self, Place* place) except? 0:
+        """A message came back once more; how often it has by now. Survives a restart."""
+        cdef uint64_t key = <uint64_t> place.segment << 32 | place.position
+        cdef Segment* segment = self.find(place.segment)
+        cdef Block* tail = self.tail
+        cdef uint32_t count, word
+        if self.returns is None:
+            self.returns = {}
+        count = self.returns.get(key, 0) + 1
+        self.returns[key] = count
+        if self.durable:
+            word = <uint32_t> ACK_DELIVERY_COUNT << 30 | count
+            if tail != NULL and segment == tail.segment and place.position >= tail.start:
+                push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity,
+                           place.position, word)
+            else:
+                self.note(segment, place.position, word)
+        return count
+
+    cdef uint32_t returns_of(self, Place* place) except? 0:
+        if self.returns is None:
+            return 0
+        return self.returns.get(<uint64_t> place.segment << 32 | place.position, 0)
 
     def purge(self) -> int:
         """Settles every ready message without reading it. Returns how many."""

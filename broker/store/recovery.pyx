@@ -58,9 +58,10 @@ def _header(data: bytes, magic: int, path: str) -> bool:
 
 
 def read_acks(path: str, incarnation: int, number: int) -> tuple:
-    """(settled positions -> lengths, runs [(position, length)], watermark, sound bytes) of an acks
-    file."""
+    """(settled positions -> lengths, runs [(position, length)], positions -> how often they came
+    back, watermark, sound bytes) of an acks file."""
     cdef dict settled = {}
+    cdef dict returns = {}
     cdef list runs = []
     cdef uint32_t watermark = 0
     cdef size_t at = HEADER_BYTES
@@ -69,7 +70,7 @@ def read_acks(path: str, incarnation: int, number: int) -> tuple:
     cdef uint32_t kind, value
     data = disk.read(path) if disk.exists(path) else b""
     if not _header(data, ACKS_MAGIC, path):
-        return settled, runs, 0, 0
+        return settled, runs, returns, 0, 0
     cdef const uint8_t* bytes_ = data
     end = HEADER_BYTES
     while at + ACK_BYTES <= <size_t> len(data):
@@ -86,7 +87,9 @@ def read_acks(path: str, incarnation: int, number: int) -> tuple:
             runs.append((entry.position, value))
         elif kind == ACK_WATERMARK:
             watermark = entry.position
-    return settled, runs, watermark, end
+        else:
+            returns[entry.position] = value
+    return settled, runs, returns, watermark, end
 
 
 def recover(QueueStore store) -> list:
@@ -123,7 +126,8 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number,
     path = f"{directory}/msgs.{number:010d}"
     acks_path = f"{directory}/acks.{number:010d}"
     data = disk.read(path)
-    settled, runs, watermark, acks_length = read_acks(acks_path, store.incarnation, number)
+    settled, runs, returns, watermark, acks_length = read_acks(
+        acks_path, store.incarnation, number)
     skips = []
     if _header(data, SEGMENT_MAGIC, path):
         scan.data = data
@@ -172,6 +176,11 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number,
     segment.watermark = segment.watermark_safe = segment.watermark_flying = watermark
     segment.recovered_watermark = watermark
     segment.messages = file_new(path)
+    for position, count in returns.items():
+        if position not in settled:
+            if store.returns is None:
+                store.returns = {}
+            store.returns[<uint64_t> number << 32 | <uint32_t> position] = count
     if acks_length:
         segment.acks = file_new(acks_path)
         segment.acks_length = acks_length

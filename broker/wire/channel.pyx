@@ -595,8 +595,8 @@ cdef class WireChannel(Channel):
             queue.requeue(&place)
         else:
             queue.settle(&place, how == SETTLE_ACK)
-            if queue.durable:
-                self.acks_unwritten = True
+        if queue.durable:
+            self.acks_unwritten = True
         if how == SETTLE_ACK:
             self.acked += 1
             consumer.acked += 1

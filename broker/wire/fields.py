@@ -29,6 +29,10 @@ class Timestamp(int):
     """Seconds since 1970 (type T)."""
 
 
+class Long(int):
+    """A 64-bit integer (type l), where clients expect that width whatever the value."""
+
+
 class Byte(int):
     """A signed or unsigned octet (types b, B)."""
 
@@ -163,6 +167,8 @@ def encode_value(value: Any) -> bytes:
         return b"T" + struct.pack(">Q", value)
     if isinstance(value, Byte):
         return b"b" + struct.pack(">b", value) if value < 128 else b"B" + struct.pack(">B", value)
+    if isinstance(value, Long):
+        return b"l" + struct.pack(">q", value)
     if isinstance(value, int):
         if -(2**31) <= value < 2**31:
             return b"I" + struct.pack(">i", value)

@@ -139,9 +139,3 @@ def test_it_gives_nothing_by_get_where_one_consumer_is_active(client: Client) ->
     queue = declare(client, single_active_consumer=True)
     client.send_method(1, "basic.get", queue=queue)
     client.expect_channel_close(1, 405, 60, 70)
-
-
-def test_it_refuses_what_it_does_not_carry_out_yet(client: Client) -> None:
-    table = {"x-max-length": 1, "x-overflow": "reject-publish-dlx"}
-    client.send_method(1, "queue.declare", queue="never", arguments=table)
-    client.expect_channel_close(1, 406, 50, 10)

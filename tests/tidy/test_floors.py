@@ -27,6 +27,7 @@ FLOORS = (
     ("broker.wire", "broker.routing", "broker.queues"),
     (
         "broker.changes",
+        "broker.dead_letters",
         "broker.routes",
         "broker.vhost",
         "broker.definitions",

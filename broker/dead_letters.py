@@ -1,0 +1,116 @@
+"""Dead lettering: where a message goes that its queue gives up, and what is written on it.
+
+The headers are RabbitMQ's: `x-death`, newest first, with one entry for each queue and reason;
+`x-first-death-*` set once, `x-last-death-*` each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.contracts import Queue
+from broker.kernel import clock
+from broker.queues.classic import ClassicQueue
+from broker.routes import Routes
+from broker.routing.exchange import BoundExchange
+from broker.wire.fields import Long, Timestamp, octets, text
+from broker.wire.headers import ListedProperties
+
+EXPIRATION_BIT = 8
+
+Letter = tuple[tuple[Queue, ...], bytes, bytes, bytes]
+
+
+class DeadLetters:
+    """Finds the way of dead letters in one vhost."""
+
+    def __init__(self, exchanges: dict[str, BoundExchange], routes: Routes) -> None:
+        self._exchanges = exchanges
+        self._routes = routes
+
+    def address(
+        self,
+        queue: ClassicQueue,
+        reason: str,
+        exchange: bytes,
+        routing_key: bytes,
+        listed: bytes,
+    ) -> Letter | None:
+        """Queues, exchange, routing key and properties of a dead letter; None if its exchange is
+        not there or nothing is bound for it, and then the message is gone.
+
+        `reason`: rejected, expired, maxlen or delivery_limit. `exchange`, `routing_key` and
+        `listed` are those of the message as the queue has it.
+        """
+        limits = queue.limits
+        if limits is None or limits.dead_letter_exchange is None:
+            return None
+        through = self._exchanges.get(limits.dead_letter_exchange)
+        if through is None:
+            return None
+        properties = ListedProperties(listed)
+        copies = properties.header("CC")
+        keys = [text(routing_key), *(copies if isinstance(copies, list) else [])]
+        deaths = record_death(properties, queue.name, reason, text(exchange), keys)
+        if limits.dead_letter_routing_key is not None:
+            keys = [limits.dead_letter_routing_key]
+            properties.remove_header("CC")
+        targets = tuple(
+            target
+            for target in self._routes.route(through, keys, properties.headers())
+            if reason == "rejected" or not is_cycle(target.name, deaths)
+        )
+        if not targets:
+            return None
+        return targets, octets(through.name), octets(keys[0]), properties.encode()
+
+
+def record_death(
+    properties: ListedProperties, queue: str, reason: str, exchange: str, routing_keys: list[str]
+) -> list[dict[str, Any]]:
+    """Writes a death into the headers. Returns all deaths, newest first. The message's own
+    expiration is taken off, so that it does not expire again where it goes."""
+    told = properties.header("x-death")
+    deaths = [death for death in told if isinstance(death, dict)] if isinstance(told, list) else []
+    death: dict[str, Any] = {}
+    for each in deaths:
+        if each.get("queue") == queue and each.get("reason") == reason:
+            death = each
+            deaths.remove(each)
+            break
+    count = death.get("count")
+    expiration = properties.take(EXPIRATION_BIT)
+    if not death:
+        death = {
+            "count": Long(1),
+            "reason": reason,
+            "queue": queue,
+            "time": Timestamp(clock.now() // 1000),
+            "exchange": exchange,
+            "routing-keys": routing_keys,
+        }
+        if expiration is not None:
+            death["original-expiration"] = expiration
+    else:
+        death["count"] = Long(count + 1 if isinstance(count, int) else 1)
+    deaths.insert(0, death)
+    for each in deaths:
+        if isinstance(each.get("count"), int):
+            each["count"] = Long(each["count"])
+    properties.set_header("x-death", deaths)
+    for name, value in (("reason", reason), ("queue", queue), ("exchange", exchange)):
+        if properties.header(f"x-first-death-{name}") is None:
+            properties.set_header(f"x-first-death-{name}", value)
+        properties.set_header(f"x-last-death-{name}", value)
+    return deaths
+
+
+def is_cycle(queue: str, deaths: list[dict[str, Any]]) -> bool:
+    """Whether the message has been in this queue before and came back without anybody rejecting it
+    since."""
+    for death in deaths:
+        if death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False

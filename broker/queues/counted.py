@@ -1,0 +1,14 @@
+"""What a delivery says of the ones before it."""
+
+from __future__ import annotations
+
+from broker.wire.fields import Long
+from broker.wire.headers import ListedProperties
+
+
+def with_delivery_count(listed: bytes, count: int) -> bytes:
+    """Property flags and list with RabbitMQ's header `x-delivery-count`: how often the message was
+    delivered before and came back."""
+    properties = ListedProperties(listed)
+    properties.set_header("x-delivery-count", Long(count))
+    return properties.encode()
