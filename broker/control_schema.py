@@ -528,6 +528,87 @@ class UserLimitDelete(Arguments):
     name: UserLimit
 
 
+class _PolicyArguments(Arguments):
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    priority: int = 0
+    apply_to: str = "all"
+
+
+@verb("policy.put", "policymaker", "vhost", "{created}", changes=True)
+class PolicyPut(_PolicyArguments):
+    """Sets a policy: what its definition says holds for the queues and exchanges in whose names the
+    pattern (RE2) is found. The answer comes when it has reached all of them."""
+
+
+@verb("policy.delete", "policymaker", "vhost", "{}", changes=True)
+class PolicyDelete(Arguments):
+    """Removes a policy."""
+
+    vhost: str
+    name: str
+
+
+@verb("operator-policy.put", "administrator", "vhost", "{created}", changes=True)
+class OperatorPolicyPut(_PolicyArguments):
+    """Sets an operator policy, which bounds what policies and arguments may set."""
+
+
+@verb("operator-policy.delete", "administrator", "vhost", "{}", changes=True)
+class OperatorPolicyDelete(Arguments):
+    """Removes an operator policy."""
+
+    vhost: str
+    name: str
+
+
+@verb(
+    "policy.keys",
+    "management",
+    "node",
+    "[{name, argument, owner, kind, choices, least, most, unit, text, operator}]",
+)
+class PolicyKeys(Arguments):
+    """Lists what a definition may set. `argument` is the x-argument that a key stands for, nil for
+    one that is kept and does nothing here."""
+
+
+@verb(
+    "policy.preview",
+    "management",
+    "vhost",
+    "{queues, queue_names, exchanges, exchange_names}",
+)
+class PolicyPreview(Arguments):
+    """Counts what a policy with this pattern could apply to, with the first names."""
+
+    vhost: str
+    pattern: str
+    apply_to: str = "all"
+
+
+@verb("parameter.put", "policymaker", "vhost", "{created}", changes=True)
+class ParameterPut(Arguments):
+    """Sets a parameter of a component. There is one: `limits` of `vhost-limits`, for which it takes
+    an administrator."""
+
+    component: str
+    vhost: str
+    name: str
+    value: Any
+
+
+@verb("parameter.delete", "policymaker", "vhost", "{}", changes=True)
+class ParameterDelete(Arguments):
+    """Removes a parameter of a component."""
+
+    component: str
+    vhost: str
+    name: str
+
+
 @verb("global-parameter.put", "policymaker", "node", "{created}", changes=True)
 class GlobalParameterPut(Arguments):
     """Sets a global parameter; cluster_name needs an administrator."""
@@ -611,8 +692,8 @@ NOUNS = _nouns(
         "node",
         "Parameters of components: limits of virtual hosts.",
     ),
-    Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies; there are none yet."),
-    Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "The same; there are none yet."),
+    Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies, with how much is under each."),
+    Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "Operator policies, likewise."),
 )
 
 TROUBLE = ("not served", "stuck", "at a limit", "growing", "redelivering", "fine", "idle")
@@ -626,6 +707,7 @@ EVENTS: dict[str, str] = {
     "user.changed": "{name, epoch}: sessions with another epoch are over",
     "user.deleted": "{name}",
     "permission.changed": "{vhost, user}",
+    "policy.changed": "{vhost, name, operator}: it was set or removed",
     "vhost.created": "{name}",
     "vhost.deleted": "{name}",
     "queue.created": "{vhost, name}",

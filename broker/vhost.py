@@ -26,6 +26,7 @@ from broker.contracts import Topology
 from broker.dead_letters import DeadLetters
 from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
 from broker.kernel import clock
+from broker.policies import Policies, effective, move
 from broker.queues.classic import ClassicQueue
 from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
@@ -55,6 +56,7 @@ class VHost:
         persister: Persister,
         turn: Any,
         topology: Topology,
+        policies: Policies,
         next_incarnation: Callable[[], int],
         emit: Callable[[str, dict[str, Any]], None],
         later: Callable[[float, Callable[[], None]], Any],
@@ -78,14 +80,16 @@ class VHost:
         self._persister = persister
         self._turn = turn
         self._topology = topology
+        self._policies = policies
         self._next_incarnation = next_incarnation
         self._emit = emit
         self._later = later
         self._started = False
         self._journal: Journal | None = None
         self._replaying = False
+        self._expiring: dict[ClassicQueue, Any] = {}
         for exchange, kind in PREDECLARED:
-            self.exchanges[exchange] = TYPES[kind](exchange, durable=True)
+            self._add_exchange(TYPES[kind](exchange, durable=True))
 
     # -- start and stop ----------------------------------------------------------------------------
 
@@ -170,12 +174,14 @@ class VHost:
                 if queue is not None:
                     self._delete_queue(queue)
             case "exchange.declare":
-                self.exchanges[change["exchange"]] = TYPES[change["type"]](
-                    change["exchange"],
-                    durable=change["durable"],
-                    auto_delete=change["auto_delete"],
-                    internal=change["internal"],
-                    arguments=change["arguments"],
+                self._add_exchange(
+                    TYPES[change["type"]](
+                        change["exchange"],
+                        durable=change["durable"],
+                        auto_delete=change["auto_delete"],
+                        internal=change["internal"],
+                        arguments=change["arguments"],
+                    )
                 )
             case "exchange.delete":
                 self._delete_exchange(change["exchange"])
@@ -189,7 +195,46 @@ class VHost:
             case "queue.unbind" | "exchange.unbind":
                 self._remove_binding(binding_of(method, change))
 
+    # -- policies ----------------------------------------------------------------------------------
+
+    def apply_policies(self) -> Iterator[None]:
+        """Brings the policies of now to every exchange and queue that there is, one a step. What
+        is declared meanwhile has them from its declaration."""
+        for exchange in list(self.exchanges.values()):
+            self._govern_exchange(exchange)
+            yield
+        for queue in list(self.queues.values()):
+            if not queue.deleted:
+                before = _expires(queue)
+                self._govern_queue(queue)
+                if _expires(queue) != before:
+                    self._watch_use(queue)
+            yield
+
+    def _govern_exchange(self, exchange: BoundExchange) -> None:
+        if not exchange.name:
+            # The default exchange takes every message and has nothing that could be set.
+            return
+        in_force = self._policies.of(self.name, "exchange", exchange.name, exchange.type)
+        if in_force is exchange.policy:
+            return
+        move("exchange", exchange.policy, in_force)
+        exchange.policy = in_force
+        exchange.reconfigure(effective("exchange", exchange.arguments, in_force))
+        self._topology.changed()
+
+    def _govern_queue(self, queue: ClassicQueue) -> None:
+        in_force = self._policies.of(self.name, "queue", queue.name, queue.type)
+        if in_force is not queue.policy:
+            move("queue", queue.policy, in_force)
+            queue.policy = in_force
+            queue.reconfigure(effective("queue", queue.arguments, in_force))
+
     # -- exchanges ---------------------------------------------------------------------------------
+
+    def _add_exchange(self, exchange: BoundExchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self._govern_exchange(exchange)
 
     def exchange(self, name: str) -> BoundExchange:
         """The exchange. Raises NotFound."""
@@ -267,7 +312,8 @@ class VHost:
         for binding in list(exchange.bindings.values()):
             self._remove_binding(binding)
         # An auto-delete exchange is gone already with its last binding.
-        self.exchanges.pop(name, None)
+        if self.exchanges.pop(name, None) is not None:
+            move("exchange", exchange.policy, None)
         for binding in list(self._bindings_to.get(("exchange", name), {}).values()):
             self._remove_binding(binding)
         self._emit("exchange.deleted", {"vhost": self.name, "name": name, "exchange": exchange})
@@ -388,27 +434,40 @@ class VHost:
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
+        self._govern_queue(queue)
         if self._started:
             self._start_timers(queue)
 
     def _start_timers(self, queue: ClassicQueue) -> None:
         if queue.messages_ready:
             queue.wake()
-        expires = queue.limits.expires if queue.limits is not None else -1
-        if expires >= 0:
+        self._watch_use(queue)
+
+    def _watch_use(self, queue: ClassicQueue) -> None:
+        """Starts the time anew after which an unused queue goes, as x-expires says now."""
+        timer = self._expiring.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        expires = _expires(queue)
+        if expires >= 0 and self._started:
             queue.used_at = clock.now()
-            self._later(expires / 1000, lambda: self._delete_unvisited(queue, expires))
+            self._expiring[queue] = self._later(
+                expires / 1000, lambda: self._delete_unvisited(queue, expires)
+            )
 
     def _delete_unvisited(self, queue: ClassicQueue, expires: int) -> None:
         """Deletes a queue that nobody consumed from, got from or declared for as long as its
         x-expires says; otherwise looks again when that could be."""
+        self._expiring.pop(queue, None)
         if queue.deleted:
             return
         idle = 0 if queue.consumer_count else clock.now() - queue.used_at
         if idle >= expires:
             self.delete_queue(queue.name, owner=queue.owner)
         else:
-            self._later((expires - idle) / 1000, lambda: self._delete_unvisited(queue, expires))
+            self._expiring[queue] = self._later(
+                (expires - idle) / 1000, lambda: self._delete_unvisited(queue, expires)
+            )
 
     def _delete_unused(self, queue: ClassicQueue) -> None:
         if self.queues.get(queue.name) is queue:
@@ -436,9 +495,13 @@ class VHost:
     def _delete_queue(self, queue: ClassicQueue) -> None:
         consumers = queue.consumers
         del self.queues[queue.name]
+        move("queue", queue.policy, None)
         for binding in list(self._bindings_to.get(("queue", queue.name), {}).values()):
             self._remove_binding(binding)
         queue.delete()
+        timer = self._expiring.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
         for consumer in consumers:
             consumer.channel.connection.cancel_consumer(consumer)
         if not self._replaying:
@@ -592,6 +655,10 @@ def _check_quorum(resource: str, durable: bool, exclusive: bool, auto_delete: bo
     ):
         if is_wrong:
             raise PreconditionFailed(f"invalid property '{name}' for {resource}")
+
+
+def _expires(queue: ClassicQueue) -> int:
+    return queue.limits.expires if queue.limits is not None else -1
 
 
 def _check_name(kind: str, name: str) -> None:

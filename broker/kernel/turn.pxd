@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 
 cdef class Task:
@@ -17,6 +17,7 @@ cdef class Turn:
     cdef uint64_t ended_at       # ns, monotonic
     cdef int hurried             # turns in a row that were short and followed at once
     cdef bint slept
+    cdef int64_t drops_left      # messages that queues may still drop in this turn
 
     cdef void moderate(self, uint64_t began) noexcept
     cdef int touch_queue(self, Task queue) except -1

@@ -36,6 +36,11 @@ cdef enum:
     WORTH_FRAMES = 12            # frames of a turn behind a sleep that made it worth while
     BACK_OFF = -256              # turns without a try when it was not
 
+# Messages that all queues together drop in one turn (expired, over a limit): a new policy may
+# concern every message there is.
+cdef enum:
+    TURN_DROPS = 4096
+
 
 cdef uint64_t nanoseconds() noexcept nogil:
     cdef timespec now
@@ -63,6 +68,7 @@ cdef class Turn:
         self.schedule = schedule
         self.after = after
         self.scheduled = False
+        self.drops_left = TURN_DROPS
         # Otherwise the kernel may round a sleep of 50 microseconds up to twice that.
         prctl(PR_SET_TIMERSLACK, 1000)
 
@@ -98,6 +104,7 @@ cdef class Turn:
         cdef Task task
         cdef uint64_t began = nanoseconds()
         self.scheduled = False
+        self.drops_left = TURN_DROPS
         # Tasks touched while this runs belong to the next turn: a queue with a long backlog must
         # not hold the loop.
         if self.queues:

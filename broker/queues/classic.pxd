@@ -18,7 +18,7 @@ cdef class ClassicQueue(Queue):
     cdef readonly uint64_t incarnation
     cdef public object owner
     cdef public object unused            # called when an auto-delete queue's last consumer has left
-    cdef public object policy
+    cdef public object policy            # the policies it is under (`broker.policies`), or None
     cdef readonly bint deleted
     cdef uint32_t features               # zero: the fast path
     cdef readonly Limits limits          # None without any
@@ -62,11 +62,13 @@ cdef class ClassicQueue(Queue):
     cdef bint is_full(self, Message* message) noexcept
     cdef int make_room(self, Message* message) except -1
     cdef int drop_heads(self) except -1
+    cdef int shed(self) except -1
     cdef bint is_expired(self, Message* message) noexcept
     cdef int expire(self) except -1
     cdef int expire_at_once(self, Message* message) except -1
     cdef int drop(self, Place* place, int reason) except -1
     cdef bint is_choked(self) noexcept
+    cdef bint may_drop(self) except -1
     cdef int bury(self) except -1
     cdef int bury_message(self, Message* message, int reason) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1

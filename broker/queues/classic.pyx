@@ -31,6 +31,8 @@ from broker.store.recovery import recover
 cdef enum:
     TURN_MESSAGES = 4096         # deliveries of one queue in one turn of the loop
     TURN_BYTES = 4 << 20
+    TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
+    LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter
     DYING_MAX = 4096             # dead letters that wait for a full queue before no more may die
 
 # How long a dead letter waits before it is offered to a full queue again.
@@ -218,16 +220,29 @@ cdef class ClassicQueue(Queue):
 
     cdef int drop_heads(self) except -1:
         """After a message is taken: the oldest ready ones go until the limit holds."""
-        cdef Message message
-        cdef Place place
         if self.limits.rejects or not self.is_full(NULL):
             return 0
         if self._consumers is not None:
             self.work()
+        return self.shed()
+
+    cdef int shed(self) except -1:
+        """Drops from the head until the limit holds. More than the turn allows go in the next
+        ones; two can always go, so that a full queue gets no longer."""
+        cdef Message message
+        cdef Place place
+        cdef int64_t most = self.turn.drops_left if self.turn.drops_left > 2 else 2
+        if self.limits.rejects:
+            return 0
         while self.store.ready and self.is_full(NULL) and not self.is_choked():
+            if most == 0:
+                self.turn.touch_queue(self)
+                break
             # A head that has to be read from disk is dropped when it is there (`work`).
             if self.store.peek(&message, &place) != FOUND:
                 break
+            most -= 1
+            self.turn.drops_left -= 1
             self.store.advance(&place)
             self.drop(&place, DEAD_MAXLEN)
         return 0
@@ -256,9 +271,8 @@ cdef class ClassicQueue(Queue):
         cdef Message message
         cdef Place place
         cdef int64_t deadline, ttl
-        cdef uint32_t count = 0
         clock.refresh()
-        while self.store is not None and self.store.ready and not self.is_choked():
+        while self.store is not None and self.store.ready:
             if self.store.peek(&message, &place) != FOUND:
                 return 0
             ttl = ttl_of(&message, self.message_ttl())
@@ -273,18 +287,35 @@ cdef class ClassicQueue(Queue):
                     self.expiry_timer = self.later(
                         (deadline - clock.now_ms) / 1000, self.expiry_due)
                 return 0
+            if not self.may_drop():
+                return 0
             self.store.advance(&place)
             self.drop(&place, DEAD_EXPIRED)
-            count += 1
-            if count == TURN_MESSAGES:
-                self.turn.touch_queue(self)
-                return 0
         return 0
 
     def expiry_due(self):
         """The timer of `expire`: the head's deadline is here."""
         self.expiry_timer = None
         self.wake()
+
+    def reconfigure(self, effective) -> None:
+        """Takes other limits: the x-arguments that hold now by declaration and policies, which are
+        checked. Messages that are there go by them too, from this turn on."""
+        cdef uint32_t before = self.limits.features() if self.limits is not None else 0
+        self.features &= ~before
+        self.limits = Limits(effective) if effective else None
+        if self.limits is not None:
+            self.features |= self.limits.features()
+        if self.expiry_timer is not None:
+            self.expiry_timer.cancel()
+            self.expiry_timer = None
+        if self.store is None:
+            return
+        if before & HAS_EXPIRY and self.store.total:
+            # Among the messages may be some with a TTL of their own.
+            self.features |= HAS_EXPIRY
+        if self.store.ready and self.features:
+            self.wake()
 
     # -- dead letters ------------------------------------------------------------------------------
 
@@ -308,6 +339,17 @@ cdef class ClassicQueue(Queue):
         """Whether dead letters wait for a full queue: nothing more dies until they are gone."""
         return self.dying is not None and self.dying.count >= DYING_MAX
 
+    cdef bint may_drop(self) except -1:
+        """Whether one more message may go in this turn; if not, the queue goes on in the next one,
+        or when dead letters have left."""
+        if self.is_choked():
+            return False
+        if self.turn.drops_left <= 0:
+            self.turn.touch_queue(self)
+            return False
+        self.turn.drops_left -= 1
+        return True
+
     cdef int bury(self) except -1:
         """Hands dead letters over, the oldest first. Each is settled here once the queues that took
         it have it on disk, so that a crash may double it but never lose it."""
@@ -319,9 +361,10 @@ cdef class ClassicQueue(Queue):
         cdef int result, found
         cdef uint32_t count = 0
         while dying.count:
-            if count == TURN_MESSAGES:
+            if count >= TURN_LETTERS and self.turn.drops_left <= 0:
                 self.turn.touch_queue(self)
                 break
+            self.turn.drops_left -= LETTER_DROPS
             death = dying.head()
             place = death.place
             found = self.store.read(&place, &message)
@@ -471,7 +514,7 @@ cdef class ClassicQueue(Queue):
         if self.dying is not None and self.dying.count:
             self.bury()
         if self.features & HAS_LENGTH_LIMIT and self._consumers is None:
-            self.drop_heads()
+            self.shed()
         if self.getters is not None:
             self.serve_getters()
         if self._consumers is None:
@@ -489,7 +532,7 @@ cdef class ClassicQueue(Queue):
             if found != FOUND:
                 break
             if self.features & HAS_EXPIRY and self.is_expired(&message):
-                if self.is_choked():
+                if not self.may_drop():
                     break
                 store.advance(&place)
                 self.drop(&place, DEAD_EXPIRED)
@@ -508,6 +551,8 @@ cdef class ClassicQueue(Queue):
             else:
                 self.delivered += 1
         self.bytes_out += size
+        if self.features & HAS_LENGTH_LIMIT:
+            self.shed()
         if self.features & HAS_EXPIRY and not self.pending:
             self.expire()
         return 0
@@ -533,7 +578,7 @@ cdef class ClassicQueue(Queue):
                 getter.empty(self)
                 continue
             if self.features & HAS_EXPIRY and self.is_expired(&message):
-                if self.is_choked():
+                if not self.may_drop():
                     break
                 store.advance(&place)
                 self.drop(&place, DEAD_EXPIRED)

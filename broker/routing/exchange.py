@@ -57,6 +57,10 @@ class BoundExchange(Exchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
+        self.policy: Any = None
+        """The policies it is under (`broker.policies`), or None."""
+        self.effective: Mapping[str, Any] = self.arguments
+        """The arguments that hold, by declaration and policies."""
         self.bindings: dict[Identity, Binding] = {}
 
     @classmethod
@@ -99,8 +103,12 @@ class BoundExchange(Exchange):
         `broker.wire.properties`."""
         raise NotImplementedError
 
+    def reconfigure(self, effective: Mapping[str, Any]) -> None:
+        """Takes the arguments that hold now by declaration and policies, which are checked."""
+        self.effective = effective
+
     @property
     def alternate(self) -> str | None:
         """Name of the exchange that gets what finds no queue here."""
-        name = self.arguments.get("alternate-exchange", self.arguments.get("x-alternate-exchange"))
+        name = self.effective.get("alternate-exchange", self.effective.get("x-alternate-exchange"))
         return name if isinstance(name, str) else None

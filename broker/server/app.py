@@ -28,12 +28,14 @@ from broker.definitions import Definitions
 from broker.errors import NotAllowed
 from broker.kernel import clock
 from broker.kernel.turn import Turn
+from broker.policies import Policies
 from broker.queues.reply import ReplyQueue
 from broker.server.alarms import Alarms
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.listeners import CannotListen, Listeners
 from broker.server.logins import Logins
+from broker.server.policy_sweep import PolicySweep
 from broker.server.pulse import Pulse
 from broker.server.sampling import Sampling
 from broker.server.tcp import RECEIVE_BYTES
@@ -92,6 +94,7 @@ class Broker:
             failures_max=config.login_failures_max,
             back_off_longest_s=config.login_backoff_max,
         )
+        self.policies = Policies(self.files)
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
         self.stats = Stats(clock.now)
         self.features = features.build(self)
@@ -100,6 +103,7 @@ class Broker:
         self._listeners = Listeners(self)
         self._pulse = Pulse(self)
         self.watch = Alarms(self)
+        self.policy_sweep = PolicySweep(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
             "product": "Leveret",
@@ -160,6 +164,7 @@ class Broker:
         try:
             if not self.access.load():
                 self.access.create_first_user(config.default_user, config.default_password)
+            self.policies.load()
             self.definitions.recover()
             for feature in self.features:
                 feature.start(clock.now())
@@ -213,6 +218,7 @@ class Broker:
             persister=self.persister,
             turn=self.turn,
             topology=self.topology,
+            policies=self.policies,
             next_incarnation=self.definitions.next_incarnation,
             emit=self.emit,
             later=self.later,
@@ -417,6 +423,7 @@ class Broker:
         await self.sampling.close()
         await self.watch.close()
         await self.control.close()
+        await self.policy_sweep.close()
         await self._listeners.close()
         for task in list(self._tasks):
             task.cancel()

@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 from broker.access import Access
 from broker.access.passwords import SHA256, rabbit_hash
 from broker.errors import NotFound, PreconditionFailed, describe
+from broker.policies import Policies
+from broker.queues.limits import Limits
 from broker.server.alarms import Alarms, Reading
 from broker.server.control import ControlServer
 from broker.server.logins import Logins
+from broker.server.policy_sweep import PolicySweep
 from broker.server.sampling import Sampling
 from broker.settings_files import SettingsFiles
 from broker.stats import NodeReading, Stats
@@ -41,6 +44,7 @@ class Exchange:
         self.auto_delete = flags.get("auto_delete", False)
         self.internal = flags.get("internal", False)
         self.arguments = flags.get("arguments") or {}
+        self.policy = None
         self.publish_in = self.publish_out = 0
 
 
@@ -56,6 +60,7 @@ class Queue:
         self.arguments = flags.get("arguments") or {}
         self.owner = flags.get("owner")
         self.policy = None
+        self.limits = Limits(self.arguments) if self.arguments else None
         self.segments = self.disk_bytes = self.message_bytes_persistent = 0
         self.exclusive_consumer_tag = None
         self.consumers: list[Any] = []
@@ -182,6 +187,9 @@ class VHost:
             if all(want in (None, have) for want, have in zip(wanted, one[:3], strict=True)):
                 yield one
 
+    def apply_policies(self) -> Iterator[None]:
+        return iter(())
+
     def publish(self, exchange: str, routing_key: str, properties: bytes, body: bytes) -> bool:
         queue = self.queues.get(routing_key) if not exchange else None
         if queue is None:
@@ -274,6 +282,8 @@ class Broker:
         self.files = SettingsFiles(directory, self.disk)
         self.access = Access(self.files)
         self.logins = Logins(self.access)
+        self.policies = Policies(self.files)
+        self.policy_sweep = PolicySweep(self)
         self.stats = Stats()
         self.sampling = Sampling(self)
         self.sampling.node = NodeReading()

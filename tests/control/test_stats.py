@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.queues.limits import Limits
 from broker.stats import Series, Stats, sample_details
 from tests.control.stand_in import Broker
 
@@ -193,7 +194,7 @@ async def test_it_finds_the_word_of_trouble(broker: Broker, clock: Clock) -> Non
     client = await broker.start()
     names = ("idle", "served not", "stuck", "full", "growing", "fine")
     queues = {name: vhost.declare_queue(name)[0] for name in names}
-    queues["full"].arguments["x-max-length"] = 10
+    queues["full"].limits = Limits({"x-max-length": 10})
     for name, queue in queues.items():
         if name != "idle":
             queue.add("", b"\0\0", b"x")

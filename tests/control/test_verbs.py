@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from broker.control_schema import NOUNS, VERBS
+from broker.policies import Policy
 from broker.server.control.binding_rows import properties_key
 from broker.server.control.requests import HANDLERS
 from management.broker_client import BrokerClient, BrokerError
@@ -334,17 +335,31 @@ async def test_it_moves_definitions_from_one_broker_to_another(
     vhost.declare_exchange("x", "topic", durable=True)
     vhost.bind("x", "q", "queue", "a.#", {"n": 1})
     broker.access.put_vhost_limit("/", "max-queues", 5)
+    policy = Policy("/", "p", "^q", {"max-length": 9}, "queues", 3)
+    broker.policies.put(policy)
+    broker.policies.put(Policy("/", "o", "", {"expires": 9}), operator=True)
     exported = await client.call("definitions.export")
     other_directory = tmp_path / "other"
     other_directory.mkdir()
     other = Broker(other_directory)
     other_client = await other.start()
-    exported["policies"] = [{"name": "p"}]
-    skipped = await other_client.call("definitions.import", definitions=exported)
-    assert skipped == {"skipped": ["policies"]}
+    shovel = {"component": "shovel", "vhost": "/", "name": "s", "value": {}}
+    given = {**exported, "parameters": [*exported["parameters"], shovel]}
+    skipped = await other_client.call("definitions.import", definitions=given)
+    assert skipped == {"skipped": ["parameters of shovel"]}
     again = await other_client.call("definitions.export")
-    del exported["policies"], again["policies"]
     assert again == exported
+    assert again["policies"] == [
+        {
+            "vhost": "/",
+            "name": "p",
+            "pattern": "^q",
+            "apply-to": "queues",
+            "definition": {"max-length": 9},
+            "priority": 3,
+        }
+    ]
+    assert other.policies.all(operator=True) == broker.policies.all(operator=True)
     assert other.access.users["anna"].password_hash == broker.access.users["anna"].password_hash
     await other_client.close()
     await other.stop()
@@ -363,6 +378,16 @@ async def test_it_moves_definitions_from_one_broker_to_another(
             "rabbit_password_hashing_md5",
         ),
         ({"bindings": [{"source": "x"}]}, "'destination' is missing"),
+        ({"policies": [{"name": "p"}]}, r"policies\[0\]: Object missing required field"),
+        (
+            {"policies": [{"name": "p", "pattern": "q", "definition": {"colour": 1}}]},
+            "are not recognised policy settings",
+        ),
+        ({"parameters": [{"component": "colour", "value": {}}]}, "component colour not found"),
+        (
+            {"parameters": [{"component": "vhost-limits", "value": {"max-colours": 1}}]},
+            "Unrecognised terms",
+        ),
     ],
 )  # fmt: skip
 async def test_it_names_the_row_that_cannot_be_imported(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.control_schema import NOUNS, VERBS
+from broker.policies import Policy
 from management.broker_client import BrokerClient, BrokerError
 from tests.control.stand_in import Broker
 
@@ -20,6 +21,8 @@ NOBODY: set[str] = set()
 # Whom RabbitMQ lets through, measured at its HTTP API; arguments that would be let through.
 IN_VHOST = {"vhost": "/", "name": "q"}
 BINDING = {"vhost": "/", "source": "amq.topic", "destination": "q", "destination_type": "queue"}
+POLICY_ARGUMENTS = {"vhost": "/", "name": "p", "pattern": "^q", "definition": {"max-length": 9}}
+VHOST_LIMITS = {"component": "vhost-limits", "vhost": "/", "name": "limits"}
 EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "authenticate": (NOBODY, {"user": "none", "password": "secret", "peer": "192.0.2.1"}),
     "session.valid": (NOBODY, {"user": "none", "epoch": 1, "session_id": "s"}),
@@ -70,6 +73,14 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "user-limit.delete": (ADMIN, {"user": "other", "name": "max-channels"}),
     "global-parameter.put": (POLICY, {"name": "p", "value": 1}),
     "global-parameter.delete": (POLICY, {"name": "there"}),
+    "policy.put": (POLICY, POLICY_ARGUMENTS),
+    "policy.delete": (POLICY, {"vhost": "/", "name": "there"}),
+    "operator-policy.put": (ADMIN, POLICY_ARGUMENTS),
+    "operator-policy.delete": (ADMIN, {"vhost": "/", "name": "there"}),
+    "policy.keys": (ALL, {}),
+    "policy.preview": (ALL, {"vhost": "/", "pattern": "^q"}),
+    "parameter.put": (ADMIN, {**VHOST_LIMITS, "value": {"max-queues": 9}}),
+    "parameter.delete": (ADMIN, VHOST_LIMITS),
     "definitions.export": (ADMIN, {}),
     "definitions.import": (ADMIN, {"definitions": {}}),
     "password.hash": (ADMIN, {"password": "x"}),
@@ -102,6 +113,9 @@ def people(broker: Broker) -> Broker:
     broker.add_user("other", "management")
     broker.access.put_topic_permission("other", "/", "amq.topic", ".*", ".*")
     broker.access.put_global_parameter("there", 1)
+    broker.access.put_vhost_limit("/", "max-connections", 99)
+    for operator in (False, True):
+        broker.policies.put(Policy("/", "there", "^q", {"max-length": 9}), operator=operator)
     vhost = broker.vhosts["/"]
     vhost.declare_queue("q")
     vhost.bind("amq.topic", "q", "queue", "there", {})

@@ -17,6 +17,7 @@ FLOORS = (
         "broker.quantities",
         "broker.config",
         "broker.arguments",
+        "broker.policy_keys",
         "broker.contracts",
         "broker.control_schema",
         "broker.lifetime",

@@ -6,6 +6,7 @@ from broker.server.control import (
     lists,
     messaging_verbs,
     node_verbs,
+    policy_verbs,
     sign_in_verbs,
     subscriptions,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "lists",
     "messaging_verbs",
     "node_verbs",
+    "policy_verbs",
     "sign_in_verbs",
     "subscriptions",
 ]

@@ -258,12 +258,3 @@ class UserLimits(_Records):
         if args.user != caller.name:
             caller.require("administrator")
         return super().find(caller, args)
-
-
-class Nothing(View):
-    """Nouns that RabbitMQ has and Leveret does not have yet: always empty."""
-
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        if args.vhost is not None:
-            caller.vhost(args.vhost)
-        return iter(())

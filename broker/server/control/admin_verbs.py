@@ -50,6 +50,7 @@ async def vhost_delete(request: Request[VHostDelete]) -> Any:
     await close_connections_to(broker, name, f"vhost '{name}' is deleted")
     broker.definitions.delete_vhost(name)
     broker.access.forget_vhost(name)
+    broker.policies.forget_vhost(name)
     broker.stats.vhost_deleted(name)
     broker.emit("vhost.deleted", {"name": name})
     return {}

@@ -11,14 +11,16 @@ import msgspec
 from broker.access import BadSetting, passwords
 from broker.control_schema import DefinitionsExport, DefinitionsImport
 from broker.errors import AMQPError
+from broker.policies import Policy
 from broker.server.control.admin_verbs import put_user, put_vhost, words
 from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
+from broker.server.control.policy_rows import policy_row
+from broker.server.control.policy_verbs import NOT_BUILT, policy_of, put_policy, put_vhost_limits
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 
 log = logging.getLogger(__name__)
 
-_NOT_YET = ("policies", "operator_policies")
 _Row = dict[str, Any]
 
 
@@ -59,11 +61,20 @@ async def definitions_export(request: Request[DefinitionsExport]) -> Any:
         found["global_parameters"] = [
             {"name": name, "value": value} for name, value in access.global_parameters.items()
         ]
-    found["parameters"] = [
-        msgspec.to_builtins(row) for row in access.parameters() if only is None or row.vhost == only
-    ]
-    found["policies"] = []
     scoped = only is None
+    found["parameters"] = [
+        _scoped(row, scoped)
+        for row in (
+            *(msgspec.to_builtins(row) for row in access.parameters()),
+            *(_operator_policy(policy) for policy in broker.policies.all(operator=True)),
+        )
+        if scoped or row["vhost"] == only
+    ]
+    found["policies"] = [
+        _scoped(policy_row(policy), scoped)
+        for policy in broker.policies.all()
+        if scoped or policy.vhost == only
+    ]
     found["queues"] = await encode_rows(_rows_of(vhosts, _queues, scoped))
     found["exchanges"] = await encode_rows(_rows_of(vhosts, _exchanges, scoped))
     found["bindings"] = await encode_rows(_rows_of(vhosts, _bindings, scoped))
@@ -85,6 +96,7 @@ async def definitions_import(request: Request[DefinitionsImport]) -> Any:
     if only is not None:
         request.caller.vhost(only)
     pace = Pace()
+    skipped: set[str] = set()
     steps = (
         ("users", _import_user),
         ("vhosts", _import_vhost),
@@ -92,6 +104,8 @@ async def definitions_import(request: Request[DefinitionsImport]) -> Any:
         ("topic_permissions", _import_topic_permission),
         ("parameters", _import_parameter),
         ("global_parameters", _import_global_parameter),
+        ("policies", _import_policy),
+        ("operator_policies", _import_operator_policy),
         ("queues", _import_queue),
         ("exchanges", _import_exchange),
         ("bindings", _import_binding),
@@ -107,6 +121,9 @@ async def definitions_import(request: Request[DefinitionsImport]) -> Any:
                 raise bad_request(f"definitions: {section}[{place}] is not an object")
             if only is not None:
                 row = {**row, "vhost": only}
+            if section == "parameters" and row.get("component") in NOT_BUILT:
+                skipped.add(f"parameters of {row['component']}")
+                continue
             try:
                 await step(broker, row)
             except KeyError as error:
@@ -115,10 +132,11 @@ async def definitions_import(request: Request[DefinitionsImport]) -> Any:
             except (BadSetting, AMQPError, RequestError, msgspec.ValidationError) as error:
                 raise bad_request(f"definitions: {section}[{place}]: {error}") from None
             await pace()
-    skipped = [name for name in _NOT_YET if given.get(name)]
+    await broker.policy_sweep.over()
     if skipped:
-        log.warning("definitions import: %s are not supported yet and were left out", skipped)
-    return {"skipped": skipped}
+        names = ", ".join(sorted(skipped))
+        log.warning("definitions import: %s are not supported yet and were left out", names)
+    return {"skipped": sorted(skipped)}
 
 
 _WHOLE_NODE = ("users", "vhosts", "permissions", "topic_permissions", "global_parameters")
@@ -163,11 +181,44 @@ async def _import_topic_permission(broker: Any, row: _Row) -> None:
 
 
 async def _import_parameter(broker: Any, row: _Row) -> None:
-    if row["component"] != "vhost-limits":
-        raise bad_request(f"component '{row['component']}' is not supported yet")
-    vhost = _vhost(broker, row)
-    for name, value in msgspec.convert(row["value"], dict[str, int]).items():
-        broker.access.put_vhost_limit(vhost.name, name, value)
+    component = row["component"]
+    if component == "operator_policy":
+        value = msgspec.convert(row["value"], dict[str, Any])
+        await _import_operator_policy(broker, {**value, **_named(row)})
+    elif component == "vhost-limits":
+        put_vhost_limits(broker, _vhost(broker, row).name, row["value"])
+    else:
+        raise bad_request(f"component {component} not found")
+
+
+async def _import_policy(broker: Any, row: _Row) -> None:
+    put_policy(broker, policy_of(row, _vhost(broker, row).name), operator=False)
+
+
+async def _import_operator_policy(broker: Any, row: _Row) -> None:
+    put_policy(broker, policy_of(row, _vhost(broker, row).name), operator=True)
+
+
+def _operator_policy(policy: Policy) -> _Row:
+    # RabbitMQ writes operator policies among the parameters.
+    value = {name: item for name, item in policy_row(policy).items() if name not in _NAMED}
+    return {
+        "component": "operator_policy",
+        "vhost": policy.vhost,
+        "name": policy.name,
+        "value": value,
+    }
+
+
+_NAMED = ("vhost", "name")
+
+
+def _named(row: _Row) -> _Row:
+    return {name: row[name] for name in _NAMED if name in row}
+
+
+def _scoped(row: _Row, with_vhost: bool) -> _Row:
+    return row if with_vhost else {name: row[name] for name in row if name != "vhost"}
 
 
 async def _import_global_parameter(broker: Any, row: _Row) -> None:

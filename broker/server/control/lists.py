@@ -17,7 +17,6 @@ from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.access_rows import (
     GlobalParameters,
-    Nothing,
     Parameters,
     Permissions,
     TopicPermissions,
@@ -29,6 +28,7 @@ from broker.server.control.access_rows import (
 from broker.server.control.binding_rows import Bindings
 from broker.server.control.connection_rows import Channels, Connections, Consumers
 from broker.server.control.encoding import Pace, encode_rows
+from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.views import View
@@ -50,8 +50,8 @@ VIEWS: dict[str, type[View]] = {
     "user-limits": UserLimits,
     "global-parameters": GlobalParameters,
     "parameters": Parameters,
-    "policies": Nothing,
-    "operator-policies": Nothing,
+    "policies": Policies,
+    "operator-policies": OperatorPolicies,
 }
 
 _CHUNK = 500

@@ -9,6 +9,7 @@ from typing import Any
 from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.figures import details, message_stats, watched
+from broker.server.control.policy_rows import governed, setting_rows
 from broker.server.control.requests import Caller, not_found
 from broker.server.control.views import View, consumer_row, idle_since, name_of
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
@@ -120,9 +121,7 @@ class Queues(View):
             "exclusive_consumer_tag": thing.exclusive_consumer_tag or None,
             "single_active_consumer_tag": None,
             "head_message_timestamp": None,
-            "policy": name_of(getattr(thing, "policy", None)),
-            "operator_policy": None,
-            "effective_policy_definition": {},
+            **governed("queue", thing),
             "memory": 0,
             "reductions": 0,
             "idle_since": idle_since(gauge, self.broker.started_at_ms),
@@ -149,6 +148,7 @@ class Queues(View):
         row["consumer_details"] = [
             consumer_row(self, consumer) for consumer in list(thing.consumers)
         ]
+        row["settings"] = setting_rows("queue", thing)
         row["incoming"] = []
         row["deliveries"] = []
         return row
@@ -225,7 +225,7 @@ class Exchanges(View):
             "auto_delete": exchange.auto_delete,
             "internal": exchange.internal,
             "arguments": exchange.arguments,
-            "policy": name_of(getattr(exchange, "policy", None)),
+            **governed("exchange", exchange),
             "user_who_performed_action": "",
         }
         if isinstance(args, List) and args.disable_stats:
@@ -236,7 +236,8 @@ class Exchanges(View):
         return row
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
-        return {**self.row(thing, args), "incoming": [], "outgoing": []}
+        settings = setting_rows("exchange", thing[1])
+        return {**self.row(thing, args), "settings": settings, "incoming": [], "outgoing": []}
 
     def live(self, thing: Any) -> dict[str, Any]:
         return {

@@ -53,14 +53,12 @@ def of_consumer(consumer: Any, gauge: Gauge | None, now: int) -> str:
 
 def limit_share(queue: Any) -> float | None:
     """How full the queue is against its nearest limit, from 0 to 1; None without a limit."""
-    arguments = queue.arguments
-    if not arguments:
+    limits = queue.limits
+    if limits is None:
         return None
     shares = []
-    length = arguments.get("x-max-length")
-    if isinstance(length, int) and length > 0:
-        shares.append(queue.messages_ready / length)
-    size = arguments.get("x-max-length-bytes")
-    if isinstance(size, int) and size > 0:
-        shares.append(queue.message_bytes_ready / size)
+    if limits.max_length > 0:
+        shares.append(queue.messages_ready / limits.max_length)
+    if limits.max_length_bytes > 0:
+        shares.append(queue.message_bytes_ready / limits.max_length_bytes)
     return max(shares, default=None)

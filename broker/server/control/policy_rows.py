@@ -1,0 +1,119 @@
+"""Policies as RabbitMQ's API shows them, and what of them holds for a queue or an exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker.control_schema import Item, List
+from broker.policies import Policy, Setting, Source, effective, settings
+from broker.policy_keys import KEYS
+from broker.server.control.requests import Caller, not_found
+from broker.server.control.views import View
+
+
+class Policies(View):
+    """The noun `policies`."""
+
+    operator = False
+
+    def all(self, caller: Caller, args: List) -> Iterator[Policy]:
+        seen = {vhost.name for vhost in caller.vhosts(args.vhost)}
+        for policy in self.broker.policies.all(operator=self.operator):
+            if policy.vhost in seen:
+                yield policy
+
+    def find(self, caller: Caller, args: Item) -> Policy:
+        vhost = caller.vhost(args.vhost or "/")
+        found: Policy | None = self.broker.policies.get(
+            vhost.name, args.name, operator=self.operator
+        )
+        if found is None:
+            raise not_found("Not Found")
+        return found
+
+    def name(self, thing: Any) -> str:
+        return str(thing.name)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "apply-to":
+            field = "apply_to"
+        if field in ("vhost", "name", "pattern", "apply_to", "priority"):
+            return lambda policy: getattr(policy, field)
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        count = self.broker.policies.count(thing)
+        return {
+            **policy_row(thing),
+            "queues": count["queue"],
+            "exchanges": count["exchange"],
+        }
+
+
+class OperatorPolicies(Policies):
+    """The noun `operator-policies`."""
+
+    operator = True
+
+
+def policy_row(policy: Policy) -> dict[str, Any]:
+    """A policy as definitions files hold it."""
+    return {
+        "vhost": policy.vhost,
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": policy.definition,
+        "priority": policy.priority,
+    }
+
+
+def governed(owner: str, thing: Any) -> dict[str, Any]:
+    """RabbitMQ's keys for what an object is under, and LavinMQ's for what of it is in force."""
+    in_force = thing.policy
+    if in_force is None:
+        return {
+            "policy": None,
+            "operator_policy": None,
+            "effective_policy_definition": {},
+            "effective_arguments": list(thing.arguments),
+            "effective_policy_arguments": [],
+        }
+    holding = effective(owner, thing.arguments, in_force)
+    arguments = [name for name, value in thing.arguments.items() if holding[name] == value]
+    policy_arguments = [
+        key
+        for key, value in in_force.definition.items()
+        if KEYS[key].rule != "none"
+        and KEYS[key].owner == owner
+        and KEYS[key].argument.name not in arguments
+    ]
+    return {
+        "policy": in_force.name,
+        "operator_policy": in_force.operator_name,
+        "effective_policy_definition": in_force.definition,
+        "effective_arguments": arguments,
+        "effective_policy_arguments": policy_arguments,
+    }
+
+
+def setting_rows(owner: str, thing: Any) -> list[dict[str, Any]]:
+    """Everything that is set for an object: what holds, where from, and what it overrules."""
+    return [_setting_row(setting) for setting in settings(owner, thing.arguments, thing.policy)]
+
+
+def _setting_row(setting: Setting) -> dict[str, Any]:
+    return {
+        "argument": setting.argument,
+        "key": setting.key,
+        "value": setting.value,
+        **_source_row(setting.source),
+        "overruled": [
+            {"value": source.value, **_source_row(source)} for source in setting.overruled
+        ],
+    }
+
+
+def _source_row(source: Source) -> dict[str, Any]:
+    return {"source": source.kind, "source_name": source.name}

@@ -1,0 +1,210 @@
+"""Verbs of policies, operator policies and parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from broker.access import BadSetting
+from broker.access.patterns import BadPattern, Pattern
+from broker.access.records import VHOST_LIMITS
+from broker.control_schema import (
+    OperatorPolicyDelete,
+    OperatorPolicyPut,
+    ParameterDelete,
+    ParameterPut,
+    PolicyDelete,
+    PolicyKeys,
+    PolicyPreview,
+    PolicyPut,
+)
+from broker.policies import Policy
+from broker.policy_keys import KEYS, term
+from broker.server.control.encoding import Pace
+from broker.server.control.requests import (
+    Request,
+    RequestError,
+    bad_request,
+    handles,
+    not_authorised,
+    not_found,
+)
+
+NOT_BUILT = ("shovel", "federation-upstream", "federation-upstream-set")
+"""Components whose parameters nothing would carry out yet."""
+
+_NAMES_SHOWN = 5
+
+
+@handles("policy.put")
+async def policy_put(request: Request[PolicyPut]) -> Any:
+    return await _put(request, operator=False)
+
+
+@handles("operator-policy.put")
+async def operator_policy_put(request: Request[OperatorPolicyPut]) -> Any:
+    return await _put(request, operator=True)
+
+
+@handles("policy.delete")
+async def policy_delete(request: Request[PolicyDelete]) -> Any:
+    return await _delete(request, operator=False)
+
+
+@handles("operator-policy.delete")
+async def operator_policy_delete(request: Request[OperatorPolicyDelete]) -> Any:
+    return await _delete(request, operator=True)
+
+
+async def _put(request: Request[PolicyPut] | Request[OperatorPolicyPut], operator: bool) -> Any:
+    args = request.args
+    policy = Policy(
+        args.vhost, args.name, args.pattern, args.definition, args.apply_to, args.priority
+    )
+    created = put_policy(request.broker, policy, operator=operator)
+    await request.broker.policy_sweep.over()
+    return {"created": created}
+
+
+async def _delete(
+    request: Request[PolicyDelete] | Request[OperatorPolicyDelete], operator: bool
+) -> Any:
+    broker, args = request.broker, request.args
+    try:
+        broker.policies.delete(args.vhost, args.name, operator=operator)
+    except KeyError:
+        raise not_found("Not Found") from None
+    _changed(broker, args.vhost, args.name, operator)
+    await broker.policy_sweep.over()
+    return {}
+
+
+def put_policy(broker: Any, policy: Policy, *, operator: bool) -> bool:
+    """Sets a policy and begins to apply it; True if it is new. Raises RequestError 400."""
+    try:
+        created: bool = broker.policies.put(policy, operator=operator)
+    except BadSetting as error:
+        raise _invalid(str(error)) from None
+    _changed(broker, policy.vhost, policy.name, operator)
+    return created
+
+
+def _changed(broker: Any, vhost: str, name: str, operator: bool) -> None:
+    broker.policy_sweep.begin(vhost)
+    broker.emit("policy.changed", {"vhost": vhost, "name": name, "operator": operator})
+
+
+@handles("policy.keys")
+async def policy_keys(request: Request[PolicyKeys]) -> Any:
+    return [
+        {
+            "name": row.name,
+            "argument": row.argument.name if row.rule != "none" else None,
+            "owner": row.owner,
+            "kind": row.argument.kind,
+            "choices": [one for one in row.argument.choices if one not in row.argument.unbuilt],
+            "least": row.argument.least,
+            "most": row.argument.most,
+            "unit": row.unit,
+            "text": row.text,
+            "operator": row.operator,
+        }
+        for row in KEYS.values()
+        if row.argument.built
+    ]
+
+
+@handles("policy.preview")
+async def policy_preview(request: Request[PolicyPreview]) -> Any:
+    """Looks at every name, in steps."""
+    args = request.args
+    vhost = request.caller.vhost(args.vhost)
+    try:
+        pattern = Pattern(args.pattern or "(?:)")
+    except BadPattern as error:
+        raise _invalid(f"pattern should be regular expression but is invalid: {error}") from None
+    policy = Policy(args.vhost, "preview", args.pattern, {}, args.apply_to)
+    pace = Pace()
+    found: dict[str, Any] = {}
+    for owner, things in (("queue", vhost.queues), ("exchange", vhost.exchanges)):
+        count = 0
+        names: list[str] = []
+        for thing in list(things.values()):
+            if thing.name and policy.fits(owner, thing.type) and pattern.matches(thing.name):
+                count += 1
+                if len(names) < _NAMES_SHOWN:
+                    names.append(thing.name)
+            await pace()
+        found[f"{owner}s"] = count
+        found[f"{owner}_names"] = names
+    return found
+
+
+@handles("parameter.put")
+async def parameter_put(request: Request[ParameterPut]) -> Any:
+    broker, args = request.broker, request.args
+    _check_component(request, args.component, args.name)
+    created = args.vhost not in broker.access.vhost_limits
+    put_vhost_limits(broker, args.vhost, args.value)
+    return {"created": created}
+
+
+@handles("parameter.delete")
+async def parameter_delete(request: Request[ParameterDelete]) -> Any:
+    broker, args = request.broker, request.args
+    _check_component(request, args.component, args.name)
+    if args.vhost not in broker.access.vhost_limits:
+        raise not_found("Not Found")
+    for name in VHOST_LIMITS:
+        broker.access.put_vhost_limit(args.vhost, name, None)
+    return {}
+
+
+def _check_component(
+    request: Request[ParameterPut] | Request[ParameterDelete], component: str, name: str
+) -> None:
+    if component == "policy":
+        raise bad_request("policies may not be set using this method")
+    if component == "operator_policy":
+        raise bad_request("operator policies may not be set using this method")
+    if component in NOT_BUILT:
+        raise RequestError(
+            "not_implemented", f"Leveret does not have the component {component} yet"
+        )
+    if component != "vhost-limits":
+        raise _invalid(f"component {component[:100]} not found")
+    if name != "limits":
+        raise _invalid(f'vhost-limits are one parameter named "limits", not "{name[:100]}"')
+    if not request.caller.has("administrator"):
+        # They bound what a policymaker's own applications may do.
+        raise not_authorised("Not administrator user")
+
+
+def put_vhost_limits(broker: Any, vhost: str, value: Any) -> None:
+    """Sets the limits of a vhost from a parameter's value; those it leaves out are taken away.
+    Raises RequestError 400."""
+    if not isinstance(value, dict):
+        raise _invalid(f"limits should be a dictionary, actually was {term(value)}")
+    for name, limit in value.items():
+        if name not in VHOST_LIMITS:
+            raise _invalid(f"Unrecognised terms [{{{term(name)},{term(limit)}}}] in limits")
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise _invalid(f"{name} should be a number, actually was {term(limit)}")
+    for name in VHOST_LIMITS:
+        broker.access.put_vhost_limit(vhost, name, value.get(name))
+
+
+def policy_of(row: dict[str, Any], vhost: str) -> Policy:
+    """A policy from a row of a definitions file. Raises msgspec.ValidationError."""
+    given = {**row, "vhost": vhost}
+    # An empty list is what PHP and Erlang write for an empty object.
+    if given.get("definition") == []:
+        given["definition"] = {}
+    if given.get("apply-to") is None:
+        given["apply-to"] = "all"
+    return msgspec.convert(given, Policy)
+
+
+def _invalid(reason: str) -> RequestError:
+    return bad_request(f"Validation failed\n\n{reason}\n")
