@@ -366,7 +366,7 @@ def test_it_reads_back_what_it_wrote(policies: Policies, disk: MemoryDisk) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "row", "text"),
+    ("name", "change", "text"),
     [
         (POLICIES_FILE, {"pattern": "("}, "policy 'p' of vhost '/': pattern should be"),
         (POLICIES_FILE, {"definition": {"max-length": "5"}}, "is not a valid maximum length"),
@@ -375,9 +375,9 @@ def test_it_reads_back_what_it_wrote(policies: Policies, disk: MemoryDisk) -> No
     ],
 )
 def test_it_names_the_place_of_what_a_person_wrote_wrong(
-    policies: Policies, disk: MemoryDisk, name: str, row: dict[str, Any], text: str
+    policies: Policies, disk: MemoryDisk, name: str, change: dict[str, Any], text: str
 ) -> None:
-    whole = {"vhost": "/", "name": "p", "pattern": "q", "definition": LIMIT, **row}
+    whole = {"vhost": "/", "name": "p", "pattern": "q", "definition": LIMIT, **change}
     disk.write_atomic(f"/data/{name}", json.dumps([whole]).encode(), 0o600)
     with pytest.raises(SettingsError) as caught:
         policies.load()
