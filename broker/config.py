@@ -5,6 +5,8 @@ The table gives the default, the INI key and its section, the environment variab
 the text of `--help` and the page `docs/configuration.md`. The command line wins over the
 environment, the environment over the INI file, the file over the default.
 
+Settings marked `reload` change while the appliance runs, on SIGHUP (`broker.reloading`).
+
 An unknown key or variable is a warning; an unknown section, an unknown option or a value that
 cannot be read is a `ConfigError`, which the commands print as one line and exit with status 78
 (EX_CONFIG of sysexits.h).
@@ -12,20 +14,25 @@ cannot be read is a `ConfigError`, which the commands print as one line and exit
 
 from __future__ import annotations
 
-import configparser
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from broker import quantities
-from broker.quantities import BadValue
+from broker.config_sources import (
+    DEFAULT_FILE,
+    Setting,
+    from_command_line,
+    from_environment,
+    from_file,
+)
+from broker.config_sources import (
+    ConfigError as ConfigError,
+)
 
 EXIT_CONFIG = 78
-DEFAULT_FILE = Path("/etc/leveret/leveret.ini")
-ENVIRONMENT_PREFIX = "LEVERET_"
 # A Unix socket's path has to fit into sockaddr_un.sun_path, with its closing zero.
 SOCKET_PATH_MAX = 107
 
@@ -43,44 +50,19 @@ SECTIONS = {
 }
 
 
-class ConfigError(Exception):
-    """A configuration that cannot be used; the text says what is wrong, where, and what fits."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One row of the table, as the documents and the parsers see it."""
-
-    name: str
-    section: str
-    default: Any
-    kind: str
-    text: str
-    read: Callable[[str], Any]
-
-    @property
-    def option(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return ENVIRONMENT_PREFIX + self.name.upper()
-
-    @property
-    def is_flag(self) -> bool:
-        return self.kind == "yes or no"
-
-    def shown_default(self) -> str:
-        """The default as a person would write it into the INI file; empty for none."""
-        return quantities.shown(self.default, self.kind)
-
-
 def setting(
-    section: str, default: Any, kind: str, text: str, *, secret: bool = False, **bounds: Any
+    section: str,
+    default: Any,
+    kind: str,
+    text: str,
+    *,
+    secret: bool = False,
+    reload: bool = False,
+    **bounds: Any,
 ) -> Any:
     """A field of `Config` that is a setting. `kind` is a key of `quantities.READERS`."""
     read = quantities.reader(kind, **bounds)
-    metadata = {"section": section, "kind": kind, "text": text, "read": read}
+    metadata = {"section": section, "kind": kind, "text": text, "read": read, "reload": reload}
     return field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -91,8 +73,11 @@ class Config:
     data_dir: Path = setting(
         "main", Path("data"), "path", "directory that holds everything the appliance keeps"
     )
-    bind: str = setting(
-        "main", "127.0.0.1", "address", "address that every listener binds; 0.0.0.0 for all"
+    bind: tuple[str, ...] = setting(
+        "main",
+        ("127.0.0.1",),
+        "addresses",
+        "addresses that every listener binds; 0.0.0.0 for all of IPv4, :: for all of IPv6",
     )
     open_files_max: int = setting(
         "main",
@@ -107,6 +92,7 @@ class Config:
         "time",
         "longest wait for one part of the appliance to stop before it is killed",
         least=1,
+        reload=True,
     )
 
     amqp_port: int = setting("amqp", 5672, "port", "AMQP 0-9-1 over TCP; 0 for any free port")
@@ -120,9 +106,16 @@ class Config:
         "largest AMQP frame, offered to clients in connection.tune",
         least=4096,
         most=16 * 1024 * 1024,
+        reload=True,
     )
     channel_max: int = setting(
-        "amqp", 2047, "count", "channels a connection may open", least=1, most=65535
+        "amqp",
+        2047,
+        "count",
+        "channels a connection may open",
+        least=1,
+        most=65535,
+        reload=True,
     )
     heartbeat: int = setting(
         "amqp",
@@ -130,6 +123,7 @@ class Config:
         "count",
         "seconds between heartbeats, offered to clients; 0 for none",
         most=65535,
+        reload=True,
     )
     max_message_size: int = setting(
         "amqp",
@@ -137,6 +131,7 @@ class Config:
         "size",
         "largest message body; a larger one closes the channel with 406",
         most=2**40,
+        reload=True,
     )
     max_unacked: int = setting(
         "amqp",
@@ -144,9 +139,41 @@ class Config:
         "count",
         "unacknowledged deliveries a channel may hold; past it nothing more is delivered",
         least=1,
+        reload=True,
     )
     handshake_timeout: float = setting(
-        "amqp", 10.0, "time", "time from accepting a connection to connection.open", least=0.1
+        "amqp",
+        10.0,
+        "time",
+        "time from accepting a connection to connection.open",
+        least=0.1,
+        reload=True,
+    )
+    connections_max: int = setting(
+        "amqp",
+        0,
+        "count",
+        "AMQP connections at a time, over all listeners; 0 for as many as open files leave room",
+        reload=True,
+    )
+    tcp_backlog: int = setting(
+        "amqp", 1024, "count", "connections that wait to be accepted", least=1, most=65535
+    )
+    tcp_keepalive: tuple[int, ...] = setting(
+        "amqp",
+        (60, 10, 3),
+        "keepalive",
+        "a silent TCP peer is asked after so many seconds, then each so many, and given up after"
+        " so many questions; 0 for the system's own",
+        reload=True,
+    )
+    proxy_protocol_sources: tuple[str, ...] = setting(
+        "amqp",
+        (),
+        "networks",
+        "addresses or networks of proxies whose connections over TCP and TLS begin with a PROXY"
+        " protocol header; none if empty",
+        reload=True,
     )
     pre_login_bytes: int = setting(
         "amqp",
@@ -154,6 +181,7 @@ class Config:
         "size",
         "bytes a peer may send, and have held for it, before it has signed in",
         least=8192,
+        reload=True,
     )
 
     ws_port: int = setting(
@@ -162,19 +190,26 @@ class Config:
 
     http_port: int = setting("http", 15672, "port", "web app and HTTP API; 0 for any free port")
     session_lifetime: int = setting(
-        "http", 8 * 3600, "time", "a browser session ends this long after signing in", least=60
+        "http",
+        8 * 3600,
+        "time",
+        "a browser session ends this long after signing in",
+        least=60,
+        reload=True,
     )
     allowed_hosts: tuple[str, ...] = setting(
         "http",
         (),
         "list",
         "host names browsers on this machine may use; addresses and local names always work",
+        reload=True,
     )
     allowed_origins: tuple[str, ...] = setting(
         "http",
         (),
         "list",
         "origins such as https://shop.example whose pages may use WebSockets and API; * for all",
+        reload=True,
     )
     trusted_proxies: tuple[str, ...] = setting(
         "http",
@@ -190,15 +225,84 @@ class Config:
         "Prometheus metrics; 0 for none, -1 for any free port",
     )
 
+    amqps_port: int = setting(
+        "tls", 5671, "port", "AMQP 0-9-1 over TLS, if there is a certificate; 0 for any free port"
+    )
+    wss_port: int = setting(
+        "tls",
+        0,
+        "optional port",
+        "AMQP over WebSocket over TLS, if there is a certificate; 0 for none, -1 for any free port",
+    )
     https_port: int = setting(
         "tls", 15671, "port", "web app over TLS, if there is a certificate; 0 for any free port"
     )
     tls_cert_file: Path | None = setting(
-        "tls", None, "path", "certificate chain (PEM); without one there is no TLS"
+        "tls",
+        None,
+        "path",
+        "certificate chain (PEM); without one there is no TLS",
+        reload=True,
     )
     tls_key_file: Path | None = setting(
-        "tls", None, "path", "private key (PEM); if empty it is in the certificate's file"
+        "tls",
+        None,
+        "path",
+        "private key (PEM); if empty it is in the certificate's file",
+        reload=True,
     )
+    tls_names_dir: Path | None = setting(
+        "tls",
+        None,
+        "path",
+        "directory of certificates for single names (SNI): shop.example.pem, or _.example.pem for"
+        " every name below example; each with its key, in it or in a .key file beside it",
+        reload=True,
+    )
+    tls_min_version: str = setting(
+        "tls", "1.2", "tls version", "oldest TLS that is spoken: 1.2 or 1.3", reload=True
+    )
+    tls_ciphers: str = setting(
+        "tls", "", "text", "ciphers of TLS 1.2, in OpenSSL's words; its own if empty", reload=True
+    )
+    tls_ca_file: Path | None = setting(
+        "tls",
+        None,
+        "path",
+        "authorities (PEM) whose client certificates are believed",
+        reload=True,
+    )
+    tls_verify: str = setting(
+        "tls",
+        "none",
+        "tls verify",
+        "certificates of AMQP clients: none is asked for, optional, or required",
+        reload=True,
+    )
+    tls_login_from: str = setting(
+        "tls",
+        "distinguished_name",
+        "tls login",
+        "what of its certificate names the user who logs in with EXTERNAL: distinguished_name,"
+        " common_name or subject_alternative_name",
+        reload=True,
+    )
+    tls_login_san: str = setting(
+        "tls",
+        "dns",
+        "tls san",
+        "kind of subject alternative name that is meant: dns, email, ip or uri",
+        reload=True,
+    )
+    tls_handshake_timeout: float = setting(
+        "tls",
+        5.0,
+        "time",
+        "time from accepting a connection to the end of the TLS handshake",
+        least=0.1,
+        reload=True,
+    )
+
     default_user: str = setting(
         "login",
         "guest",
@@ -216,10 +320,20 @@ class Config:
         "login", None, "path", "file that holds the first administrator's password"
     )
     login_failures_max: int = setting(
-        "login", 10, "count", "failed logins per minute and pair of user and peer", least=1
+        "login",
+        10,
+        "count",
+        "failed logins per minute and pair of user and peer",
+        least=1,
+        reload=True,
     )
     login_backoff_max: float = setting(
-        "login", 60.0, "time", "longest wait imposed after too many failed logins", least=1
+        "login",
+        60.0,
+        "time",
+        "longest wait imposed after too many failed logins",
+        least=1,
+        reload=True,
     )
 
     no_sync: bool = setting(
@@ -285,9 +399,13 @@ class Config:
         "reports", 400 * 86400, "time", "usage older than this is deleted", least=86400
     )
 
-    log_level: str = setting("log", "info", "level", "debug, info, warning or error")
-    log_format: str = setting("log", "text", "log format", "text, or json for one object per line")
+    log_level: str = setting("log", "info", "level", "debug, info, warning or error", reload=True)
+    log_format: str = setting(
+        "log", "text", "log format", "text, or json for one object per line", reload=True
+    )
 
+    #: The command line it was read from. Not a setting.
+    argv: tuple[str, ...] = field(default=(), compare=False, repr=False)
     #: What was odd but harmless while loading; the commands print it. Not a setting.
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
@@ -331,14 +449,14 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """
     table = {item.name: item for item in settings()}
     warnings: list[str] = []
-    options, file_option = _from_command_line(argv, table)
-    variables = _from_environment(environ, table, warnings)
+    options, file_option = from_command_line(argv, table)
+    variables = from_environment(environ, table, warnings)
     file = file_option if file_option is not None else environ.get("LEVERET_CONFIG")
     values: dict[str, Any] = {}
-    values.update(_from_file(file, table, warnings))
+    values.update(from_file(file, table, SECTIONS, warnings))
     values.update(variables)
     values.update(options)
-    return _checked(values, tuple(warnings))
+    return _checked(values, tuple(argv), tuple(warnings))
 
 
 def help_text(command: str, summary: str) -> str:
@@ -361,101 +479,7 @@ def _help_row(option: str, text: str) -> list[str]:
     return [f"  {option:<30} {text}"] if len(option) < 30 else [f"  {option}", f"{'':<33}{text}"]
 
 
-def _read(item: Setting, text: str, where: str) -> Any:
-    try:
-        return item.read(text)
-    except BadValue as error:
-        shown = "the value" if item.kind == "secret" else repr(text)
-        raise ConfigError(f"{where}: {shown} is not {error}") from None
-
-
-def _from_command_line(
-    argv: Sequence[str], table: Mapping[str, Setting]
-) -> tuple[dict[str, Any], str | None]:
-    by_option = {item.option: item for item in table.values()}
-    values: dict[str, Any] = {}
-    file: str | None = None
-    words = iter(argv)
-    for word in words:
-        option, equals, text = word.partition("=")
-        item = by_option.get(option)
-        if item is None and option != "--config":
-            raise ConfigError(
-                f"unknown option {option}{_nearest(option, [*by_option, '--config'])}"
-            )
-        if not equals:
-            if item is not None and item.is_flag:
-                text = "yes"
-            else:
-                try:
-                    text = next(words)
-                except StopIteration:
-                    raise ConfigError(f"{option}: a value is missing after it") from None
-        if item is None:
-            file = text
-        else:
-            values[item.name] = _read(item, text, option)
-    return values, file
-
-
-def _from_environment(
-    environ: Mapping[str, str], table: Mapping[str, Setting], warnings: list[str]
-) -> dict[str, Any]:
-    by_variable = {item.variable: item for item in table.values()}
-    # Read by the build and the tests, not by the appliance.
-    others = {"LEVERET_CONFIG", "LEVERET_BOUNDSCHECK", "LEVERET_LIFETIME_FD"}
-    values: dict[str, Any] = {}
-    for name in sorted(environ):
-        item = by_variable.get(name)
-        if item is not None:
-            values[item.name] = _read(item, environ[name], name)
-        elif name.startswith(ENVIRONMENT_PREFIX) and not (
-            name in others or name.startswith(ENVIRONMENT_PREFIX + "TEST_")
-        ):
-            warnings.append(f"unknown variable {name}{_nearest(name, by_variable)}; it is ignored")
-    return values
-
-
-def _from_file(
-    file: str | None, table: Mapping[str, Setting], warnings: list[str]
-) -> dict[str, Any]:
-    if file == "" or (file is None and not DEFAULT_FILE.exists()):
-        return {}
-    path = DEFAULT_FILE if file is None else Path(file)
-    parser = configparser.ConfigParser(interpolation=None, default_section="")
-    try:
-        parser.read_string(path.read_text(encoding="utf-8"), source=str(path))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"cannot read {path}: it is not UTF-8 text") from None
-    except configparser.Error as error:
-        raise ConfigError(f"cannot read {path}: {' '.join(str(error).split())}") from None
-    values: dict[str, Any] = {}
-    for section in parser.sections():
-        if section not in SECTIONS:
-            known = ", ".join(SECTIONS)
-            raise ConfigError(f"{path}: unknown section [{section}]; there are {known}")
-        for key, text in parser.items(section):
-            item = table.get(key)
-            if item is None:
-                warnings.append(
-                    f"{path}: unknown key {key} in [{section}]{_nearest(key, table)}; it is ignored"
-                )
-            elif item.section != section:
-                warnings.append(
-                    f"{path}: {key} belongs into [{item.section}], not into [{section}];"
-                    " it is ignored"
-                )
-            else:
-                value = _read(item, text, f"{path}: {key}")
-                if isinstance(value, Path):
-                    value = path.parent / value
-                values[key] = value
-    return values
-
-
-def _checked(values: dict[str, Any], warnings: tuple[str, ...]) -> Config:
+def _checked(values: dict[str, Any], argv: tuple[str, ...], warnings: tuple[str, ...]) -> Config:
     """Resolve paths, read the password's file, and refuse what does not fit together."""
     file = values.get("default_password_file")
     if file is not None:
@@ -472,17 +496,14 @@ def _checked(values: dict[str, Any], warnings: tuple[str, ...]) -> Config:
         raise ConfigError("default_user needs default_password or default_password_file")
     if values.get("tls_key_file") is not None and values.get("tls_cert_file") is None:
         raise ConfigError("tls_key_file needs tls_cert_file")
+    if values.get("tls_verify", "none") != "none" and values.get("tls_ca_file") is None:
+        raise ConfigError(f"tls_verify = {values['tls_verify']} needs tls_ca_file")
     for name, value in values.items():
         if isinstance(value, Path):
             values[name] = value.absolute()
     values.setdefault("data_dir", Path("data").absolute())
-    config = Config(**values, warnings=warnings)
+    config = Config(**values, argv=argv, warnings=warnings)
     for path in (config.control_socket, config.relay_socket, config.unix_path):
         if path is not None and len(str(path).encode()) > SOCKET_PATH_MAX:
             raise ConfigError(f"{path}: too long for a Unix socket; use a shorter data_dir")
     return config
-
-
-def _nearest(name: str, names: Any) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -28,6 +28,10 @@ SIZE_UNITS = {
 TIME_UNITS = {"ms": 0.001, "": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
+TLS_VERSIONS = ("1.2", "1.3")
+TLS_VERIFY = ("none", "optional", "required")
+TLS_LOGIN = ("distinguished_name", "common_name", "subject_alternative_name")
+TLS_SAN = ("dns", "email", "ip", "uri")
 
 _SPARK_OPTION = re.compile(r"spark(\.[\w-]+)+=\S+", re.ASCII)
 _NUMBER = re.compile(r"\s*(\d+(?:[._]\d+)*)\s*([A-Za-z]*)\s*", re.ASCII)
@@ -59,8 +63,10 @@ def shown(value: Any, kind: str) -> str:
         return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"
     if kind == "yes or no":
         return "yes" if value else "no"
-    if kind in ("list", "spark options"):
+    if kind in ("addresses", "list", "networks", "spark options"):
         return ", ".join(value)
+    if kind == "keepalive":
+        return ":".join(str(each) for each in value)
     return str(value)
 
 
@@ -148,6 +154,41 @@ def read_address(text: str) -> str:
         raise BadValue("an address such as 127.0.0.1, 0.0.0.0 or ::1") from None
 
 
+def read_addresses(text: str) -> tuple[str, ...]:
+    """One or more addresses, between commas or blanks."""
+    found = tuple(dict.fromkeys(read_address(word) for word in read_list(text)))
+    if not found:
+        raise BadValue("an address such as 127.0.0.1, 0.0.0.0 or ::1")
+    return found
+
+
+def read_networks(text: str) -> tuple[str, ...]:
+    """Addresses or networks such as 10.0.0.0/8, between commas or blanks."""
+    try:
+        return tuple(str(ipaddress.ip_network(word)) for word in read_list(text))
+    except ValueError:
+        raise BadValue("a list of addresses or networks such as 10.0.0.5, 192.168.0.0/16") from None
+
+
+def read_keepalive(text: str) -> tuple[int, ...]:
+    """Seconds, seconds and a count, between colons; nothing for 0."""
+    if text == "0":
+        return ()
+    parts = text.split(":")
+    if len(parts) != 3 or not all(
+        re.fullmatch(r"\d{1,5}", part, re.ASCII) and 1 <= int(part) <= most
+        for part, most in zip(parts, (32767, 32767, 127), strict=True)
+    ):
+        raise BadValue("0, or seconds:seconds:count such as 60:10:3")
+    return tuple(int(part) for part in parts)
+
+
+def read_text(text: str) -> str:
+    if not text.isprintable():
+        raise BadValue("text without control characters")
+    return text
+
+
 def read_list(text: str) -> tuple[str, ...]:
     """Words between commas or blanks."""
     return tuple(text.replace(",", " ").split())
@@ -197,12 +238,15 @@ def _read_optional_port(text: str) -> int:
 
 READERS: dict[str, Callable[..., Any]] = {
     "address": read_address,
+    "addresses": read_addresses,
     "count": read_count,
+    "keepalive": read_keepalive,
     "level": _choice(*LEVELS),
     "list": read_list,
     "log format": _choice(*LOG_FORMATS),
     "memory": read_memory,
     "name": read_name,
+    "networks": read_networks,
     "optional port": _read_optional_port,
     "path": read_path,
     "port": read_port,
@@ -210,6 +254,11 @@ READERS: dict[str, Callable[..., Any]] = {
     "secret": read_secret,
     "size": read_size,
     "spark options": read_spark_options,
+    "text": read_text,
     "time": read_time,
+    "tls login": _choice(*TLS_LOGIN),
+    "tls san": _choice(*TLS_SAN),
+    "tls verify": _choice(*TLS_VERIFY),
+    "tls version": _choice(*TLS_VERSIONS),
     "yes or no": read_flag,
 }

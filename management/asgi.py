@@ -1,5 +1,6 @@
 """Everything the web server hands over, from the outside in: see `build`."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from channels.routing import ProtocolTypeRouter
@@ -23,13 +24,15 @@ LIVE_PATH = "/live/"
 class Sockets:
     """WebSockets: `/live/` is the pages' own, every other path is AMQP and goes to the broker."""
 
-    def __init__(self, live: Application, relay: Application, origins: tuple[str, ...]) -> None:
+    def __init__(
+        self, live: Application, relay: Application, origins: Callable[[], tuple[str, ...]]
+    ) -> None:
         self.live = live
         self.relay = relay
         self.origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not origin_allowed(scope, self.origins):
+        if not origin_allowed(scope, self.origins()):
             reason = "This page may not open a WebSocket here: its origin is not allowed.\n"
             await refuse(scope, receive, send, 403, reason)
         elif scope["path"] == LIVE_PATH:
@@ -54,10 +57,10 @@ def build(config: "Config") -> Application:
     sockets = Sockets(
         SessionSocket(LiveConsumer.as_asgi()),
         Relay(config.relay_socket),
-        config.allowed_origins,
+        lambda: settings.APPLIANCE.allowed_origins,
     )
     routes = ProtocolTypeRouter({"http": BodyLimit(static), "websocket": sockets})
-    return AcceptableHost(routes, config.allowed_hosts)
+    return AcceptableHost(routes, lambda: settings.APPLIANCE.allowed_hosts)
 
 
 def _static_headers(headers: Any, path: str, url: str) -> None:

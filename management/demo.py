@@ -258,7 +258,9 @@ def main(argv: Sequence[str]) -> int:
     except settings.ConfigError as error:
         print(f"leveret demo: {error}", file=sys.stderr)
         return settings.EXIT_CONFIG
-    host, port = read_note(config.addresses_file).get("amqp", [config.bind, config.amqp_port])[:2]
+    host, port = read_note(config.addresses_file).get("amqp", [config.bind[0], config.amqp_port])[
+        :2
+    ]
     credentials = pika.PlainCredentials(config.default_user, config.default_password)
     shop = Shop(pika.ConnectionParameters(host, port, credentials=credentials), options.rate)
     try:

@@ -1,6 +1,6 @@
 """The rules of `broker.origins` for requests and WebSockets of the web process."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from broker import origins
 from management.paths import Application, Receive, Scope, Send
@@ -12,17 +12,21 @@ MISDIRECTED = 421
 class AcceptableHost:
     """ASGI wrapper: 421 for a request from loopback under a foreign name.
 
-    `allowed` holds further names that lead here, for instance through a proxy on this machine.
+    `allowed` gives further names that lead here, for instance through a proxy on this machine.
     """
 
-    def __init__(self, application: Application, allowed: Collection[str] = ()) -> None:
+    def __init__(
+        self, application: Application, allowed: Callable[[], Collection[str]] = tuple
+    ) -> None:
         self.application = application
-        self.allowed = {name.lower() for name in allowed}
+        self.allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             host = header(scope, b"host")
-            if not origins.host_accepted(host, peer_of(scope), self.allowed):
+            if not origins.host_accepted(
+                host, peer_of(scope), {name.lower() for name in self.allowed()}
+            ):
                 await refuse(scope, receive, send, MISDIRECTED, _reason(host))
                 return
         await self.application(scope, receive, send)

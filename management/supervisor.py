@@ -7,6 +7,9 @@ A child that ends before the whole appliance was ready once is a failed start: e
 and its exit status becomes the supervisor's. Later a child that ends is started again, after a
 wait that doubles from 0.5 to 30 seconds. A broker that ended because a sync failed stays down:
 starting it again is a decision for a person who has looked at the disk.
+
+SIGHUP reads the settings again, here and in the children; when the terminal it was started from is
+gone, it ends the appliance instead.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -26,8 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker import lifetime
-from broker.config import Config
+from broker import lifetime, reloading
+from broker.config import Config, ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +45,15 @@ STOP_ORDER = ("reports", "web", "broker")
 PORTS = {
     "broker": {
         "amqp": "amqp_port",
+        "amqps": "amqps_port",
         "ws": "ws_port",
+        "wss": "wss_port",
         "metrics": "metrics_port",
     },
     "web": {"http": "http_port", "https": "https_port"},
     "reports": {},
 }
-TLS_PORTS = ("https_port",)
+TLS_PORTS = ("amqps_port", "wss_port", "https_port")
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 
 
@@ -60,7 +66,7 @@ class StartError(Exception):
 
 
 def main(config: Config, argv: Sequence[str]) -> int:
-    """Run the appliance until SIGINT, SIGTERM or SIGHUP; `argv` goes to the children as it is."""
+    """Run the appliance until SIGINT or SIGTERM; `argv` goes to the children as it is."""
     started = time.monotonic()
     try:
         prepare(config)
@@ -116,16 +122,17 @@ def check_ports(config: Config) -> None:
         port = getattr(config, name)
         if port <= 0 or (name in TLS_PORTS and config.tls_cert_file is None):
             continue
-        family = socket.AF_INET6 if ":" in config.bind else socket.AF_INET
-        try:
-            socket.create_server((config.bind, port), family=family).close()
-        except OSError as error:
-            option = "--" + name.replace("_", "-")
-            raise StartError(
-                f"cannot listen on {config.bind} port {port}: {os.strerror(error.errno or 0)};"
-                f" choose another with {option}",
-                os.EX_UNAVAILABLE,
-            ) from None
+        for host in config.bind:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            try:
+                socket.create_server((host, port), family=family).close()
+            except OSError as error:
+                option = "--" + name.replace("_", "-")
+                raise StartError(
+                    f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)};"
+                    f" choose another with {option}",
+                    os.EX_UNAVAILABLE,
+                ) from None
 
 
 def remaining(config: Config) -> list[int]:
@@ -145,6 +152,23 @@ def is_ours(pid: Any) -> bool:
     except OSError:
         return False
     return b"manage.py" in command
+
+
+def catches_hangup(pid: int) -> bool:
+    """Whether a process has a handler for SIGHUP yet; without one it would end."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGHUP - 1) & 1)
+
+
+def _is_terminal() -> bool:
+    try:
+        return os.isatty(sys.stdin.fileno())
+    except (AttributeError, OSError, ValueError):  # closed
+        return False
 
 
 def read_note(path: Path) -> dict[str, Any]:
@@ -188,18 +212,23 @@ class Supervisor:
         os.set_blocking(self.wake_read, False)
         os.set_blocking(self.wake_write, False)
         self.interrupts = 0
+        self.reload_asked = False
+        self.had_terminal = _is_terminal()
         self.broker_failed = False
 
     def run(self) -> int:
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._interrupted)
+        signal.signal(signal.SIGHUP, self._hung_up)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken
         try:
             while self.status is None:
                 self._start_due()
                 self._reap()
                 self._look_for_ready()
+                if self.reload_asked:
+                    self._reload()
                 if self.status is None:
                     self._sleep()
         finally:
@@ -210,6 +239,27 @@ class Supervisor:
         self.interrupts += 1
         if self.status is None:
             self.status = 0
+
+    def _hung_up(self, number: int, frame: Any) -> None:
+        """Read the settings again; but when the terminal is gone the appliance ends with it."""
+        if self.had_terminal and not _is_terminal():
+            self._interrupted(number, frame)
+        else:
+            self.reload_asked = True
+
+    def _reload(self) -> None:
+        """Read the settings again, and let the children do so if they can be used."""
+        self.reload_asked = False
+        try:
+            reloaded = reloading.read_again(self.config, os.environ)
+        except ConfigError as error:
+            reloading.refuse(log, error)
+            return
+        self.config = reloaded.config
+        reloading.follow_log("serve", reloaded)
+        for child in self.children.values():
+            if child.process is not None and catches_hangup(child.process.pid):
+                child.process.send_signal(signal.SIGHUP)
 
     def _sleep(self) -> None:
         timeout = None
@@ -297,7 +347,9 @@ class Supervisor:
         rows = []
         for listener, title, scheme, path in (
             ("amqp", "AMQP", "amqp", ""),
+            ("amqps", "AMQP, TLS", "amqps", ""),
             ("ws", "WebSocket", "ws", ""),
+            ("wss", "WebSocket, TLS", "wss", ""),
             ("http", "Web app", "http", "/"),
             ("https", "Web app, TLS", "https", "/"),
             ("metrics", "Metrics", "http", "/metrics"),

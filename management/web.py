@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from management import secret_key
+from broker.certificates import CertificateError
+from management import reload, secret_key
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_PATIENCE_S = 3
-BACKLOG = 1024
 DESCRIPTORS_KEPT = 100
 SOCKET_MESSAGE_MAX = 4 * 1024 * 1024
 """Longest WebSocket message in bytes; a larger frame_max raises it."""
@@ -38,11 +38,12 @@ def main(config: "Config") -> int:
     try:
         prepare(config)
         sockets = bind(config)
+        reload.CERTIFICATES.load(config)
         servers = [_server(config, name) for name, _ in sockets]
     except PortUnavailable as error:
         print(f"leveret web: {error}", file=sys.stderr)
         return os.EX_UNAVAILABLE
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, CertificateError) as error:
         print(f"leveret web: {error}", file=sys.stderr)
         return os.EX_CONFIG
     asyncio.run(_serve(config, sockets, servers))
@@ -71,22 +72,25 @@ def bind(config: "Config") -> list[tuple[str, list[socket.socket]]]:
     wanted = [("http", config.http_port)]
     if config.tls_cert_file is not None:
         wanted.append(("https", config.https_port))
-    return [(name, _bind(name, config.bind, port)) for name, port in wanted]
+    return [(name, _bind(name, config, port)) for name, port in wanted]
 
 
-def _bind(name: str, host: str, port: int) -> list[socket.socket]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        bound: list[socket.socket] = []
-        for family, _, _, _, address in found:
-            if port == 0 and bound:
-                address = (address[0], bound[0].getsockname()[1], *address[2:])
-            bound.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
-    except OSError as error:
-        raise PortUnavailable(
-            f"cannot listen on {host} port {port}: {error.strerror}. Choose another with "
-            f"--{name}-port or --bind."
-        ) from None
+def _bind(name: str, config: "Config", port: int) -> list[socket.socket]:
+    """A socket for each address; where the port is any free one, it is the same for all."""
+    bound: list[socket.socket] = []
+    for host in config.bind:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = socket.create_server((host, port), family=family, backlog=config.tcp_backlog)
+        except OSError as error:
+            for other in bound:
+                other.close()
+            raise PortUnavailable(
+                f"cannot listen on {host} port {port}: {error.strerror}. Choose another with "
+                f"--{name}-port or --bind."
+            ) from None
+        bound.append(listener)
+        port = listener.getsockname()[1]
     return bound
 
 
@@ -115,10 +119,6 @@ def _connections_max() -> int:
 def _server(config: "Config", name: str) -> _Server:
     from management.asgi import build
 
-    options: dict[str, Any] = {}
-    if name == "https":
-        options["ssl_certfile"] = config.tls_cert_file
-        options["ssl_keyfile"] = config.tls_key_file
     trusted = list(config.trusted_proxies)
     uvicorn_config = uvicorn.Config(
         build(config),
@@ -135,14 +135,10 @@ def _server(config: "Config", name: str) -> _Server:
         timeout_keep_alive=30,
         limit_concurrency=_connections_max(),
         timeout_graceful_shutdown=STOP_PATIENCE_S,
-        **options,
     )
-    try:
-        uvicorn_config.load()
-    except OSError as error:
-        raise ValueError(
-            f"cannot use the certificate {config.tls_cert_file}: {error.strerror or error}"
-        ) from None
+    uvicorn_config.load()
+    if name == "https":
+        uvicorn_config.ssl = reload.served_context()
     return _Server(uvicorn_config)
 
 
@@ -163,6 +159,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload.ask)
     listening = asyncio.create_task(SESSIONS.listen(), name="session events")
     serving = [
         asyncio.create_task(server.serve(bound), name=name)

@@ -35,6 +35,8 @@ from broker.access.records import (
     TopicPermission,
     User,
     UsersFile,
+    limit_of,
+    set_limit,
 )
 from broker.errors import AccessRefused
 from broker.settings_files import SettingsError, SettingsFiles
@@ -70,7 +72,7 @@ class Access:
         self._files = files
         self._clock_ms = clock_ms
         self._next_epoch = 1
-        self._throttle = Throttle(monotonic, failures_max, back_off_longest_s)
+        self.throttle = Throttle(monotonic, failures_max, back_off_longest_s)
         self._verified = VerifiedPairs(monotonic, random(32))
         self._tickets = Tickets(monotonic)
         self._ended = EndedSessions(clock_ms, {})
@@ -130,7 +132,7 @@ class Access:
         `peer` is the address the person's socket comes from; `door` is http, websocket or amqp.
         """
         known = self.users.get(user)
-        wait_s = self._throttle.wait_s(user, peer)
+        wait_s = self.throttle.wait_s(user, peer)
         if known is not None and door != "http" and self._tickets.redeem(known, password):
             return self._let_in(known, door, peer)
         if wait_s:
@@ -144,7 +146,7 @@ class Access:
         shared = self._jobs.get((mac, peer))
         if shared is not None:
             return shared
-        if not self._throttle.begin(user, peer):
+        if not self.throttle.begin(user, peer):
             return self._refuse_throttled(user, peer, door, 1.0)
         job = Job(
             user=user,
@@ -157,6 +159,18 @@ class Access:
         )
         self._jobs[mac, peer] = job
         return job
+
+    def begin_certified(
+        self, user: str, peer_is_loopback: bool, *, peer: str, door: str
+    ) -> User | Refused:
+        """A login without a password: the client's certificate was verified and names the user."""
+        known = self.users.get(user)
+        if known is not None and (peer_is_loopback or not known.loopback_only):
+            return self._let_in(known, door, peer)
+        self._count(door, user, peer, False)
+        if known is not None:
+            return Refused("User can only log in via localhost")
+        return Refused("the client's certificate names no user of this broker")
 
     @staticmethod
     def verify(job: Job) -> bool:
@@ -172,7 +186,7 @@ class Access:
         if self._jobs.pop((job.mac, job.peer), None) is None:
             return
         user = self._fitting(job, ok)
-        self._throttle.end(job.user, job.peer, user is not None)
+        self.throttle.end(job.user, job.peer, user is not None)
         if user is None:
             return
         self._verified.remember(user, job.mac)
@@ -193,7 +207,7 @@ class Access:
     def abandon(self, job: Job) -> None:
         """Drops a job whose password was not looked at; it does not count as a wrong one."""
         if self._jobs.pop((job.mac, job.peer), None) is not None:
-            self._throttle.end(job.user, job.peer, True)
+            self.throttle.end(job.user, job.peer, True)
 
     def issue_ticket(self, user: str) -> str:
         """A password for one AMQP login of the user within 30 seconds."""
@@ -276,11 +290,11 @@ class Access:
     def user_limit(self, user: str, name: str) -> int | None:
         """max-connections or max-channels of a user; None if unlimited."""
         known = self.users.get(user)
-        return _limit(known.limits, name) if known is not None else None
+        return limit_of(known.limits, name) if known is not None else None
 
     def vhost_limit(self, vhost: str, name: str) -> int | None:
         """max-connections or max-queues of a vhost; None if unlimited."""
-        return _limit(self.vhost_limits.get(vhost, {}), name)
+        return limit_of(self.vhost_limits.get(vhost, {}), name)
 
     # Changes.
 
@@ -384,14 +398,14 @@ class Access:
     def put_user_limit(self, user: str, name: str, value: int | None) -> None:
         """Sets max-connections or max-channels of a user; None or a negative value is no limit."""
         check_limit(name, USER_LIMITS)
-        _set_limit(self._user(user).limits, name, value)
+        set_limit(self._user(user).limits, name, value)
         self._users_changed()
 
     def put_vhost_limit(self, vhost: str, name: str, value: int | None) -> None:
         """Sets max-connections or max-queues of a vhost; None or a negative value is no limit."""
         check_limit(name, VHOST_LIMITS)
         limits = self.vhost_limits.setdefault(vhost, {})
-        _set_limit(limits, name, value)
+        set_limit(limits, name, value)
         if not limits:
             del self.vhost_limits[vhost]
         self._parameters_changed()
@@ -482,15 +496,3 @@ class Access:
             ],
         )
         self._files.put(PARAMETERS_FILE, content)
-
-
-def _limit(limits: dict[str, int], name: str) -> int | None:
-    value = limits.get(name)
-    return value if value is not None and value >= 0 else None
-
-
-def _set_limit(limits: dict[str, int], name: str, value: int | None) -> None:
-    if value is None or value < 0:
-        limits.pop(name, None)
-    else:
-        limits[name] = value

@@ -65,6 +65,11 @@ class Throttle:
         self._longest_s = longest_s
         self._tries: OrderedDict[tuple[str, str], _Tries] = OrderedDict()
 
+    def configure(self, failures_max: int, longest_s: float) -> None:
+        """Sets the tries a minute and the longest wait."""
+        self._failures_max = failures_max
+        self._longest_s = longest_s
+
     def wait_s(self, user: str, peer: str) -> float:
         """Seconds until this user may be tried from there again; 0 if at once."""
         tries = self._tries.get((user, peer))

@@ -92,3 +92,17 @@ class ParametersFile(msgspec.Struct):
 
     parameters: list[Parameter] = []
     global_parameters: list[GlobalParameter] = []
+
+
+def limit_of(limits: dict[str, int], name: str) -> int | None:
+    """A limit; None if there is none or it is negative."""
+    value = limits.get(name)
+    return value if value is not None and value >= 0 else None
+
+
+def set_limit(limits: dict[str, int], name: str, value: int | None) -> None:
+    """Sets a limit; None or a negative value is no limit."""
+    if value is None or value < 0:
+        limits.pop(name, None)
+    else:
+        limits[name] = value

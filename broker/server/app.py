@@ -22,22 +22,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from broker import features
-from broker.access import Access, Refused
+from broker.access import Access
+from broker.certificates import CertificateError, Certificates
 from broker.contracts import Topology
 from broker.definitions import Definitions
-from broker.errors import NotAllowed
 from broker.kernel import clock
 from broker.kernel.turn import Turn
 from broker.policies import Policies
 from broker.queues.reply import ReplyQueue
+from broker.server.admission import Admission
 from broker.server.alarms import Alarms
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.listeners import CannotListen, Listeners
 from broker.server.logins import Logins
 from broker.server.policy_sweep import PolicySweep
+from broker.server.proxy_protocol import Sources
 from broker.server.pulse import Pulse
+from broker.server.reload import Reload
 from broker.server.sampling import Sampling
+from broker.server.sign_in import SignIn
 from broker.server.tcp import RECEIVE_BYTES
 from broker.server.timers import Timer, TimingWheel
 from broker.settings_files import SettingsError, SettingsFiles
@@ -65,7 +69,7 @@ class StartError(Exception):
         self.status = status
 
 
-class Broker:
+class Broker(SignIn):
     """Everything that lives as long as the process. See `broker.wire.host.Host` for what
     sessions ask of it."""
 
@@ -75,14 +79,18 @@ class Broker:
         self.started_at_ms = clock.now()
         self.topology = Topology()
         self.turn = Turn()
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        open_files_limit = min(config.open_files_max, descriptors // 2)
+        self.admission = Admission(descriptors, open_files_limit)
+        self.admission.configure(config.connections_max)
+        self.certificates = Certificates(ask_clients=True)
+        self.proxies = Sources(config.proxy_protocol_sources)
         self.persister = Persister(
             str(config.data_dir),
             self.turn.wake,
             tail_limit=config.tail_memory,
             segment_size=config.segment_size,
-            open_files_limit=min(
-                config.open_files_max, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-            ),
+            open_files_limit=open_files_limit,
             no_sync=config.no_sync,
         )
         self.persister.failed = self._sync_failed
@@ -105,6 +113,7 @@ class Broker:
         self.watch = Alarms(self)
         self.policy_sweep = PolicySweep(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.cipher_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
             "product": "Leveret",
             "version": version(),
@@ -159,6 +168,10 @@ class Broker:
             raise StartError(
                 f"cannot use the data directory {config.data_dir}: {error.strerror}", os.EX_CONFIG
             ) from None
+        try:
+            self.certificates.load(config)
+        except CertificateError as error:
+            raise StartError(str(error), os.EX_CONFIG) from None
         # What a killed predecessor said of its addresses is not true any more.
         self._listeners.unsay_where()
         try:
@@ -204,11 +217,12 @@ class Broker:
         await self.control.start(self.config.control_socket)
         self.sampling.start()
         self._pulse.start()
+        loop.add_signal_handler(signal.SIGHUP, Reload(self).ask)
         await self._listeners.say_where()
         gc.collect()
         gc.freeze()
         where = self._listeners.addresses
-        log.info("listening: AMQP on %s, WebSocket on %s", where["amqp"], where["ws"])
+        log.info("listening: %s", ", ".join(f"{key} on {at}" for key, at in where.items()))
 
     def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
         vhost = VHost(
@@ -237,8 +251,9 @@ class Broker:
         listener: str,
         fd: int = -1,
         tls: Any = None,
+        proxied: bool = False,
     ) -> Session:
-        """A new connection from one of the doors."""
+        """A new connection from one of the doors. `proxied`: a proxy has told the peer."""
         return Session(
             self,
             self.turn,
@@ -250,43 +265,11 @@ class Broker:
             listener=listener,
             connected_at_ms=clock.now(),
             tls=tls,
+            proxied=proxied,
         )
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.timers.later(seconds, callback)
-
-    def login(self, session: Session, user: str, password: str) -> None:
-        door = "websocket" if session.listener == "ws" else "amqp"
-        self.run_task(self._login(session, user, password, door))
-
-    async def _login(self, session: Session, user: str, password: str, door: str) -> None:
-        outcome = await self.logins.check(user, password, session.peer[0], door)
-        if isinstance(outcome, Refused):
-            session.login_refused(outcome.reason)
-        else:
-            session.logged_in(outcome.name)
-
-    def admit(self, session: Session, vhost: str) -> None:
-        limit = self.access.vhost_limit(vhost, "max-connections")
-        if (
-            limit is not None
-            and sum(1 for each in self.connections.values() if each.vhost.name == vhost) >= limit
-        ):
-            raise NotAllowed(
-                f"access to vhost '{vhost}' refused for user '{session.user}': "
-                f"connection limit ({limit}) is reached"
-            )
-        limit = self.access.user_limit(session.user, "max-connections")
-        if (
-            limit is not None
-            and sum(1 for each in self.connections.values() if each.user == session.user) >= limit
-        ):
-            raise NotAllowed(
-                f"connection refused for user '{session.user}': "
-                f"user connection limit ({limit}) is reached"
-            )
-        if self.stopping:
-            raise NotAllowed("the broker is stopping")
 
     def opened(self, session: Session) -> None:
         self.connections[session.id] = session

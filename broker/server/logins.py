@@ -29,13 +29,18 @@ class Logins:
         self._running: set[asyncio.Task[bool | None]] = set()
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def check(self, user: str, password: str, peer: str, door: str) -> User | Refused:
+    async def check(
+        self, user: str, password: str, peer: str, door: str, *, from_here: bool | None = None
+    ) -> User | Refused:
         """The user, or why not.
 
         `peer` is an IP address without port, or `unix`; `door` is http, websocket or amqp.
+        `from_here` says whether the peer is this machine, where the address alone does not.
         """
         address = address_of(peer)
-        begun = self._access.begin(user, password, is_loopback(peer), peer=address, door=door)
+        if from_here is None:
+            from_here = is_loopback(peer)
+        begun = self._access.begin(user, password, from_here, peer=address, door=door)
         if not isinstance(begun, Job):
             return begun
         if begun.outcome is None:
@@ -50,6 +55,12 @@ class Logins:
         if ok is None:
             return _BUSY
         return self._access.finish(begun, ok, door=door)
+
+    def check_certificate(
+        self, user: str, peer: str, door: str, *, from_here: bool
+    ) -> User | Refused:
+        """The user that a verified client certificate names, or why not."""
+        return self._access.begin_certified(user, from_here, peer=address_of(peer), door=door)
 
     async def hash(self, password: str) -> str:
         """The hash to keep for a new password."""

@@ -1,4 +1,4 @@
-"""AMQP over TCP and Unix sockets: asyncio's transports around `Session`.
+"""AMQP over TCP, TLS and Unix sockets: asyncio's transports around `Session`.
 
 All connections are received into one buffer: a chunk is taken apart before the next one is read, so
 an idle connection owns none.
@@ -7,47 +7,44 @@ an idle connection owns none.
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import TYPE_CHECKING, Any
 
 from broker.server import proxy_protocol
+from broker.server.entrance import Origin
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
     from broker.wire.session import Session
 
 RECEIVE_BYTES = 256 * 1024
-BACKLOG = 1024
 
 
 class SocketDoor(asyncio.BufferedProtocol):
-    """One accepted socket."""
+    """One accepted socket, or the plain side of one with TLS. `listener` is amqp, amqps or
+    unix."""
 
-    __slots__ = ("_broker", "_listener", "_session", "_transport")
+    __slots__ = ("_broker", "_listener", "_origin", "_session")
 
-    def __init__(self, broker: Broker, listener: str) -> None:
+    def __init__(self, broker: Broker, listener: str, origin: Origin) -> None:
         self._broker = broker
         self._listener = listener
+        self._origin = origin
         self._session: Session
-        self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        sock = transport.get_extra_info("socket")
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
-        if sock.family == socket.AF_UNIX:
-            peer = local = ("unix", 0)
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            peer, local = (
-                transport.get_extra_info("peername")[:2],
-                transport.get_extra_info("sockname")[:2],
-            )
+        secure = self._listener == "amqps"
         self._session = self._broker.accept(
-            transport, peer, local, self._listener, fd=sock.fileno()
+            transport,
+            self._origin.peer,
+            self._origin.local,
+            self._listener,
+            fd=-1 if secure else transport.get_extra_info("socket").fileno(),
+            tls=transport if secure else None,
+            proxied=self._origin.proxied,
         )
+        del self._origin
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._broker.receive_buffer
@@ -67,6 +64,7 @@ class SocketDoor(asyncio.BufferedProtocol):
         self._session.writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._broker.admission.give()
         self._session.fd = -1
         self._session.lost(str(exc) if exc else "client unexpectedly closed TCP connection")
 
@@ -115,5 +113,6 @@ class RelayDoor(asyncio.Protocol):
             self._session.writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._broker.admission.give()
         if self._session is not None:
             self._session.lost(str(exc) if exc else "client unexpectedly closed TCP connection")

@@ -40,28 +40,21 @@ _quiet.setLevel(logging.CRITICAL)  # handshakes that fail are anybody's noise
 
 
 class WebSocketListener:
-    """Accepts WebSocket connections and hands each to the broker."""
+    """Keeps the doors of WebSocket connections, which hand each to the broker."""
 
     def __init__(self, broker: Any) -> None:
         self.broker = broker
         self.doors: set[Door] = set()
-        self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; 0 is any free port. Returns the address. Raises `OSError`."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Door(self), host, port, backlog=1024)
-        self._timer = loop.call_later(TICK_S, self._tick)
-        address = self._server.sockets[0].getsockname()
-        return address[0], address[1]
+    def start(self) -> None:
+        """Begin to look at the clock."""
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
-    async def close(self) -> None:
-        """Stop accepting, and drop what the broker has not closed itself."""
+    def close(self) -> None:
+        """Drop what the broker has not closed itself."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._server is not None:
-            self._server.close()
         for door in list(self.doors):
             door.abort()
 
@@ -100,6 +93,7 @@ class Door(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._is_secure = transport.get_extra_info("ssl_object") is not None
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)
         self._heard_at = asyncio.get_running_loop().time()
@@ -126,6 +120,7 @@ class Door(asyncio.Protocol):
         self._take_events()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.broker.admission.give()
         self.listener.doors.discard(self)
         self._held.clear()
         connection, self._connection = self._connection, None
@@ -255,7 +250,13 @@ class Door(asyncio.Protocol):
             return
         self._deadline = 0.0  # from here on the broker's own handshake timeout holds
         local = self._transport.get_extra_info("sockname")
-        self._connection = self.broker.accept(self, peer[:2], local[:2], "ws")
+        self._connection = self.broker.accept(
+            self,
+            peer[:2],
+            local[:2],
+            "wss" if self._is_secure else "ws",
+            tls=self._transport if self._is_secure else None,
+        )
 
     def _refusal(self, request: Request, peer: str) -> Response | None:
         config = self.broker.config
@@ -263,7 +264,7 @@ class Door(asyncio.Protocol):
         if not origins.host_accepted(host, peer, config.allowed_hosts):
             return self._socket.reject(421, "This name does not lead here; see allowed_hosts.\n")
         allowed = config.allowed_origins
-        if not origins.origin_allowed(origin, host, secure=False, allowed=allowed):
+        if not origins.origin_allowed(origin, host, secure=self._is_secure, allowed=allowed):
             return self._socket.reject(403, "This page's origin is not in allowed_origins.\n")
         return None
 

@@ -31,6 +31,8 @@ HEADER = b"AMQP\x00\x00\x09\x01"
 # 0-9 is treated as 0-9-1, as RabbitMQ does.
 ACCEPTED_HEADERS = (HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x00\x00\x09\x00")
 MECHANISMS = ("PLAIN", "AMQPLAIN")
+# The user is the one of the client's certificate; offered where one can be verified.
+EXTERNAL = "EXTERNAL"
 FRAME_MAX_LEAST = 4096
 
 CAPABILITIES = {
@@ -72,7 +74,7 @@ class Handshake:
                 version_major=0,
                 version_minor=9,
                 server_properties={**self._host.server_properties, "capabilities": CAPABILITIES},
-                mechanisms=" ".join(MECHANISMS),
+                mechanisms=" ".join(self._host.mechanisms(session)),
                 locales="en_US",
             )
         )
@@ -94,6 +96,11 @@ class Handshake:
         session = self._session
         session.introduce(client_properties)
         session.auth_mechanism = mechanism
+        if mechanism == EXTERNAL and mechanism in self._host.mechanisms(session):
+            self.step = "login"
+            session.hold()
+            self._host.login_external(session)
+            return
         user, password = credentials(mechanism, response)
         self.step = "login"
         session.hold()

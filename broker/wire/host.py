@@ -26,6 +26,15 @@ class Host(Protocol):
     def login(self, session: Session, user: str, password: str) -> None:
         """Checks a password; answers with `session.logged_in` or `session.login_refused`."""
 
+    def mechanisms(self, session: Session) -> tuple[str, ...]:
+        """SASL mechanisms that the connection may log in with."""
+
+    def login_external(self, session: Session) -> None:
+        """Checks the client's certificate; answers as `login` does."""
+
+    def renew(self, session: Session, secret: str) -> None:
+        """Checks a new secret of the session's user; answers with `session.renewed`."""
+
     def admit(self, session: Session, vhost: str) -> None:
         """Raises NotAllowed if a connection limit is reached."""
 

@@ -45,6 +45,7 @@ class Session(Connection):
         "_capabilities",
         "_client_properties",
         "_host",
+        "_renewing",
         "_routes",
         "_routes_version",
         "_silent_beats",
@@ -61,6 +62,7 @@ class Session(Connection):
         "name",
         "peer",
         "protocol",
+        "proxied",
         "tls",
         "user",
         "user_provided_name",
@@ -79,7 +81,8 @@ class Session(Connection):
         local: tuple[str, int],
         listener: str,
         connected_at_ms: int,
-        tls: dict[str, Any] | None = None,
+        tls: Any = None,
+        proxied: bool = False,
     ) -> None:
         super().__init__(turn, transport, fd, budget=host.config.pre_login_bytes)
         self._host = host
@@ -88,6 +91,7 @@ class Session(Connection):
         self.handshake = Handshake(self, host)
         self._routes: dict[tuple[bytes, bytes], tuple[Exchange, tuple[Any, ...] | None]] = {}
         self._routes_version = 0
+        self._renewing = False
         self._silent_beats = 0
         self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
         self.auth_mechanism = ""
@@ -101,6 +105,7 @@ class Session(Connection):
         self.peer = peer
         self.name = f"{_address(peer)} -> {_address(local)}"
         self.protocol = "AMQP 0-9-1"
+        self.proxied = proxied
         self.tls = tls
         self.user = ""
         self.user_provided_name = ""
@@ -179,8 +184,10 @@ class Session(Connection):
             # The acks before it are written before the client may believe them.
             self._host.persister.after_round(self._close_ok, False)
         elif name == "connection.update-secret":
-            # A password's user has nothing to renew; clients send it anyway.
-            self.send(method_frame(0, "connection.update-secret-ok"))
+            if self._renewing:
+                raise CommandInvalid("connection.update-secret before the last one was answered")
+            self._renewing = True
+            self._host.renew(self, text(arguments["new_secret"]))
         elif name == "connection.close-ok":
             raise CommandInvalid("connection.close-ok without a connection.close")
         else:
@@ -201,6 +208,17 @@ class Session(Connection):
         if self.phase == HANDSHAKE:
             self.handshake.login_refused(reason)
             self.go_on()
+
+    def renewed(self, accepted: bool) -> None:
+        """The host's answer to `renew`."""
+        self._renewing = False
+        if self.phase != RUNNING:
+            return
+        if accepted:
+            self.send(method_frame(0, "connection.update-secret-ok"))
+        else:
+            error = NotAllowed("New secret was refused by one of the backends")
+            self.close_with(error.reply_code, error.reply_text(), 10, 70)
 
     def begin(self, vhost: Any) -> None:
         """The handshake is over: the connection is open in its vhost."""
@@ -447,6 +465,8 @@ class Session(Connection):
         self._timer.cancel()
         self.end_channels()
         self.set_phase(CLOSED)
+        # A peer that does not read what is left must not hold the socket for ever.
+        self._timer = self._host.later(self._host.config.handshake_timeout, self.drop)
         self.flush_and_close()
 
     def drop(self) -> None:

@@ -21,7 +21,8 @@ from typing import IO
 
 import msgspec
 
-from broker.config import Config
+from broker import reloading
+from broker.config import Config, ConfigError
 
 from . import client, schedule
 from .catalog import REPORTS
@@ -78,12 +79,23 @@ class Reports:
         self._stopping = False
         self._next_at: dict[str, int] = {}
 
+    def _reload(self) -> None:
+        """Read the settings again; of those that can change, only the log's concern reports."""
+        try:
+            reloaded = reloading.read_again(self._config, os.environ)
+        except ConfigError as error:
+            reloading.refuse(log, error)
+            return
+        self._config = reloaded.config
+        reloading.follow_log("reports", reloaded)
+
     async def serve(self) -> None:
         """Work until told to stop. Raises OSError if the socket cannot be opened."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._runs.end_abandoned(_now_ms())
         path = client.socket_path(self._data_dir)
         path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ import asyncio
 import re
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,21 +19,23 @@ Control = Callable[..., Any]
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
+def ask(broker: Appliance, verb: str, **arguments: Any) -> Any:
+    """What the broker's control socket answers."""
+
+    async def once() -> Any:
+        client = BrokerClient(broker.data_dir / "control.sock")
+        try:
+            return await client.call(verb, **arguments)
+        finally:
+            await client.close()
+
+    return asyncio.run(once())
+
+
 @pytest.fixture
 def control(shared_broker: Appliance) -> Control:
     """Asks the shared broker's control socket: `control("user.put", name=…)`."""
-
-    def ask(verb: str, **arguments: Any) -> Any:
-        async def once() -> Any:
-            client = BrokerClient(shared_broker.data_dir / "control.sock")
-            try:
-                return await client.call(verb, **arguments)
-            finally:
-                await client.close()
-
-        return asyncio.run(once())
-
-    return ask
+    return partial(ask, shared_broker)
 
 
 @pytest.fixture

@@ -233,7 +233,7 @@ class Connection:
         self.local = ("127.0.0.1", 5672)
         self.protocol = "AMQP 0-9-1"
         self.auth_mechanism = "PLAIN"
-        self.tls = False
+        self.tls = None
         self.channel_max, self.frame_max, self.heartbeat = 2047, 131072, 60
         self.connected_at_ms = 0
         self.recv_oct = self.send_oct = self.recv_cnt = self.send_cnt = 0
@@ -268,6 +268,7 @@ class Broker:
     """What the control socket knows as the broker."""
 
     def __init__(self, directory: Path) -> None:
+        self.certificates = SimpleNamespace(verifies_clients=False)
         self.config = SimpleNamespace(
             data_dir=directory,
             no_sync=False,

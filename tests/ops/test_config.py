@@ -31,7 +31,7 @@ def test_it_has_the_documented_ports_by_default() -> None:
         15672,
         15692,
     )
-    assert loaded.bind == "127.0.0.1"
+    assert loaded.bind == ("127.0.0.1",)
     assert loaded.warnings == ()
 
 
@@ -105,6 +105,23 @@ def test_it_reads_times_with_units(text: str, value: float) -> None:
         ("--default-user=ada", "default_user needs default_password"),
         ("--data-dir=/" + "d" * 100, "too long for a Unix socket"),
         ("--bind", "a value is missing"),
+        ("--bind=,", "is not an address such as"),
+        ("--bind=::1,example.org", "is not an address such as"),
+        ("--tcp-keepalive=60:10", "is not 0, or seconds:seconds:count"),
+        ("--tcp-keepalive=60:0:3", "is not 0, or seconds:seconds:count"),
+        ("--tcp-backlog=0", "is not a whole number, 1 to 65535"),
+        ("--connections-max=-1", "is not a whole number"),
+        ("--proxy-protocol-sources=10.0.0.1/8", "is not a list of addresses or networks"),
+        ("--proxy-protocol-sources=proxy.example", "is not a list of addresses or networks"),
+        ("--amqps-port=-1", "'-1' is not a port"),
+        ("--wss-port=-2", "'-2' is not a port, -1 to 65535"),
+        ("--tls-verify=maybe", "is not one of none, optional, required"),
+        ("--tls-verify=required", "tls_verify = required needs tls_ca_file"),
+        ("--tls-min-version=1.1", "is not one of 1.2, 1.3"),
+        ("--tls-login-from=nickname", "is not one of distinguished_name, common_name, subject_"),
+        ("--tls-login-san=other", "is not one of dns, email, ip, uri"),
+        ("--tls-handshake-timeout=0", "is not a time from 100 ms"),
+        ("--tls-ciphers=a\x00b", "is not text without control characters"),
     ],
 )
 def test_it_says_what_is_wrong_with_a_value(option: str, told: str) -> None:

@@ -95,7 +95,7 @@ def test_it_prints_every_address_and_then_one_line_with_ready(start: Start) -> N
     assert printed.splitlines()[-1].startswith("ready in ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_stops_reports_then_web_then_broker(
     start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:

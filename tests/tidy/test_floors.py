@@ -16,6 +16,8 @@ FLOORS = (
         "broker.errors",
         "broker.quantities",
         "broker.config",
+        "broker.config_sources",
+        "broker.certificates",
         "broker.arguments",
         "broker.policy_keys",
         "broker.contracts",
@@ -23,6 +25,7 @@ FLOORS = (
         "broker.lifetime",
         "broker.logs",
         "broker.origins",
+        "broker.reloading",
     ),
     ("broker.store",),
     ("broker.wire", "broker.routing", "broker.queues"),
@@ -43,16 +46,19 @@ FLOORS = (
 ABOVE = ("management", "api", "frontend")
 # What both sides of the process border know.
 SHARED = (
+    "broker.certificates",
     "broker.config",
     "broker.control_schema",
     "broker.lifetime",
     "broker.logs",
     "broker.origins",
+    "broker.reloading",
 )
 
 # Only the server knows that there is an event loop, a socket, a wall clock.
 SERVER_ONLY = ("asyncio", "socket", "selectors", "select", "ssl", "socketserver", "uvloop")
 MAY_IMPORT = {
+    ("broker/certificates.py", "ssl"): "makes the contexts that both processes serve with",
     ("broker/origins.py", "socket"): "asks what this machine is called",
     ("broker/store/persister.pyx", "select"): "waits for its threads when the loop has ended",
 }

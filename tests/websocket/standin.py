@@ -51,18 +51,30 @@ class Persister:
     under_pressure = False
 
 
+class Admission:
+    def give(self) -> None:
+        """The door closes."""
+
+
 class Broker:
     """What the door asks of the broker."""
 
     persister = Persister()
+    admission = Admission()
 
     def __init__(self, **settings: Any) -> None:
         self.config = Config(**settings)
         self.accepted: asyncio.Queue[Connection] = asyncio.Queue()
 
     def accept(
-        self, transport: Any, peer: tuple[str, int], local: tuple[str, int], listener: str
+        self,
+        transport: Any,
+        peer: tuple[str, int],
+        local: tuple[str, int],
+        listener: str,
+        tls: Any,
     ) -> Connection:
+        assert tls is None
         connection = Connection(transport, peer, listener)
         self.accepted.put_nowait(connection)
         return connection

@@ -249,7 +249,7 @@ async def test_pages_of_other_origins_reach_neither_relay_nor_live_updates() -> 
     async def unreachable(*_: Any) -> None:
         raise AssertionError("it was let through")
 
-    sockets = Sockets(unreachable, unreachable, ("http://friend.example",))
+    sockets = Sockets(unreachable, unreachable, lambda: ("http://friend.example",))
     for path in ("/", "/live/"):
         for origin in (b"http://elsewhere.example", b"null", b"http://broker.example"):
             headers = [(b"host", b"broker.example:15672"), (b"origin", origin)]
@@ -264,7 +264,7 @@ async def test_pages_of_this_host_and_of_allowed_origins_are_let_through() -> No
     async def reach(scope: dict[str, Any], *_: Any) -> None:
         reached.append(scope["path"])
 
-    sockets = Sockets(reach, reach, ("http://friend.example",))
+    sockets = Sockets(reach, reach, lambda: ("http://friend.example",))
     for origin in (b"http://broker.example:15672", b"http://friend.example"):
         headers = [(b"host", b"broker.example:15672"), (b"origin", origin)]
         await Browser(sockets, path=origin.decode(), headers=headers).task

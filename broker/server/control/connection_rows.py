@@ -111,6 +111,8 @@ class Connections(View):
             "peer_cert_validity": None,
             "send_pend": 0,
         }
+        if thing.tls is not None:
+            row.update(thing.tls.facts)
         for name in ("recv_oct", "send_oct", "recv_cnt", "send_cnt"):
             row[name] = getattr(thing, name)
             if name.endswith("oct"):

@@ -137,7 +137,14 @@ async def nodes(request: Request[Nodes]) -> Any:
         "rates_mode": "basic",
         "net_ticktime": 60,
         "enabled_plugins": ["rabbitmq_management"],
-        "auth_mechanisms": [{"name": "PLAIN", "description": "", "enabled": True}],
+        "auth_mechanisms": [
+            {"name": name, "description": "", "enabled": True}
+            for name in (
+                ("PLAIN", "AMQPLAIN", "EXTERNAL")
+                if broker.certificates.verifies_clients
+                else ("PLAIN", "AMQPLAIN")
+            )
+        ],
         "exchange_types": [{"name": name, "description": "", "enabled": True} for name in TYPES],
         "applications": [{"name": "leveret", "description": "", "version": version()}],
         "contexts": [],
@@ -285,7 +292,9 @@ def _summed_history(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _protocol(listener: dict[str, Any]) -> str:
     protocol: str = listener["protocol"]
-    return {"ws": "http/web-amqp", "amqps": "amqp/ssl"}.get(protocol, protocol)
+    return {"ws": "http/web-amqp", "wss": "https/web-amqp", "amqps": "amqp/ssl"}.get(
+        protocol, protocol
+    )
 
 
 def _listeners(broker: Any) -> list[dict[str, Any]]:

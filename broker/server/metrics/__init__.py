@@ -29,19 +29,20 @@ class MetricsServer:
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Listens; returns the actual port. `port` 0 is any free one. Raises OSError."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_MAX)
-        bound: int = self._server.sockets[0].getsockname()[1]
+        """Listens there, too; returns the actual port. `port` 0 is any free one. Raises OSError."""
+        server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_MAX)
+        self._servers.append(server)
+        bound: int = server.sockets[0].getsockname()[1]
         return bound
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,138 @@
+"""What every accepted socket passes before its door: is there room, whose is it, is it TLS.
+
+An `Entrance` lives for the moment of accepting, a `ProxyHeader` until its header has come; then
+each gives the transport to what stands behind it and is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.server import proxy_protocol
+from broker.server.tls import TLSDoor
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+log = logging.getLogger("leveret.connection")
+
+
+class Origin(NamedTuple):
+    """Where a connection comes from. `proxied` means that a proxy said so: then no address counts
+    as this machine's own."""
+
+    peer: tuple[str, int]
+    local: tuple[str, int]
+    proxied: bool = False
+
+
+MakeDoor = Callable[[Origin], Any]
+"""The door for a connection: a protocol, plain or buffered."""
+
+
+class Entrance(asyncio.Protocol):
+    """Takes a socket in. `secure` listeners speak TLS; `believes` ones take PROXY headers."""
+
+    def __init__(
+        self, broker: Broker, make_door: MakeDoor, *, secure: bool = False, believes: bool = False
+    ) -> None:
+        self._broker = broker
+        self._make_door = make_door
+        self._secure = secure
+        self._believes = believes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        broker = self._broker
+        sock = transport.get_extra_info("socket")
+        if not broker.admission.take(sock.fileno()):
+            transport.close()
+            return
+        if sock.family == socket.AF_UNIX:
+            origin = Origin(("unix", 0), ("unix", 0))
+        else:
+            _set_options(sock, broker.config.tcp_keepalive)
+            peername = transport.get_extra_info("peername")
+            if not peername:  # gone before it was looked at
+                broker.admission.give()
+                transport.close()
+                return
+            origin = Origin(peername[:2], transport.get_extra_info("sockname")[:2])
+            if self._believes and origin.peer[0] in broker.proxies:
+                header = ProxyHeader(broker, origin, self._go_in)
+                transport.set_protocol(header)
+                header.connection_made(transport)
+                return
+        self._go_in(transport, origin, b"")
+
+    def _go_in(self, transport: Any, origin: Origin, rest: bytes) -> None:
+        door = self._make_door(origin)
+        if self._secure:
+            door = TLSDoor(self._broker, door)
+        transport.set_protocol(door)
+        door.connection_made(transport)
+        if not rest:
+            return
+        if isinstance(door, asyncio.BufferedProtocol):
+            memoryview(door.get_buffer(len(rest)))[: len(rest)] = rest
+            door.buffer_updated(len(rest))
+        else:
+            door.data_received(rest)
+
+
+class ProxyHeader(asyncio.BufferedProtocol):
+    """Reads the header that a trusted proxy has to send first."""
+
+    def __init__(
+        self, broker: Broker, origin: Origin, go_in: Callable[[Any, Origin, bytes], None]
+    ) -> None:
+        self._broker = broker
+        self._origin = origin
+        self._go_in = go_in
+        self._head = b""
+        self._transport: Any = None
+        self._timer: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._timer = self._broker.later(
+            self._broker.config.handshake_timeout, self._transport.abort
+        )
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._broker.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._head += bytes(self._broker.receive_buffer[:nbytes])
+        try:
+            parsed = proxy_protocol.parse_any(self._head)
+        except proxy_protocol.ProxyError as error:
+            log.warning("proxy %s: %s", self._origin.peer[0], error)
+            self._transport.abort()
+            return
+        if parsed is None:
+            return
+        self._timer.cancel()
+        length, peer, local = parsed
+        origin = Origin(peer or self._origin.peer, local or self._origin.local, True)
+        self._go_in(self._transport, origin, self._head[length:])
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        self._broker.admission.give()
+
+
+def _set_options(sock: Any, keepalive: tuple[int, ...]) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if keepalive:
+        idle, interval, count = keepalive
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)

@@ -1,0 +1,72 @@
+"""SIGHUP in the broker: settings and certificates are read again, in a thread, and put into force
+together or not at all.
+
+Connections that are open keep what they were given: frame size, heartbeat, certificate. What is
+asked anew each time (limits at channel.open, trusted proxies, the room for connections) holds at
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from broker import reloading
+from broker.certificates import CertificateError, Certificates
+from broker.config import ConfigError
+from broker.reloading import Reloaded
+from broker.server.proxy_protocol import Sources
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+log = logging.getLogger("leveret.broker")
+
+
+class Reload:
+    """Reads settings again, once at a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._one = asyncio.Lock()
+
+    def ask(self) -> None:
+        """The handler of the signal."""
+        self._broker.run_task(self.run())
+
+    async def run(self) -> bool:
+        """Whether the settings are in force; if not, nothing has changed."""
+        async with self._one:
+            broker = self._broker
+            try:
+                reloaded, certificates = await asyncio.get_running_loop().run_in_executor(
+                    None, self._read
+                )
+            except (ConfigError, CertificateError) as error:
+                reloading.refuse(log, error)
+                return False
+            old = broker.config
+            self._put_into_force(reloaded, certificates)
+            reloading.tell(log, old, reloaded)
+            if certificates.context is not None:
+                names = ", ".join(certificates.names)
+                log.info("certificates are read again%s", f", for {names} too" if names else "")
+            return True
+
+    def _read(self) -> tuple[Reloaded, Certificates]:
+        """Waits for the disk. Raises ConfigError or CertificateError."""
+        reloaded = reloading.read_again(self._broker.config, os.environ)
+        certificates = Certificates(ask_clients=True)
+        certificates.load(reloaded.config)
+        return reloaded, certificates
+
+    def _put_into_force(self, reloaded: Reloaded, certificates: Certificates) -> None:
+        broker, config = self._broker, reloaded.config
+        broker.config = config
+        broker.certificates = certificates
+        broker.proxies = Sources(config.proxy_protocol_sources)
+        broker.admission.configure(config.connections_max)
+        broker.access.throttle.configure(config.login_failures_max, config.login_backoff_max)
+        reloading.follow_log("broker", reloaded)

@@ -1,0 +1,97 @@
+"""Who gets in: what sessions ask of the broker while they open, and when a secret is renewed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from broker.access import Access, Refused, User
+from broker.errors import NotAllowed
+from broker.server.logins import Logins, is_loopback
+from broker.wire.handshake import EXTERNAL, MECHANISMS
+
+if TYPE_CHECKING:
+    from broker.certificates import Certificates
+    from broker.wire.session import Session
+
+
+class SignIn:
+    """A part of `Broker`."""
+
+    access: Access
+    certificates: Certificates
+    connections: dict[int, Session]
+    logins: Logins
+    loop: asyncio.AbstractEventLoop
+    stopping: bool
+
+    def run_task(self, work: Any) -> None:
+        raise NotImplementedError
+
+    def login(self, session: Session, user: str, password: str) -> None:
+        self.run_task(self._login(session, user, password))
+
+    async def _login(self, session: Session, user: str, password: str) -> None:
+        outcome = await self._check(session, user, password)
+        if isinstance(outcome, Refused):
+            session.login_refused(outcome.reason)
+        else:
+            session.logged_in(outcome.name)
+
+    async def _check(self, session: Session, user: str, password: str) -> User | Refused:
+        return await self.logins.check(
+            user,
+            password,
+            session.peer[0],
+            "websocket" if session.listener in ("ws", "wss") else "amqp",
+            from_here=not session.proxied and is_loopback(session.peer[0]),
+        )
+
+    def mechanisms(self, session: Session) -> tuple[str, ...]:
+        if session.tls is not None and self.certificates.verifies_clients:
+            return (*MECHANISMS, EXTERNAL)
+        return MECHANISMS
+
+    def login_external(self, session: Session) -> None:
+        self.loop.call_soon(self._login_external, session)
+
+    def _login_external(self, session: Session) -> None:
+        outcome = self.logins.check_certificate(
+            session.tls.login_name,
+            session.peer[0],
+            "websocket" if session.listener in ("ws", "wss") else "amqp",
+            from_here=not session.proxied and is_loopback(session.peer[0]),
+        )
+        if isinstance(outcome, Refused):
+            session.login_refused(outcome.reason)
+        else:
+            session.logged_in(outcome.name)
+
+    def renew(self, session: Session, secret: str) -> None:
+        self.run_task(self._renew(session, secret))
+
+    async def _renew(self, session: Session, secret: str) -> None:
+        outcome = await self._check(session, session.user, secret)
+        session.renewed(not isinstance(outcome, Refused))
+
+    def admit(self, session: Session, vhost: str) -> None:
+        limit = self.access.vhost_limit(vhost, "max-connections")
+        if (
+            limit is not None
+            and sum(1 for each in self.connections.values() if each.vhost.name == vhost) >= limit
+        ):
+            raise NotAllowed(
+                f"access to vhost '{vhost}' refused for user '{session.user}': "
+                f"connection limit ({limit}) is reached"
+            )
+        limit = self.access.user_limit(session.user, "max-connections")
+        if (
+            limit is not None
+            and sum(1 for each in self.connections.values() if each.user == session.user) >= limit
+        ):
+            raise NotAllowed(
+                f"connection refused for user '{session.user}': "
+                f"user connection limit ({limit}) is reached"
+            )
+        if self.stopping:
+            raise NotAllowed("the broker is stopping")

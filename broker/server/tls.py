@@ -1,0 +1,246 @@
+"""TLS between a socket and a door (RFC 8446, RFC 5246): a protocol towards asyncio, a transport
+towards the door behind it.
+
+OpenSSL works on two buffers in memory. asyncio's own TLS holds 256 KiB of read buffer for each
+connection; here all share one, records are fed in small pieces so that OpenSSL's buffers stay
+small, too, and an idle connection costs what OpenSSL keeps of its keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from broker.certificates import distinguished_name, login_name
+from broker.logs import one_line
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+log = logging.getLogger("leveret.connection")
+
+PIECE = 8 * 1024
+"""OpenSSL's buffers grow to what is fed at a time, by a third more, and never shrink."""
+RECORD_MAX = 16 * 1024
+
+
+class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
+    """One accepted socket. `door` is told of the connection when the handshake is over."""
+
+    __slots__ = (
+        "_broker",
+        "_buffered",
+        "_closing",
+        "_door",
+        "_incoming",
+        "_outgoing",
+        "_shaken",
+        "_timer",
+        "_tls",
+        "_transport",
+    )
+
+    def __init__(self, broker: Broker, door: Any) -> None:
+        self._broker = broker
+        self._door = door
+        self._buffered = isinstance(door, asyncio.BufferedProtocol)
+        self._closing = False
+        self._shaken = False
+        self._transport: Any = None
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
+        transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = self._broker.certificates.context
+        if context is None:  # the certificate was taken away by a reload
+            transport.abort()  # type: ignore[attr-defined]
+            return
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._timer = self._broker.later(
+            self._broker.config.tls_handshake_timeout, self._handshake_timed_out
+        )
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._broker.cipher_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        cipher, plain = self._broker.cipher_buffer, self._broker.receive_buffer
+        filled = 0
+        try:
+            for at in range(0, nbytes, PIECE):
+                self._incoming.write(cipher[at : min(at + PIECE, nbytes)])
+                if not self._shaken and not self._shake():
+                    continue
+                while not self._closing:
+                    if len(plain) - filled < RECORD_MAX:
+                        self._hand_over(filled)
+                        filled = 0
+                    try:
+                        got = self._tls.read(RECORD_MAX, plain[filled:])
+                    except ssl.SSLWantReadError:
+                        break
+                    if not got:
+                        self._hand_over(filled)
+                        self.close()
+                        return
+                    filled += int(got)
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._hand_over(filled)
+        if self._outgoing.pending:  # a changed key is answered
+            self._flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        if self._shaken:
+            self._door.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._shaken:
+            self._door.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if self._shaken:
+            self._door.connection_lost(exc)
+            return
+        self._broker.admission.give()
+        timer = getattr(self, "_timer", None)
+        if timer is not None:
+            timer.cancel()
+
+    # What the door calls.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closing:
+            return
+        view = memoryview(data)
+        sealed = []
+        try:
+            for at in range(0, len(view), PIECE):
+                self._tls.write(view[at : at + PIECE])
+                sealed.append(self._outgoing.read())
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._transport.write(b"".join(sealed))
+
+    def close(self) -> None:
+        """Says goodbye (close_notify) and closes when everything is sent."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._shaken:
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()
+            self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or bool(self._transport.is_closing())
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        size: int = self._transport.get_write_buffer_size()
+        return size
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing to do: `connection_made` has set them."""
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "ssl_object":
+            return self._tls
+        return self._transport.get_extra_info(name, default)
+
+    # What others see.
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What RabbitMQ's API tells of a TLS connection."""
+        cipher = self._tls.cipher()
+        certificate = self._tls.getpeercert() or {}
+        facts: dict[str, Any] = {
+            "ssl_protocol": (self._tls.version() or "").lower(),
+            "ssl_cipher": cipher[0] if cipher else None,
+        }
+        if certificate:
+            facts["peer_cert_subject"] = distinguished_name(certificate["subject"])
+            facts["peer_cert_issuer"] = distinguished_name(certificate["issuer"])
+            facts["peer_cert_validity"] = f"{certificate['notBefore']} - {certificate['notAfter']}"
+        return facts
+
+    @property
+    def login_name(self) -> str:
+        """The user of the client's verified certificate; empty if there is none."""
+        config = self._broker.config
+        certificate = self._tls.getpeercert()
+        if not certificate:
+            return ""
+        return login_name(certificate, config.tls_login_from, config.tls_login_san)
+
+    # How it works.
+
+    def _shake(self) -> bool:
+        """Takes the handshake as far as it goes. Raises SSLError."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        self._flush()
+        self._timer.cancel()
+        self._shaken = True
+        self._door.connection_made(self)
+        return True
+
+    def _hand_over(self, filled: int) -> None:
+        if not filled:
+            return
+        if self._buffered:
+            self._door.buffer_updated(filled)
+        else:
+            self._door.data_received(bytes(self._broker.receive_buffer[:filled]))
+
+    def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            self._transport.write(data)
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        """Sends the alert that OpenSSL has left, and ends."""
+        peer = self._transport.get_extra_info("peername")
+        log.info(
+            "TLS with %s failed %s: %s",
+            peer[0] if peer else "a stranger",
+            "after the handshake" if self._shaken else "in the handshake",
+            one_line(error.reason or str(error)),
+        )
+        self._closing = True
+        self._flush()
+        self._transport.close()
+
+    def _handshake_timed_out(self) -> None:
+        log.info("no TLS handshake within tls_handshake_timeout")
+        self.abort()

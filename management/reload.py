@@ -1,0 +1,57 @@
+"""SIGHUP in the web process: settings and certificates are read again, together or not at all."""
+
+import asyncio
+import logging
+import os
+import ssl
+from typing import Any
+
+from django.conf import settings
+
+from broker import reloading
+from broker.certificates import CertificateError, Certificates
+from broker.config import ConfigError
+
+log = logging.getLogger(__name__)
+
+#: What the HTTPS listener serves now; browsers are not asked for certificates.
+CERTIFICATES = Certificates(ask_clients=False)
+
+
+def served_context() -> ssl.SSLContext:
+    """A context that hands each handshake over to the one that counts at that moment.
+
+    uvicorn keeps one context for as long as it serves; a reload replaces what is behind it.
+    """
+    front = CERTIFICATES.context
+    assert front is not None
+
+    def choose(socket: Any, name: str | None, context: ssl.SSLContext) -> None:
+        chosen = CERTIFICATES.find(name or "") or CERTIFICATES.context
+        if chosen is not None:
+            socket.context = chosen
+
+    front.sni_callback = choose
+    return front
+
+
+def ask() -> None:
+    """The handler of the signal."""
+    asyncio.get_running_loop().run_in_executor(None, _read).add_done_callback(_apply)
+
+
+def _read() -> reloading.Reloaded:
+    reloaded = reloading.read_again(settings.APPLIANCE, os.environ)
+    CERTIFICATES.load(reloaded.config)
+    return reloaded
+
+
+def _apply(reading: "asyncio.Future[reloading.Reloaded]") -> None:
+    try:
+        reloaded = reading.result()
+    except (ConfigError, CertificateError) as error:
+        reloading.refuse(log, error)
+        return
+    settings.APPLIANCE = reloaded.config
+    settings.SESSION_COOKIE_AGE = reloaded.config.session_lifetime
+    reloading.follow_log("web", reloaded)

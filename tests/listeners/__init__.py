@@ -1,0 +1,1 @@
+"""Every way in: TLS, client certificates, proxies, limits, settings read again."""
