@@ -107,6 +107,7 @@ QUEUE = (
         "string",
         "when publishers get their confirm",
         choices=("write", "ack", "ack-lean"),
+        built=True,
     ),
     Argument("x-queue-type", "queue", "string", "classic or quorum", built=True),
     Argument(
@@ -198,6 +199,13 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
             f"invalid arg 'x-dead-letter-routing-key' for {resource}: "
             "routing_key_but_no_dlx_defined"
         )
+    if arguments.get("x-confirm-on") == "ack-lean":
+        for name in ("x-dead-letter-exchange", "x-max-priority", "x-delivery-limit"):
+            if name in arguments:
+                raise PreconditionFailed(
+                    f"invalid arg 'x-confirm-on' for {resource}: 'ack-lean' keeps nothing of what "
+                    f"it delivers and cannot go with '{name}'; use 'ack'"
+                )
 
 
 def fault(row: Argument, value: Any) -> str | None:

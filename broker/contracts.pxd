@@ -8,6 +8,15 @@ cdef class Topology:
     cdef public uint64_t version
 
 
+cdef class Origins:
+    cdef public uint32_t boot      # number of this start of the broker
+    cdef readonly dict confirmers  # serial -> Confirmer
+    cdef uint32_t last
+
+    cdef int resolve(self, uint32_t serial, uint64_t tag, bint acked) except -1
+    cdef int more(self, uint32_t serial, uint64_t tag, int parts) except -1
+
+
 cdef class Confirmer:
     cdef bint confirming           # listed with the persister for the round being gathered
     cdef uint64_t wanted           # highest publish sequence number that waits for a round
@@ -15,6 +24,8 @@ cdef class Confirmer:
 
     cdef int confirm(self) except -1
     cdef int write_confirm(self) except -1
+    cdef int resolve(self, uint64_t tag, bint acked) except -1
+    cdef int more_parts(self, uint64_t tag, int parts) except -1
 
 
 # What Queue.publish tells the channel.
@@ -22,6 +33,7 @@ cdef enum:
     STORED = 0
     NEEDS_SYNC = 1
     REJECTED = 2
+    HELD = 4                       # the queue resolves the message's origin later
 
 
 cdef class Queue(Task):

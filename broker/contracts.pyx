@@ -23,6 +23,39 @@ cdef class Topology:
         self.version += 1
 
 
+cdef class Origins:
+    """Who published what waits for its consumers: channels by serial numbers, which no two channels
+    of one start of the broker share. With the number of the start (`boot`) and the publish's tag
+    that makes an origin; one of another start, or of a channel that has ended, resolves nothing."""
+
+    def __init__(self):
+        self.confirmers = {}
+
+    def enter(self, Confirmer confirmer) -> int:
+        """A serial number for a channel."""
+        self.last += 1
+        self.confirmers[self.last] = confirmer
+        return self.last
+
+    def leave(self, uint32_t serial) -> None:
+        """The channel has ended."""
+        self.confirmers.pop(serial, None)
+
+    cdef int resolve(self, uint32_t serial, uint64_t tag, bint acked) except -1:
+        """A queue is done with a message: its consumer acked it, or it is lost."""
+        confirmer = self.confirmers.get(serial)
+        if confirmer is not None:
+            (<Confirmer> confirmer).resolve(tag, acked)
+        return 0
+
+    cdef int more(self, uint32_t serial, uint64_t tag, int parts) except -1:
+        """A message has become several."""
+        confirmer = self.confirmers.get(serial)
+        if confirmer is not None:
+            (<Confirmer> confirmer).more_parts(tag, parts)
+        return 0
+
+
 cdef class Confirmer:
     """A publisher whose confirms wait for rounds of the persister."""
 
@@ -34,13 +67,21 @@ cdef class Confirmer:
         """Writes what is confirmed and not yet told, before its connection writes."""
         raise NotImplementedError
 
+    cdef int resolve(self, uint64_t tag, bint acked) except -1:
+        """One queue that answers late (HELD) is done with a publish."""
+        raise NotImplementedError
+
+    cdef int more_parts(self, uint64_t tag, int parts) except -1:
+        """A publish has so many more answers to come."""
+        raise NotImplementedError
+
 
 cdef class Queue(Task):
     """A queue type. `features` zero in an implementation means the fast path."""
 
     cdef int publish(self, Message* message, bint confirm) except -1:
-        """Takes a message; STORED, NEEDS_SYNC (stored, and a confirm has to wait for the disk) or
-        REJECTED."""
+        """Takes a message; STORED, NEEDS_SYNC (stored, and a confirm has to wait for the disk),
+        REJECTED, or HELD (stored; the queue resolves the message's origin)."""
         raise NotImplementedError
 
     cdef int settle(self, Place* place, bint acked) except -1:

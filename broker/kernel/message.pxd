@@ -1,6 +1,13 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
+# Whose confirm a message is part of (x-confirm-on).
+cdef packed struct Origin:
+    uint32_t boot                  # number of the broker's start
+    uint32_t channel               # serial number of the channel in that start
+    uint64_t tag                   # of its confirm
+
+
 # A view of one message: pointers into a receive buffer, a tail or a read buffer. It owns nothing
 # and lives for one call.
 cdef struct Message:
@@ -14,11 +21,13 @@ cdef struct Message:
     uint32_t properties_length
     uint32_t body_length
     int64_t timestamp              # ms of the broker's clock when it was published
+    Origin origin                  # set where a publisher waits for its confirm
 
 
 # Message.flags, as stored in a record. The first is for the storage issue's shared bodies.
 cdef enum:
     BODY_IS_REFERENCE = 1
+    HAS_ORIGIN = 2                 # the record holds the message's origin
     PERSISTENT = 8
     EXPIRES = 16                   # the properties hold an expiration
 

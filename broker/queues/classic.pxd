@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, Queue
-from broker.kernel.message cimport Message, Place
+from broker.kernel.message cimport Message, Origin, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.dying cimport Dying
 from broker.queues.limits cimport Limits
@@ -31,6 +31,12 @@ cdef class ClassicQueue(Queue):
     cdef public object dead_letter       # (queue, reason, exchange, routing key, properties) -> ...
     cdef Dying dying                     # None until the first one dies
     cdef list refusing                   # queues that still have to take the oldest dead letter
+    cdef int buried_result               # of the queues that took it before
+    cdef int held_letters                # queues that answer for the last letter later
+    cdef bint holds                      # an origin was stored or handed out
+    cdef dict taken                      # place -> (channel, tag) of what was taken
+    cdef readonly uint64_t lean_unacked  # deliveries of lean mode
+    cdef uint64_t drain_to               # place behind the last message of a purge; 0 = none
     cdef readonly uint64_t dead_lettered
     cdef bytes shown                     # properties of the delivery at hand, where they changed
     cdef Turn turn
@@ -70,6 +76,16 @@ cdef class ClassicQueue(Queue):
     cdef bint is_choked(self) noexcept
     cdef bint may_drop(self) except -1
     cdef int bury(self) except -1
+    cdef int bury_unstored(self, Message* message, int reason) except -1
     cdef int bury_message(self, Message* message, int reason) except -1
+    cdef bint is_ours(self, Origin* origin) noexcept
+    cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1
+    cdef int resolve_place(self, Place* place, bint acked) except -1
+    cdef int pass_origin(self, Message* message, Place* place, int result) except -1
+    cdef int lean_place(self, Origin* origin, bint is_known, Place* place) noexcept
+    cdef int deliver_unstored(self, Message* message, bint confirm) except -2
+    cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
+    cdef int settle_lean(self, Place* place, bint acked) except -1
+    cdef bint drain(self) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1
     cdef int64_t message_ttl(self) noexcept

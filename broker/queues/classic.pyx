@@ -10,17 +10,17 @@ import functools
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker.contracts cimport Consumer, NEEDS_SYNC, Queue, REJECTED, STORED
+from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport load16
-from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
+from broker.kernel.message cimport EXPIRES, HAS_ORIGIN, Message, Origin, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.dying cimport (
     DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_MAXLEN, DEAD_REJECTED, Death, Dying,
 )
 from broker.queues.limits cimport (
-    HAS_DEAD_LETTERS, HAS_DELIVERY_LIMIT, HAS_EXPIRY, HAS_LENGTH_LIMIT, Limits, SINGLE_ACTIVE,
-    ttl_of,
+    CONFIRM_ON_ACK, HAS_DEAD_LETTERS, HAS_DELIVERY_LIMIT, HAS_EXPIRY, HAS_LENGTH_LIMIT, IS_LEAN,
+    Limits, SINGLE_ACTIVE, ttl_of,
 )
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport FOUND, QueueStore, WAIT
@@ -89,7 +89,9 @@ cdef class ClassicQueue(Queue):
 
     @property
     def messages_unacknowledged(self):
-        return self.store.total - self.store.ready if self.store is not None else 0
+        if self.store is None:
+            return self.lean_unacked
+        return self.store.total - self.store.ready + self.lean_unacked
 
     @property
     def message_bytes_ready(self):
@@ -137,6 +139,8 @@ cdef class ClassicQueue(Queue):
 
     cdef int publish(self, Message* message, bint confirm) except -1:
         cdef QueueStore store = self.store
+        cdef bint is_held = False
+        cdef int answer
         if store is None:
             store = self.open_store()
         if self.features or message.flags & EXPIRES:
@@ -145,7 +149,17 @@ cdef class ClassicQueue(Queue):
             if self._consumers is None and ttl_of(message, self.message_ttl()) == 0:
                 # Its time is over before anybody could take it.
                 return self.expire_at_once(message)
+            if self.features & IS_LEAN and store.ready == 0 and self._consumers is not None:
+                answer = self.deliver_unstored(message, confirm)
+                if answer >= 0:
+                    return answer
+            if self.features & CONFIRM_ON_ACK and confirm:
+                is_held = self.holds = True
+                message.origin.boot = self.persister.origins.boot
+                message.flags |= HAS_ORIGIN
         store.append(message)
+        if is_held:
+            message.flags &= ~HAS_ORIGIN
         self.published += 1
         self.bytes_in += message.body_length
         if confirm:
@@ -159,6 +173,8 @@ cdef class ClassicQueue(Queue):
                 self.drop_heads()
             if self.features & HAS_EXPIRY and not self.pending and self.expiry_timer is None:
                 self.turn.touch_queue(self)
+        if is_held:
+            return HELD
         if self.durable and message.flags & PERSISTENT:
             return NEEDS_SYNC
         return STORED
@@ -214,8 +230,7 @@ cdef class ClassicQueue(Queue):
         self.rejected += 1
         if self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS:
             # Nobody relies on it: its publisher is told that it was refused.
-            self.bury_message(message, DEAD_MAXLEN)
-            self.refusing = None
+            self.bury_unstored(message, DEAD_MAXLEN)
         return REJECTED
 
     cdef int drop_heads(self) except -1:
@@ -253,8 +268,9 @@ cdef class ClassicQueue(Queue):
         self.published += 1
         self.expired += 1
         if self.features & HAS_DEAD_LETTERS:
-            result = self.bury_message(message, DEAD_EXPIRED)
-            self.refusing = None
+            result = self.bury_unstored(message, DEAD_EXPIRED)
+        elif self.features & CONFIRM_ON_ACK:
+            result = REJECTED
         return result
 
     cdef int64_t message_ttl(self) noexcept:
@@ -326,7 +342,7 @@ cdef class ClassicQueue(Queue):
             self.expired += 1
         elif reason == DEAD_MAXLEN:
             self.dropped += 1
-        if not self.features & HAS_DEAD_LETTERS:
+        if not self.features & HAS_DEAD_LETTERS and not self.holds:
             return self.store.settle(place)
         if self.dying is None:
             self.dying = Dying()
@@ -373,12 +389,14 @@ cdef class ClassicQueue(Queue):
             result = STORED
             if found == FOUND:
                 result = self.bury_message(&message, death.reason)
+                if self.holds:
+                    self.pass_origin(&message, &place, result)
             if result == REJECTED:
                 self.later(BURY_AGAIN_S, self.wake)
                 break
             dying.pop()
             count += 1
-            if result == NEEDS_SYNC and self.durable:
+            if result == NEEDS_SYNC and (self.durable or self.holds):
                 if leaving is None:
                     leaving = Dying()
                 leaving.add(&place, 0)
@@ -391,9 +409,23 @@ cdef class ClassicQueue(Queue):
     def buried(self, Dying leaving):
         """What `bury` handed over is on disk."""
         while leaving.count:
+            if self.holds:
+                self.resolve_place(&leaving.head().place, True)
             if not self.deleted:
                 self.store.settle(&leaving.head().place)
             leaving.pop()
+
+    cdef int bury_unstored(self, Message* message, int reason) except -1:
+        """The same for a message that was never stored. Queues that refuse it do without."""
+        cdef list refusing = self.refusing
+        cdef int before = self.buried_result
+        cdef int result
+        self.refusing = None
+        self.buried_result = STORED
+        result = self.bury_message(message, reason)
+        self.refusing = refusing
+        self.buried_result = before
+        return result
 
     cdef int bury_message(self, Message* message, int reason) except -1:
         """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a queue that has to
@@ -401,14 +433,22 @@ cdef class ClassicQueue(Queue):
         cdef Message letter
         cdef bytes exchange, routing_key, properties, body
         cdef Queue target
-        cdef int result = STORED
+        cdef int result = self.buried_result
+        cdef int held = 0
         cdef int answer
+        cdef bint has_origin = message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
+        self.held_letters = 0
+        self.buried_result = STORED
         found = self.dead_letter(
             self, reason_name(reason), message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length])
         if found is None:
             self.refusing = None
+            if has_origin:
+                self.persister.origins.resolve(
+                    message.origin.channel, message.origin.tag, False)
+                message.flags &= ~HAS_ORIGIN
             return STORED
         targets, exchange, routing_key, properties = found
         # A target may be this very queue, whose buffers move when it takes a message.
@@ -423,17 +463,21 @@ cdef class ClassicQueue(Queue):
         letter.body_length = message.body_length
         letter.flags = message.flags & PERSISTENT
         letter.timestamp = clock.now_ms
+        letter.origin = message.origin
         refusing = []
         for target in targets:
             if self.refusing is not None and target not in self.refusing:
                 continue
-            answer = target.publish(&letter, False)
+            answer = target.publish(&letter, has_origin)
             if answer == REJECTED:
                 refusing.append(target)
             else:
-                result |= answer
+                result |= answer & NEEDS_SYNC
+                held += answer >> 2
         self.refusing = refusing or None
+        self.held_letters = held
         if refusing:
+            self.buried_result = result
             return REJECTED
         self.dead_lettered += 1
         return result
@@ -443,6 +487,142 @@ cdef class ClassicQueue(Queue):
         if self._consumers is None or not self.features & SINGLE_ACTIVE:
             return None
         return (<Consumer> self._consumers[0]).tag
+
+    # -- confirm on ack ----------------------------------------------------------------------------
+    # The publisher's confirm waits for consumers (x-confirm-on). A record carries its origin; the
+    # queue remembers those of deliveries that want an ack. In lean mode it keeps nothing at all: a
+    # delivery's place, in segment 0, is its origin.
+
+    cdef bint is_ours(self, Origin* origin) noexcept:
+        """An origin of another start of the broker resolves nothing."""
+        return origin.boot == self.persister.origins.boot
+
+    cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1:
+        """A message with an origin goes out."""
+        if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
+            return 0
+        if no_ack:
+            return self.persister.origins.resolve(
+                message.origin.channel, message.origin.tag, True)
+        self.holds = True
+        if self.taken is None:
+            self.taken = {}
+        self.taken[<uint64_t> place.segment << 32 | place.position] = (
+            message.origin.channel, message.origin.tag)
+        return 0
+
+    cdef int resolve_place(self, Place* place, bint acked) except -1:
+        """What was taken from this place has found its end."""
+        if self.taken is not None:
+            origin = self.taken.pop(<uint64_t> place.segment << 32 | place.position, None)
+            if origin is not None:
+                self.persister.origins.resolve(origin[0], origin[1], acked)
+        return 0
+
+    cdef int pass_origin(self, Message* message, Place* place, int result) except -1:
+        """A dead letter's origin waits for whatever the queues that took it wait for."""
+        cdef int parts = self.held_letters
+        if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
+            return 0
+        if result == REJECTED:
+            # One part stays for the queues that still refuse it.
+            return self.persister.origins.more(message.origin.channel, message.origin.tag, parts)
+        if result == NEEDS_SYNC:
+            parts += 1
+            if self.taken is None:
+                self.taken = {}
+            self.taken[<uint64_t> place.segment << 32 | place.position] = (
+                message.origin.channel, message.origin.tag)
+        if parts == 0:
+            return self.persister.origins.resolve(
+                message.origin.channel, message.origin.tag, True)
+        if parts > 1:
+            self.persister.origins.more(message.origin.channel, message.origin.tag, parts - 1)
+        return 0
+
+    cdef int lean_place(self, Origin* origin, bint is_known, Place* place) noexcept:
+        place.segment = 0
+        place.position = origin.channel if is_known else 0
+        place.length = <uint32_t> origin.tag
+        place.body_length = <uint32_t> (origin.tag >> 32)
+        return 0
+
+    cdef int deliver_unstored(self, Message* message, bint confirm) except -2:
+        """Lean mode, and nothing is ready: straight to a consumer. What publish answers, or -1 if
+        no consumer can take it."""
+        cdef Consumer consumer = self.next_consumer()
+        cdef Place place
+        if consumer is None:
+            return -1
+        self.lean_place(&message.origin, confirm, &place)
+        place.redelivered = 0
+        consumer.channel.deliver(consumer, message, &place)
+        self.published += 1
+        self.confirmed += confirm
+        self.bytes_in += message.body_length
+        self.bytes_out += message.body_length
+        if consumer.no_ack:
+            self.delivered_no_ack += 1
+            return STORED
+        self.delivered += 1
+        self.lean_unacked += 1
+        return HELD if confirm else STORED
+
+    cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1:
+        """Lean mode: a message that had to wait leaves the store with its delivery."""
+        cdef Place lean
+        cdef bint is_known = message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
+        self.lean_place(&message.origin, is_known, &lean)
+        lean.redelivered = place.redelivered
+        consumer.channel.deliver(consumer, message, &lean)
+        if place.redelivered:
+            self.redelivered += 1
+        if consumer.no_ack:
+            self.delivered_no_ack += 1
+            if is_known:
+                self.persister.origins.resolve(message.origin.channel, message.origin.tag, True)
+        else:
+            self.delivered += 1
+            self.lean_unacked += 1
+        self.store.advance(place)
+        return self.store.settle(place)
+
+    cdef int settle_lean(self, Place* place, bint acked) except -1:
+        """A delivery of lean mode ends; its message is nowhere else."""
+        self.lean_unacked -= 1
+        if acked:
+            self.acked += 1
+        else:
+            self.rejected += 1
+        if place.position == 0:
+            return 0
+        return self.persister.origins.resolve(
+            place.position, <uint64_t> place.body_length << 32 | place.length, acked)
+
+    cdef bint drain(self) except -1:
+        """The ready messages before the mark of a purge go, and their publishers are told. False
+        while some have to be read from disk or are left for another turn."""
+        cdef QueueStore store = self.store
+        cdef Message message
+        cdef Place place
+        cdef uint32_t count = 0
+        while store.ready:
+            if store.peek(&message, &place) != FOUND:
+                return False
+            if (<uint64_t> place.segment << 32 | place.position) >= self.drain_to:
+                break
+            if count == TURN_MESSAGES:
+                self.turn.touch_queue(self)
+                return False
+            count += 1
+            if message.flags & HAS_ORIGIN and self.is_ours(&message.origin):
+                self.persister.origins.resolve(message.origin.channel, message.origin.tag, False)
+            store.advance(&place)
+            store.settle(&place)
+        self.drain_to = 0
+        if self.deleted:
+            store.delete()
+        return True
 
     # -- recovery ----------------------------------------------------------------------------------
 
@@ -507,6 +687,8 @@ cdef class ClassicQueue(Queue):
         cdef uint32_t count = 0
         cdef uint64_t size = 0
         cdef int found
+        if self.drain_to and not self.drain():
+            return 0
         if self.deleted or store is None:
             if self.getters is not None and not self.deleted:
                 self.serve_getters()
@@ -539,7 +721,14 @@ cdef class ClassicQueue(Queue):
                 continue
             if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
                 self.show_returns(&message, &place)
+            if self.features & IS_LEAN:
+                self.deliver_lean(consumer, &message, &place)
+                count += 1
+                size += message.body_length
+                continue
             consumer.channel.deliver(consumer, &message, &place)
+            if self.holds:
+                self.note_delivery(&message, &place, consumer.no_ack)
             store.advance(&place)
             count += 1
             size += message.body_length
@@ -590,6 +779,8 @@ cdef class ClassicQueue(Queue):
                 self.show_returns(&message, &place)
             self.bytes_out += message.body_length
             self.hand_over(getter, &message, &place)
+            if self.holds:
+                self.note_delivery(&message, &place, getter.no_ack)
             store.advance(&place)
             if getter.no_ack:
                 self.got_no_ack += 1
@@ -634,15 +825,21 @@ cdef class ClassicQueue(Queue):
     # -- settling ----------------------------------------------------------------------------------
 
     cdef int settle(self, Place* place, bint acked) except -1:
+        if place.segment == 0:
+            return self.settle_lean(place, acked)
         if self.deleted:
             return 0
         if acked:
             self.acked += 1
+            if self.holds:
+                self.resolve_place(place, True)
             return self.store.settle(place)
         self.rejected += 1
         return self.drop(place, DEAD_REJECTED)
 
     cdef int requeue(self, Place* place) except -1:
+        if place.segment == 0:
+            return self.settle_lean(place, False)
         if self.deleted:
             return 0
         if self.features & HAS_DELIVERY_LIMIT and (
@@ -667,6 +864,13 @@ cdef class ClassicQueue(Queue):
 
     def purge(self) -> int:
         """Settles all ready messages; the unacked ones stay. Returns their number."""
+        if self.holds and self.messages_ready:
+            # Their publishers have to be told.
+            count = self.messages_ready
+            self.drain_to = self.store.end()
+            self.wake()
+            self.drain()
+            return count
         return self.store.purge() if self.store is not None else 0
 
     # -- consumers ---------------------------------------------------------------------------------
@@ -715,7 +919,14 @@ cdef class ClassicQueue(Queue):
         if self.expiry_timer is not None:
             self.expiry_timer.cancel()
         self._consumers = None
-        if self.store is not None:
+        if self.taken:
+            for channel, tag in self.taken.values():
+                self.persister.origins.resolve(channel, tag, False)
+            self.taken = None
+        if self.holds and self.messages_ready:
+            self.drain_to = <uint64_t> -1
+            self.wake()
+        elif self.store is not None:
             self.store.delete()
         if self.getters:
             getters, self.getters = self.getters, None

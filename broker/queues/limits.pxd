@@ -10,6 +10,8 @@ cdef enum:
     SINGLE_ACTIVE = 4
     HAS_DEAD_LETTERS = 8
     HAS_DELIVERY_LIMIT = 16
+    CONFIRM_ON_ACK = 32
+    IS_LEAN = 64
 
 
 cdef class Limits:
@@ -22,6 +24,8 @@ cdef class Limits:
     cdef readonly bint single_active
     cdef readonly str dead_letter_exchange   # None = there is none
     cdef readonly str dead_letter_routing_key
+    cdef readonly bint confirm_on_ack        # x-confirm-on: ack or ack-lean
+    cdef readonly bint is_lean
     cdef readonly int64_t delivery_limit     # times a message may come back; -1 = any number
 
     cdef uint32_t features(self) noexcept

@@ -30,6 +30,9 @@ cdef class Limits:
         self.single_active = arguments.get("x-single-active-consumer", False)
         self.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
         self.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")
+        confirm_on = arguments.get("x-confirm-on", "write")
+        self.confirm_on_ack = confirm_on != "write"
+        self.is_lean = confirm_on == "ack-lean"
         is_quorum = arguments.get("x-queue-type") == "quorum"
         self.delivery_limit = arguments.get(
             "x-delivery-limit", QUORUM_DELIVERY_LIMIT if is_quorum else -1)
@@ -46,6 +49,10 @@ cdef class Limits:
             features |= HAS_DEAD_LETTERS
         if self.delivery_limit >= 0:
             features |= HAS_DELIVERY_LIMIT
+        if self.confirm_on_ack:
+            features |= CONFIRM_ON_ACK
+        if self.is_lean:
+            features |= IS_LEAN
         return features
 
 

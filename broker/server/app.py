@@ -179,6 +179,7 @@ class Broker(SignIn):
                 self.access.create_first_user(config.default_user, config.default_password)
             self.policies.load()
             self.definitions.recover()
+            self.persister.origins.boot = self.definitions.boot
             for feature in self.features:
                 feature.start(clock.now())
             self.files.flush()

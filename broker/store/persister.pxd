@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-from broker.contracts cimport Confirmer
+from broker.contracts cimport Confirmer, Origins
 from broker.store.disk cimport File
 from broker.store.io_thread cimport IoThread, Round
 
@@ -26,6 +26,7 @@ cdef class Persister:
     cdef readonly bint no_sync
     cdef list dirty
     cdef list flying
+    cdef readonly Origins origins    # who waits for consumers instead of the disk
     cdef list confirmers
     cdef list flying_confirmers
     cdef list journals

@@ -1,6 +1,7 @@
 from collections import deque
 from collections.abc import Callable
 
+from broker.contracts import Origins
 from broker.store.io_thread import IoThread
 
 class Dirty: ...
@@ -22,6 +23,8 @@ class Persister:
     ) -> None: ...
     @property
     def root(self) -> str: ...
+    @property
+    def origins(self) -> Origins: ...
     @property
     def writer(self) -> IoThread: ...
     @property

@@ -16,7 +16,7 @@ import traceback
 from libc.stdint cimport uint64_t
 from libc.string cimport strdup
 
-from broker.contracts cimport Confirmer
+from broker.contracts cimport Confirmer, Origins
 from broker.store.disk cimport (
     File, Op, OP_OPEN, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, file_close, file_free,
 )
@@ -66,6 +66,7 @@ cdef class Persister:
         self.no_sync = no_sync
         self.dirty = []
         self.flying = []
+        self.origins = Origins()
         self.confirmers = []
         self.flying_confirmers = []
         self.journals = []

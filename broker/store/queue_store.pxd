@@ -29,6 +29,7 @@ cdef class QueueStore(Segments):
     cdef dict returns                # place -> how often it came back, where there is a limit
 
     cdef int read(self, Place* place, Message* message) except -1
+    cdef uint64_t end(self) noexcept
     cdef uint32_t count_return(self, Place* place) except? 0
     cdef uint32_t returns_of(self, Place* place) except? 0
 

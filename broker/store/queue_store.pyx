@@ -350,6 +350,12 @@ cdef class QueueStore(Segments):
         self.ready_bytes += place.body_length
         return 0
 
+    cdef uint64_t end(self) noexcept:
+        """Behind the last message: no place of now is as high, every later one is."""
+        if self.active == NULL:
+            return <uint64_t> self.next_number << 32
+        return <uint64_t> self.active.number << 32 | <uint32_t> self.active.length
+
     # -- how often a message came back -------------------------------------------------------------
 
     cdef uint32_t count_return(self, Place* place) except? 0:

@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from broker.kernel.checksum cimport crc32c_of, place_seed
-from broker.kernel.message cimport Message
+from broker.kernel.message cimport HAS_ORIGIN, Message, Origin
 
 # docs/formats/queue-segment.md is the essay to these numbers.
 cdef enum:
@@ -11,6 +11,7 @@ cdef enum:
     FORMAT_VERSION = 1
     HEADER_BYTES = 8
     RECORD_FIXED = 24
+    ORIGIN_BYTES = 16
     ACK_BYTES = 12
     ACK_VALUE_MASK = 0x3FFFFFFF
     ACK_SETTLED = 0
@@ -38,7 +39,8 @@ cdef packed struct AckEntry:
 
 cdef inline uint32_t record_bytes(Message* message) noexcept nogil:
     return (<uint32_t> RECORD_FIXED + message.exchange_length + message.routing_key_length
-            + message.properties_length + message.body_length)
+            + message.properties_length + message.body_length
+            + (ORIGIN_BYTES if message.flags & HAS_ORIGIN else 0))
 
 
 cdef inline void record_put(uint8_t* place, Message* message) noexcept nogil:
@@ -53,6 +55,9 @@ cdef inline void record_put(uint8_t* place, Message* message) noexcept nogil:
     head.routing_key_length = message.routing_key_length
     head.reserved = 0
     head.body_length = message.body_length
+    if message.flags & HAS_ORIGIN:
+        (<Origin*> p)[0] = message.origin
+        p += ORIGIN_BYTES
     memcpy(p, message.exchange, message.exchange_length)
     p += message.exchange_length
     memcpy(p, message.routing_key, message.routing_key_length)
@@ -68,6 +73,9 @@ cdef inline void record_view(const uint8_t* place, Message* message) noexcept no
     cdef const uint8_t* p = place + RECORD_FIXED
     message.timestamp = head.timestamp
     message.flags = head.flags
+    if head.flags & HAS_ORIGIN:
+        message.origin = (<const Origin*> p)[0]
+        p += ORIGIN_BYTES
     message.exchange = p
     message.exchange_length = head.exchange_length
     p += head.exchange_length
@@ -76,8 +84,7 @@ cdef inline void record_view(const uint8_t* place, Message* message) noexcept no
     p += head.routing_key_length
     message.body_length = head.body_length
     message.properties = p
-    message.properties_length = (head.length + 4 - RECORD_FIXED - head.exchange_length
-                                 - head.routing_key_length - head.body_length)
+    message.properties_length = (head.length + 4 - <uint32_t> (p - place) - head.body_length)
     message.body = p + message.properties_length
 
 
@@ -89,7 +96,8 @@ cdef inline bint record_fits(const uint8_t* place, size_t available) noexcept no
     if <size_t> head.length + 4 > available:
         return False
     return (<uint64_t> RECORD_FIXED + head.exchange_length + head.routing_key_length + 2
-            + head.body_length) <= <uint64_t> head.length + 4
+            + head.body_length + (ORIGIN_BYTES if head.flags & HAS_ORIGIN else 0)
+            ) <= <uint64_t> head.length + 4
 
 
 cdef inline uint32_t record_check(const uint8_t* place, uint64_t incarnation, uint32_t segment,

@@ -5,6 +5,7 @@ from broker.kernel.buffer cimport Buffer
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport Message, Place
 from broker.store.persister cimport Persister
+from broker.wire.held_confirms cimport HeldConfirms
 from broker.wire.output cimport Output
 
 
@@ -47,6 +48,9 @@ cdef class WireChannel(Channel):
     cdef uint64_t sequence               # of the last publish
     cdef uint64_t settled_sequence       # publishes up to here may be acked
     cdef uint64_t told_sequence
+    cdef uint32_t serial                 # among the broker's channels that publish with confirms
+    cdef list early                      # answers to the publish at hand, before it is counted
+    cdef HeldConfirms held_confirms      # None while all confirms wait for the disk alone
     cdef public bint transactional
     cdef public list transaction_publishes
     cdef public list transaction_settles
@@ -88,6 +92,8 @@ cdef class WireChannel(Channel):
     cdef int keep(self) except -1
     cdef int content(self, const uint8_t* body) except -1
     cdef int route(self, Message* message, bint mandatory) except -1
+    cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
+    cdef int write_held(self) except -1
     cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1
     cdef int write_return(self, Message* message) except -1
     cdef int write_content(self, Message* message) except -1

@@ -11,13 +11,16 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from broker.contracts cimport Channel, Consumer, Exchange, NEEDS_SYNC, Queue, REJECTED, Topology
+from broker.contracts cimport (
+    Channel, Consumer, Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology,
+)
 from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
 from broker.store.disk cimport record_mark, recording
 from broker.store.persister cimport Persister
 from broker.kernel cimport clock
+from broker.wire.held_confirms cimport HeldConfirms
 from broker.wire.output cimport OUT_FULL, Output
 from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
 
@@ -119,6 +122,8 @@ cdef class WireChannel(Channel):
 
     @property
     def messages_unconfirmed(self):
+        if self.held_confirms is not None:
+            return self.held_confirms.open
         return self.sequence - self.told_sequence if self.confirm_mode else 0
 
     @property
@@ -304,6 +309,8 @@ cdef class WireChannel(Channel):
         cdef tuple targets
         cdef Exchange exchange
         cdef int result = 0
+        cdef int held = 0
+        cdef int answer
         cdef Py_ssize_t i
         if (self.memo_version == version and self.memo.length == self.method_length
                 and memcmp(self.memo.data, self.method, self.method_length) == 0):
@@ -327,8 +334,12 @@ cdef class WireChannel(Channel):
             if self.replaced is not None:
                 message.properties = <const uint8_t*> <char*> self.replaced
                 message.properties_length = <uint32_t> len(self.replaced)
+        message.origin.channel = self.serial
+        message.origin.tag = self.sequence + 1
         for i in range(PyTuple_GET_SIZE(targets)):
-            result |= (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, self.confirm_mode)
+            answer = (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, self.confirm_mode)
+            result |= answer
+            held += answer >> 2
         if PyTuple_GET_SIZE(targets) == 0:
             if mandatory:
                 self.returned += 1
@@ -339,7 +350,9 @@ cdef class WireChannel(Channel):
             exchange.publish_out += 1
         if self.confirm_mode:
             self.sequence += 1
-            if result & REJECTED:
+            if held or self.held_confirms is not None:
+                self.hold_confirm(held, result & NEEDS_SYNC, result & REJECTED)
+            elif result & REJECTED:
                 # Nacked now and out of the way; acks of earlier publishes may still have to come.
                 self.write_confirm()
                 self.connection.send_nack(self, self.sequence)
@@ -357,9 +370,55 @@ cdef class WireChannel(Channel):
     # -- confirms ----------------------------------------------------------------------------------
 
     def select_confirms(self):
-        self.confirm_mode = True
+        if not self.confirm_mode:
+            self.confirm_mode = True
+            self.serial = self.persister.origins.enter(self)
+
+    cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1:
+        """The publish at hand, or one before it, is confirmed by its consumers: from here on
+        confirms do not come in order."""
+        if self.held_confirms is None:
+            self.write_confirm()
+            self.held_confirms = HeldConfirms(self.told_sequence)
+            self.held_confirms.wait(self.told_sequence + 1, self.sequence - 1)
+        self.held_confirms.publish(self.sequence, held, waits, rejected)
+        if self.early is not None:
+            early, self.early = self.early, None
+            for acked in early:
+                self.held_confirms.resolve(self.sequence, acked)
+        if waits:
+            self.wanted = self.sequence
+            self.persister.want_confirm(self)
+        return self.output.touch_confirm(self)
+
+    cdef int resolve(self, uint64_t tag, bint acked) except -1:
+        if tag > self.sequence:
+            # A queue is done with it while it is still being published to others.
+            if self.early is None:
+                self.early = []
+            self.early.append(acked)
+        elif self.held_confirms is not None:
+            self.held_confirms.resolve(tag, acked)
+            self.output.touch_confirm(self)
+        return 0
+
+    cdef int more_parts(self, uint64_t tag, int parts) except -1:
+        if self.held_confirms is not None:
+            self.held_confirms.more(tag, parts)
+        return 0
+
+    cdef int write_held(self) except -1:
+        self.confirmed += self.held_confirms.write(self.output.out, self.number)
+        if self.held_confirms.open == 0:
+            # All is told: confirms come in order again.
+            self.held_confirms = None
+            self.told_sequence = self.settled_sequence = self.sequence
+        return 0
 
     cdef int confirm(self) except -1:
+        if self.held_confirms is not None:
+            self.held_confirms.synced(self.flying)
+            return self.output.touch_confirm(self)
         if self.flying > self.settled_sequence:
             self.settled_sequence = self.flying
             self.output.touch_confirm(self)
@@ -369,7 +428,11 @@ cdef class WireChannel(Channel):
         """basic.ack of everything confirmed and not yet told."""
         cdef uint8_t* p
         cdef uint64_t count = self.settled_sequence - self.told_sequence
-        if count == 0 or self.closing:
+        if self.closing:
+            return 0
+        if self.held_confirms is not None:
+            return self.write_held()
+        if count == 0:
             return 0
         p = self.output.out.room(21)
         p[0] = 1
@@ -673,7 +736,8 @@ cdef class WireChannel(Channel):
                 then()
 
     def forget_content(self):
-        """The channel ends: an unfinished message never happened."""
+        """The channel ends: an unfinished message never happened, and nobody waits for confirms."""
+        self.persister.origins.leave(self.serial)
         self.expect = EXPECT_METHOD
         self.kept.release()
         self.memo.release()

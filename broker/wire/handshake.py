@@ -37,6 +37,7 @@ FRAME_MAX_LEAST = 4096
 
 CAPABILITIES = {
     "publisher_confirms": True,
+    "confirm_on_ack": True,
     "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,

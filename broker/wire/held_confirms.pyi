@@ -1,0 +1,3 @@
+class HeldConfirms:
+    @property
+    def open(self) -> int: ...
