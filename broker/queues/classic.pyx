@@ -279,8 +279,8 @@ cdef class ClassicQueue(Queue):
     cdef bint is_expired(self, Message* message) noexcept:
         """Whether a message's time is over; with a TTL of 0 not yet for consumers of its turn."""
         cdef int64_t ttl = ttl_of(message, self.message_ttl())
-        return ttl >= 0 and (message.timestamp + ttl < clock.now_ms
-                             or ttl > 0 and message.timestamp + ttl == clock.now_ms)
+        # Milliseconds are cut off on both sides: only the next one is late enough for sure.
+        return ttl >= 0 and message.timestamp + ttl < clock.now_ms
 
     cdef int expire(self) except -1:
         """Drops expired messages from the head and sets the timer for the next one's deadline."""
@@ -295,13 +295,13 @@ cdef class ClassicQueue(Queue):
             if ttl < 0:
                 return 0
             deadline = message.timestamp + ttl
-            if deadline > clock.now_ms:
+            if deadline >= clock.now_ms:
                 if self.expiry_timer is None or self.expiry_at > deadline:
                     if self.expiry_timer is not None:
                         self.expiry_timer.cancel()
                     self.expiry_at = deadline
                     self.expiry_timer = self.later(
-                        (deadline - clock.now_ms) / 1000, self.expiry_due)
+                        (deadline - clock.now_ms + 1) / 1000, self.expiry_due)
                 return 0
             if not self.may_drop():
                 return 0
@@ -473,7 +473,7 @@ cdef class ClassicQueue(Queue):
                 refusing.append(target)
             else:
                 result |= answer & NEEDS_SYNC
-                held += answer >> 2
+                held += answer == HELD
         self.refusing = refusing or None
         self.held_letters = held
         if refusing:

@@ -339,7 +339,7 @@ cdef class WireChannel(Channel):
         for i in range(PyTuple_GET_SIZE(targets)):
             answer = (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, self.confirm_mode)
             result |= answer
-            held += answer >> 2
+            held += answer == HELD
         if PyTuple_GET_SIZE(targets) == 0:
             if mandatory:
                 self.returned += 1
