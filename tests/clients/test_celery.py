@@ -25,12 +25,17 @@ def settings(address: tuple[str, int], backend: str, queue: str) -> dict[str, st
 
 def start_worker(environment: dict[str, str], log: Path) -> subprocess.Popen[str]:
     """A worker that is ready for tasks."""
+    command = [sys.executable, "-m", "celery", "-A", "tests.clients.celery_tasks", "worker"]
+    command += ["--pool=threads", "--concurrency=4", "--loglevel=INFO"]
+    command += ["-n", f"{environment['CELERY_QUEUE']}@%h"]
     worker = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "tests.clients.celery_tasks", "worker",
-         "--pool=threads", "--concurrency=4", "--loglevel=INFO", "-n", f"{environment['CELERY_QUEUE']}@%h"],
-        cwd=ROOT, env=os.environ | environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert worker.stdout is not None
     told = []
     for line in worker.stdout:
