@@ -1,16 +1,36 @@
-"""Parameters and policies. Global parameters exist; policies are listed, but none can be set."""
+"""Policies, operator policies, and parameters of components and of the node."""
 
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
+from pydantic import Field
 
-from api import unbuilt
 from api.ask import ask, done, put_answer
 from api.listing import ListQuery, row, rows
-from api.shapes import Text
+from api.shapes import Number, Object, Text
 
 router = Router(tags=["Policies and parameters"])
+
+
+class Policy(Schema):
+    pattern: Text
+    definition: Object
+    priority: Number | None = None
+    apply_to: Text | None = Field(None, alias="apply-to")
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the broker's verbs: what is null or left out is RabbitMQ's default."""
+        return {
+            "pattern": self.pattern,
+            "definition": self.definition,
+            "priority": self.priority or 0,
+            "apply_to": self.apply_to or "all",
+        }
+
+
+class Parameter(Schema):
+    value: Any
 
 
 class GlobalParameter(Schema):
@@ -36,10 +56,18 @@ async def get_policy(request: HttpRequest, vhost: str, name: str) -> Any:
     return await row(request, "policies", vhost=vhost, name=name)
 
 
-@router.api_operation(["PUT", "DELETE"], "/policies/{seg:vhost}/{seg:name}")
-async def change_policy(request: HttpRequest, vhost: str, name: str) -> Any:
-    """Not built: policies cannot be set yet."""
-    await unbuilt.refuse(request, "policies")
+@router.put("/policies/{seg:vhost}/{seg:name}", response={201: None, 204: None})
+async def put_policy(request: HttpRequest, vhost: str, name: str, body: Policy) -> HttpResponse:
+    """Set a policy. The answer comes when it has reached all queues and exchanges it concerns."""
+    given = body.arguments()
+    return put_answer(await ask(request, "policy.put", vhost=vhost, name=name, **given))
+
+
+@router.delete("/policies/{seg:vhost}/{seg:name}", response={204: None})
+async def delete_policy(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
+    """Remove a policy."""
+    await ask(request, "policy.delete", vhost=vhost, name=name)
+    return done()
 
 
 @router.get("/operator-policies")
@@ -62,10 +90,20 @@ async def get_operator_policy(request: HttpRequest, vhost: str, name: str) -> An
     return await row(request, "operator-policies", vhost=vhost, name=name)
 
 
-@router.api_operation(["PUT", "DELETE"], "/operator-policies/{seg:vhost}/{seg:name}")
-async def change_operator_policy(request: HttpRequest, vhost: str, name: str) -> Any:
-    """Not built: operator policies cannot be set yet."""
-    await unbuilt.refuse(request, "operator policies")
+@router.put("/operator-policies/{seg:vhost}/{seg:name}", response={201: None, 204: None})
+async def put_operator_policy(
+    request: HttpRequest, vhost: str, name: str, body: Policy
+) -> HttpResponse:
+    """Set an operator policy: bounds for what policies and declarations set."""
+    given = body.arguments()
+    return put_answer(await ask(request, "operator-policy.put", vhost=vhost, name=name, **given))
+
+
+@router.delete("/operator-policies/{seg:vhost}/{seg:name}", response={204: None})
+async def delete_operator_policy(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
+    """Remove an operator policy."""
+    await ask(request, "operator-policy.delete", vhost=vhost, name=name)
+    return done()
 
 
 @router.get("/parameters")
@@ -94,10 +132,24 @@ async def get_parameter(request: HttpRequest, component: str, vhost: str, name: 
     return await row(request, "parameters", component=component, vhost=vhost, name=name)
 
 
-@router.api_operation(["PUT", "DELETE"], "/parameters/{seg:component}/{seg:vhost}/{seg:name}")
-async def change_parameter(request: HttpRequest, component: str, vhost: str, name: str) -> Any:
-    """Not built: parameters, and with them shovels and federation, cannot be set yet."""
-    await unbuilt.refuse(request, f"the component {component:.100}")
+@router.put(
+    "/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={201: None, 204: None}
+)
+async def put_parameter(
+    request: HttpRequest, component: str, vhost: str, name: str, body: Parameter
+) -> HttpResponse:
+    """Set a parameter: `limits` of `vhost-limits`. Shovels and federation are not built."""
+    given = {"component": component, "vhost": vhost, "name": name, "value": body.value}
+    return put_answer(await ask(request, "parameter.put", **given))
+
+
+@router.delete("/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={204: None})
+async def delete_parameter(
+    request: HttpRequest, component: str, vhost: str, name: str
+) -> HttpResponse:
+    """Remove a parameter."""
+    await ask(request, "parameter.delete", component=component, vhost=vhost, name=name)
+    return done()
 
 
 @router.get("/global-parameters")

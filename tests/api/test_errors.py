@@ -246,16 +246,14 @@ def test_wrong_administration_is_refused_by_what_is_wrong(
 @pytest.mark.parametrize(
     ("method", "where"),
     [
-        ("PUT", path("policies", VHOST, "p")),
-        ("DELETE", path("policies", VHOST, "p")),
-        ("PUT", path("operator-policies", VHOST, "p")),
         ("PUT", path("parameters", "shovel", VHOST, "s")),
+        ("DELETE", path("parameters", "federation-upstream", VHOST, "u")),
         ("PUT", path("traces", VHOST, "t")),
         ("POST", path("rebalance", "queues")),
     ],
 )
 def test_what_is_not_built_says_so(api: httpx.Client, method: str, where: str) -> None:
-    answer = api.request(method, where, json={})
+    answer = api.request(method, where, json={"value": {}})
     assert answer.status_code == 501
     assert answer.json()["error"] == "not_implemented"
     assert answer.json()["reason"].startswith("Leveret does not have ")

@@ -164,6 +164,12 @@ WRITES: dict[tuple[str, str], tuple[str, ...]] = {
     ("DELETE", "/api/exchanges/{vhost}/api-made"): ALL,
     ("PUT", "/api/global-parameters/api-made"): POLICYMAKER,
     ("DELETE", "/api/global-parameters/api-made"): POLICYMAKER,
+    ("PUT", "/api/policies/{vhost}/api-made"): POLICYMAKER,
+    ("DELETE", "/api/policies/{vhost}/api-made"): POLICYMAKER,
+    ("PUT", "/api/operator-policies/{vhost}/api-made"): ADMINISTRATOR,
+    ("DELETE", "/api/operator-policies/{vhost}/api-made"): ADMINISTRATOR,
+    ("PUT", "/api/parameters/vhost-limits/{vhost}/limits"): ADMINISTRATOR,
+    ("DELETE", "/api/parameters/vhost-limits/{vhost}/limits"): ADMINISTRATOR,
     ("POST", "/api/definitions"): ADMINISTRATOR,
     ("POST", "/api/definitions/{vhost}"): ADMINISTRATOR,
     ("DELETE", "/api/auth/attempts/{node}"): ADMINISTRATOR,
@@ -190,6 +196,12 @@ BODIES = {
     },
     "/api/bindings/{vhost}/e/api-made/q/api-made": {"routing_key": "key"},
     "/api/global-parameters/api-made": {"value": 1},
+    "/api/policies/{vhost}/api-made": {"pattern": "^none$", "definition": {"max-length": 9}},
+    "/api/operator-policies/{vhost}/api-made": {
+        "pattern": "^none$",
+        "definition": {"max-length": 9},
+    },
+    "/api/parameters/vhost-limits/{vhost}/limits": {"value": {"max-queues": 999}},
 }
 
 
@@ -280,7 +292,8 @@ def test_it_lets_change_who_may(
 def restore(api: httpx.Client, template: str) -> None:
     """Make again what a call deleted, for the next identity."""
     made = "/api/queues/{vhost}/api-made", "/api/exchanges/{vhost}/api-made"
-    if template in made or template == "/api/global-parameters/api-made":
+    again = "/api/global-parameters/api-made", "/api/policies/{vhost}/api-made"
+    if template in (*made, *again):
         api.put(filled(template), json=BODIES.get(template, {})).raise_for_status()
     elif "/bindings/" in template:
         whole = filled(template).removesuffix("/key")

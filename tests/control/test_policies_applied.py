@@ -193,6 +193,44 @@ async def test_it_routes_through_an_alternate_exchange_at_once(
     assert not await routed()
 
 
+async def test_it_dead_letters_what_a_new_limit_does_not_let_stay(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "letters", 5)
+    channel.queue_declare("letters-dead", durable=True)
+    definition = {
+        "max-length": 2,
+        "dead-letter-exchange": "",
+        "dead-letter-routing-key": "letters-dead",
+    }
+    await put(client, "letters", definition)
+    await ready(client, "letters-dead", 3)
+    assert bodies(channel, "letters-dead") == [b"0", b"1", b"2"]
+    assert bodies(channel, "letters") == [b"3", b"4"]
+
+
+async def test_it_keeps_the_dead_letter_exchange_of_the_declaration(
+    client: BrokerClient, channel: Any
+) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "own-dead"}
+    fill(channel, "own-letters", 3, arguments=arguments)
+    for name in ("own-dead", "other-dead"):
+        channel.queue_declare(name)
+    definition = {"max-length": 1, "dead-letter-routing-key": "other-dead"}
+    await put(client, "own-letters", definition)
+    await ready(client, "own-dead", 2)
+
+
+async def test_it_limits_how_often_a_message_comes_back(client: BrokerClient, channel: Any) -> None:
+    fill(channel, "returns", 1)
+    await put(client, "returns", {"delivery-limit": 1})
+    for _ in range(2):
+        delivery, _, _ = channel.basic_get("returns")
+        assert delivery is not None
+        channel.basic_reject(delivery.delivery_tag, requeue=True)
+    await ready(client, "returns", 0)
+
+
 # Which of them holds, and how it is shown.
 
 
