@@ -10,6 +10,7 @@ _options.max_mem = 1 << 20
 
 
 _LENGTH_MAX = 4_096
+_NOT_FIRST = "^(?!"
 
 
 class BadPattern(ValueError):
@@ -17,16 +18,55 @@ class BadPattern(ValueError):
 
 
 class Pattern:
-    """A compiled pattern, found anywhere in a name. An empty one finds only the empty name."""
+    """A compiled pattern, found anywhere in a name. An empty one finds only the empty name.
 
-    __slots__ = ("_search", "text")
+    RE2 has no lookaround, but one form of it is in many RabbitMQ set-ups, `^(?!amq\\.).*`: what
+    stands first must not begin the name. It is taken apart into two patterns.
+    """
+
+    __slots__ = ("_excluded", "_search", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._search = _compile(text or "^$").search
+        parts = _without(text)
+        self._excluded = _compile(f"^(?:{parts[0]})").search if parts else None
+        self._search = _compile(f"^(?:{parts[1]})" if parts else text or "^$").search
 
     def matches(self, name: str) -> bool:
-        return self._search(_octets(name)) is not None
+        octets = _octets(name)
+        if self._excluded is not None and self._excluded(octets) is not None:
+            return False
+        return self._search(octets) is not None
+
+
+def _without(text: str) -> tuple[str, str] | None:
+    """The parts of `^(?!excluded)rest`; None for any other pattern."""
+    if not text.startswith(_NOT_FIRST) or any(odd in text for odd in ("\\Q", "[]", "[^]")):
+        return None
+    depth, end = 1, None
+    escaped = in_class = False
+    for place in range(len(_NOT_FIRST), len(text)):
+        letter = text[place]
+        if escaped:
+            escaped = False
+        elif letter == "\\":
+            escaped = True
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+        elif letter == "(":
+            depth += 1
+        elif letter == ")":
+            depth -= 1
+            if depth == 0 and end is None:
+                end = place
+            elif depth < 0:
+                return None
+        elif letter == "|" and depth == 0:
+            # Another alternative, which the exclusion does not belong to.
+            return None
+    return None if end is None or depth else (text[len(_NOT_FIRST) : end], text[end + 1 :])
 
 
 def _compile(text: str) -> re2._Regexp:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from broker.access import Access, BadSetting, User
 from broker.access.passwords import ARGON2ID, SHA256, rabbit_hash
+from broker.access.patterns import BadPattern, Pattern
 from broker.errors import AccessRefused
 from broker.settings_files import SettingsError, SettingsFiles
 from tests.control.disks import MemoryDisk
@@ -230,3 +233,31 @@ def test_it_reads_users_that_a_person_pasted_from_rabbitmq(disk: MemoryDisk) -> 
     text = f'{{"users": [{{"name": "a", "password_hash": "{HASH}", "hashing_algorithm": "{SHA256}"'
     disk.files["/data/users.json"] = (text + ', "tags": ["monitoring"], "limits": {}}]}').encode()
     assert new_access(disk).users["a"].epoch > 0
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^(?!amq\.).*",
+        r"^(?!amq\.)",
+        r"^(?!a|b)c?",
+        r"^(?!(a|b)(c))[a-z)(]+$",
+        r"^(?![)]x\))(a|\)|x)+",
+        r"^(?!)a",
+        r"^(?!amq)(?:x|y)$",
+    ],
+)
+def test_it_leaves_out_what_a_pattern_says_at_its_start(pattern: str) -> None:
+    names = ["", "amq.x", "amqp", "a", "ac", "b", "c", "x", "y", ")x)", ")", "xamq.", "bc"]
+    found = [name for name in names if Pattern(pattern).matches(name)]
+    assert found == [name for name in names if re.search(pattern, name)]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"^(?!a)b|c", r"^(?!a", r"^(?!a)b)", r"^(?!a)b)(c", r"(?!a)b", r"^(?!a)(?!b)", r"^(?!\Q)\E)x",
+     r"^(?![]a])b"],
+)  # fmt: skip
+def test_it_takes_no_other_lookaround(pattern: str) -> None:
+    with pytest.raises(BadPattern, match="invalid regular expression"):
+        Pattern(pattern)
