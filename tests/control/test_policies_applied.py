@@ -196,17 +196,17 @@ async def test_it_routes_through_an_alternate_exchange_at_once(
 async def test_it_dead_letters_what_a_new_limit_does_not_let_stay(
     client: BrokerClient, channel: Any
 ) -> None:
-    fill(channel, "letters", 5)
-    channel.queue_declare("letters-dead", durable=True)
+    fill(channel, "policed-letters", 5)
+    channel.queue_declare("policed-dead", durable=True)
     definition = {
         "max-length": 2,
         "dead-letter-exchange": "",
-        "dead-letter-routing-key": "letters-dead",
+        "dead-letter-routing-key": "policed-dead",
     }
-    await put(client, "letters", definition)
-    await ready(client, "letters-dead", 3)
-    assert bodies(channel, "letters-dead") == [b"0", b"1", b"2"]
-    assert bodies(channel, "letters") == [b"3", b"4"]
+    await put(client, "policed-letters", definition)
+    await ready(client, "policed-dead", 3)
+    assert bodies(channel, "policed-dead") == [b"0", b"1", b"2"]
+    assert bodies(channel, "policed-letters") == [b"3", b"4"]
 
 
 async def test_it_keeps_the_dead_letter_exchange_of_the_declaration(
