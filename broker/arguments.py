@@ -15,7 +15,7 @@ from broker.errors import PreconditionFailed
 
 class Argument(NamedTuple):
     """One row. `kind`: integer, string, boolean, any. `choices` bound a string, `least` and `most`
-    an integer."""
+    an integer. `only` names the one queue type that it belongs to."""
 
     name: str
     owner: str
@@ -26,6 +26,7 @@ class Argument(NamedTuple):
     most: int | None = None
     choices: tuple[str, ...] = ()
     unbuilt: tuple[str, ...] = ()
+    only: str = ""
 
 
 QUEUE = (
@@ -100,7 +101,34 @@ QUEUE = (
     Argument("x-cache-size", "queue", "integer", "ids remembered for deduplication", least=0),
     Argument("x-cache-ttl", "queue", "integer", "ms an id is remembered", least=0),
     Argument("x-deduplication-header", "queue", "string", "the header that holds the id"),
-    Argument("x-max-age", "queue", "string", "age at which a stream drops segments"),
+    Argument(
+        "x-max-age",
+        "queue",
+        "string",
+        "age at which a stream drops its oldest messages, such as 7D",
+        built=True,
+        only="stream",
+    ),
+    Argument(
+        "x-stream-max-segment-size-bytes",
+        "queue",
+        "integer",
+        "size at which a stream begins its next segment; 4 KiB to 256 MiB",
+        least=0,
+        built=True,
+        only="stream",
+    ),
+    Argument(
+        "x-stream-filter-size-bytes",
+        "queue",
+        "integer",
+        "accepted; the filter of a segment has 1 KiB",
+        least=16,
+        most=255,
+        built=True,
+        only="stream",
+    ),
+    Argument("x-initial-cluster-size", "queue", "any", "accepted; there is one node", built=True),
     Argument(
         "x-confirm-on",
         "queue",
@@ -109,7 +137,7 @@ QUEUE = (
         choices=("write", "ack", "ack-lean"),
         built=True,
     ),
-    Argument("x-queue-type", "queue", "string", "classic or quorum", built=True),
+    Argument("x-queue-type", "queue", "string", "classic, quorum or stream", built=True),
     Argument(
         "x-queue-mode",
         "queue",
@@ -162,8 +190,31 @@ EXCHANGE = (
 
 CONSUMER = (
     Argument("x-priority", "consumer", "integer", "higher ones get messages first", built=True),
-    Argument("x-stream-offset", "consumer", "any", "where in a stream to begin"),
-    Argument("x-stream-filter", "consumer", "any", "which messages of a stream to get"),
+    Argument("x-stream-offset", "consumer", "any", "where in a stream to begin", built=True),
+    Argument(
+        "x-stream-automatic-offset-tracking",
+        "consumer",
+        "any",
+        "whether the broker keeps the consumer's place in a stream",
+        built=True,
+    ),
+    Argument(
+        "x-stream-filter", "consumer", "any", "which messages of a stream to get", built=True
+    ),
+    Argument(
+        "x-filter-match-type",
+        "consumer",
+        "any",
+        "whether all or any of the filter's conditions have to hold",
+        built=True,
+    ),
+    Argument(
+        "x-stream-match-unfiltered",
+        "consumer",
+        "any",
+        "whether messages without a filter value pass the filter",
+        built=True,
+    ),
     Argument(
         "x-cancel-on-ha-failover", "consumer", "any", "accepted; there is one node", built=True
     ),
@@ -206,6 +257,14 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
                     f"invalid arg 'x-confirm-on' for {resource}: 'ack-lean' keeps nothing of what "
                     f"it delivers and cannot go with '{name}'; use 'ack'"
                 )
+
+
+def check_type(kind: str, arguments: Mapping[str, Any], resource: str) -> None:
+    """Raises PreconditionFailed (406) for an argument that belongs to another queue type."""
+    for name in arguments:
+        row = BY_OWNER["queue"].get(name)
+        if row is not None and row.only not in ("", kind):
+            raise PreconditionFailed(f"invalid arg '{name}' for {resource} of queue type {kind}")
 
 
 def fault(row: Argument, value: Any) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.queues.classic import ClassicQueue
+from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
 from broker.wire.methods import BY_INDEX, decode_arguments, encode_method
 
@@ -31,7 +31,7 @@ def exchange_change(exchange: BoundExchange) -> dict[str, Any]:
     }
 
 
-def queue_change(queue: ClassicQueue) -> dict[str, Any]:
+def queue_change(queue: MessageQueue) -> dict[str, Any]:
     return {
         "queue": queue.name,
         "durable": queue.durable,

@@ -96,6 +96,11 @@ cdef class Queue(Task):
         """Something changed that may let the queue deliver."""
         raise NotImplementedError
 
+    def consumed_by(self, channel, tag, no_ack, exclusive, arguments):
+        """What a new consumer with these arguments takes messages from: this queue, or a part of it
+        that is the consumer's own. Raises PreconditionFailed."""
+        return self
+
 
 cdef class Exchange:
     """What every exchange type shares. The types are in `broker.routing`."""

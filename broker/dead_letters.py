@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.contracts import Queue
 from broker.kernel import clock
 from broker.queues.classic import ClassicQueue
+from broker.queues.types import MessageQueue
 from broker.routes import Routes
 from broker.routing.exchange import BoundExchange
 from broker.wire.fields import Long, Timestamp, octets, text
@@ -18,7 +18,7 @@ from broker.wire.headers import ListedProperties
 
 EXPIRATION_BIT = 8
 
-Letter = tuple[tuple[Queue, ...], bytes, bytes, bytes]
+Letter = tuple[tuple[MessageQueue, ...], bytes, bytes, bytes]
 
 
 class DeadLetters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.queues.classic import ClassicQueue
+from broker.queues.types import MessageQueue
 from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 
 
@@ -13,7 +13,7 @@ class Routes:
     """Looks up routes among the exchanges and queues of one vhost."""
 
     def __init__(
-        self, exchanges: dict[str, BoundExchange], queues: dict[str, ClassicQueue]
+        self, exchanges: dict[str, BoundExchange], queues: dict[str, MessageQueue]
     ) -> None:
         self.exchanges = exchanges
         self.queues = queues
@@ -44,11 +44,11 @@ class Routes:
         routing_keys: list[str],
         headers: Mapping[str, Any],
         properties: Mapping[str, Any] = NO_PROPERTIES,
-    ) -> tuple[ClassicQueue, ...]:
+    ) -> tuple[MessageQueue, ...]:
         """The queues that a message published to the exchange with these keys reaches, each
         once. `properties` are decoded; of them only a consistent hash needs more than the
         headers."""
-        found: dict[ClassicQueue, None] = {}
+        found: dict[MessageQueue, None] = {}
         seen: set[str] = set()
         for routing_key in routing_keys:
             seen = set()
@@ -61,7 +61,7 @@ class Routes:
         routing_key: str,
         headers: Mapping[str, Any],
         properties: Mapping[str, Any],
-        found: dict[ClassicQueue, None],
+        found: dict[MessageQueue, None],
         seen: set[str],
     ) -> bool:
         """Adds the queues behind an exchange. True if there was any, also one that was found

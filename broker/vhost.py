@@ -27,7 +27,8 @@ from broker.dead_letters import DeadLetters
 from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
 from broker.kernel import clock
 from broker.policies import Policies, effective, move
-from broker.queues.classic import ClassicQueue
+from broker.queues import types as queue_types
+from broker.queues.types import MessageQueue
 from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
 from broker.routing.types import NOT_BUILT, PREDECLARED, TYPES
@@ -71,7 +72,7 @@ class VHost:
         self.tags = tags or []
         self.default_queue_type = default_queue_type
         self.exchanges: dict[str, BoundExchange] = {}
-        self.queues: dict[str, ClassicQueue] = {}
+        self.queues: dict[str, MessageQueue] = {}
         self.problems: list[str] = []
         self.queue_limit: Callable[[], int | None] = lambda: None
         self.routes = Routes(self.exchanges, self.queues)
@@ -87,7 +88,7 @@ class VHost:
         self._started = False
         self._journal: Journal | None = None
         self._replaying = False
-        self._expiring: dict[ClassicQueue, Any] = {}
+        self._expiring: dict[MessageQueue, Any] = {}
         for exchange, kind in PREDECLARED:
             self._add_exchange(TYPES[kind](exchange, durable=True))
 
@@ -117,7 +118,7 @@ class VHost:
         self._journal = journal
         return {queue.incarnation for queue in self.queues.values()}
 
-    def recover_messages(self) -> Iterator[ClassicQueue]:
+    def recover_messages(self) -> Iterator[MessageQueue]:
         """Finds the queues' messages again, a queue a step."""
         for queue in list(self.queues.values()):
             for problem in queue.recover():
@@ -223,7 +224,7 @@ class VHost:
         exchange.reconfigure(effective("exchange", exchange.arguments, in_force))
         self._topology.changed()
 
-    def _govern_queue(self, queue: ClassicQueue) -> None:
+    def _govern_queue(self, queue: MessageQueue) -> None:
         in_force = self._policies.of(self.name, "queue", queue.name, queue.type)
         if in_force is not queue.policy:
             move("queue", queue.policy, in_force)
@@ -320,7 +321,7 @@ class VHost:
 
     # -- queues ------------------------------------------------------------------------------------
 
-    def queue(self, name: str, connection: Any = None) -> ClassicQueue:
+    def queue(self, name: str, connection: Any = None) -> MessageQueue:
         """The queue. Raises NotFound, or ResourceLocked if it is exclusive to another
         connection."""
         found = self.queues.get(name)
@@ -329,7 +330,7 @@ class VHost:
         self.check_owner(found, connection)
         return found
 
-    def check_owner(self, queue: ClassicQueue, connection: Any) -> None:
+    def check_owner(self, queue: MessageQueue, connection: Any) -> None:
         if queue.exclusive and queue.owner is not connection:
             raise ResourceLocked(
                 "cannot obtain exclusive access to locked "
@@ -347,7 +348,7 @@ class VHost:
         auto_delete: bool = False,
         arguments: dict[str, Any] | None = None,
         owner: Any = None,
-    ) -> tuple[ClassicQueue, bool]:
+    ) -> tuple[MessageQueue, bool]:
         """Declares a queue, named by the server if `name` is empty; (queue, whether it is new).
 
         Raises PreconditionFailed, ResourceLocked or AccessRefused with RabbitMQ's texts.
@@ -377,20 +378,13 @@ class VHost:
             return current, False
         if is_named:
             _check_name("queue", name)
-        argument_table.check("queue", arguments, resource)
-        kind = arguments.get("x-queue-type", "classic")
-        if kind == "quorum":
-            _check_quorum(resource, durable, exclusive, auto_delete)
-        elif kind != "classic":
-            known = kind in ("stream", "mqtt")
-            raise PreconditionFailed(
-                f"invalid arg 'x-queue-type' for {resource}: "
-                + (
-                    f"this broker does not carry out type '{kind}' yet"
-                    if known
-                    else f"\"unsupported queue type '{kind}'\""
-                )
-            )
+        queue_types.check(
+            resource,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments,
+        )
         limit = self.queue_limit()
         if limit is not None and len(self.queues) >= limit:
             raise PreconditionFailed(
@@ -416,7 +410,7 @@ class VHost:
         return self.queues[name], True
 
     def _add_queue(self, change: dict[str, Any], incarnation: int, owner: Any) -> None:
-        queue = ClassicQueue(
+        queue: MessageQueue = queue_types.of(change["arguments"]).make(
             self._turn,
             self._persister,
             self.queues_directory if change["durable"] else self.transient_directory,
@@ -438,12 +432,12 @@ class VHost:
         if self._started:
             self._start_timers(queue)
 
-    def _start_timers(self, queue: ClassicQueue) -> None:
+    def _start_timers(self, queue: MessageQueue) -> None:
         if queue.messages_ready:
             queue.wake()
         self._watch_use(queue)
 
-    def _watch_use(self, queue: ClassicQueue) -> None:
+    def _watch_use(self, queue: MessageQueue) -> None:
         """Starts the time anew after which an unused queue goes, as x-expires says now."""
         timer = self._expiring.pop(queue, None)
         if timer is not None:
@@ -455,7 +449,7 @@ class VHost:
                 expires / 1000, lambda: self._delete_unvisited(queue, expires)
             )
 
-    def _delete_unvisited(self, queue: ClassicQueue, expires: int) -> None:
+    def _delete_unvisited(self, queue: MessageQueue, expires: int) -> None:
         """Deletes a queue that nobody consumed from, got from or declared for as long as its
         x-expires says; otherwise looks again when that could be."""
         self._expiring.pop(queue, None)
@@ -469,7 +463,7 @@ class VHost:
                 (expires - idle) / 1000, lambda: self._delete_unvisited(queue, expires)
             )
 
-    def _delete_unused(self, queue: ClassicQueue) -> None:
+    def _delete_unused(self, queue: MessageQueue) -> None:
         if self.queues.get(queue.name) is queue:
             self.delete_queue(queue.name, owner=queue.owner)
 
@@ -492,7 +486,7 @@ class VHost:
         self._change("queue.delete", {"queue": name}, durable=queue.durable)
         return count
 
-    def _delete_queue(self, queue: ClassicQueue) -> None:
+    def _delete_queue(self, queue: MessageQueue) -> None:
         consumers = queue.consumers
         del self.queues[queue.name]
         move("queue", queue.policy, None)
@@ -646,18 +640,7 @@ class VHost:
         return bool(queues)
 
 
-def _check_quorum(resource: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
-    """What RabbitMQ refuses of a quorum queue. Here it is a durable queue with a delivery limit."""
-    for name, is_wrong in (
-        ("non-durable", not durable),
-        ("exclusive-owner", exclusive),
-        ("auto-delete", auto_delete),
-    ):
-        if is_wrong:
-            raise PreconditionFailed(f"invalid property '{name}' for {resource}")
-
-
-def _expires(queue: ClassicQueue) -> int:
+def _expires(queue: MessageQueue) -> int:
     return queue.limits.expires if queue.limits is not None else -1
 
 

@@ -55,6 +55,8 @@ def basic_consume(
         found = direct_reply.open_queue(session, channel, no_ack)
     elif found.exclusive_consumer_tag is not None or (exclusive and found.consumer_count):
         raise AccessRefused(f"{describe('queue', name, session.vhost.name)} in exclusive use")
+    else:
+        found = found.consumed_by(channel, consumer_tag, no_ack, exclusive, arguments)
     consumer = Consumer(
         found,
         channel,

@@ -1,0 +1,298 @@
+# cython: language_level=3
+"""The stream: a log that many consumers read, each at its own place, and that nobody takes messages
+from. Retention takes the oldest, a segment at a time.
+
+Every message is kept on disk, whatever its delivery mode, and is delivered once it is synced.
+"""
+
+from libc.stdint cimport INT64_MIN, uint8_t, uint32_t, uint64_t
+
+from broker.contracts cimport Consumer, NEEDS_SYNC, Queue
+from broker.errors import NotImplementedYet, describe
+from broker.kernel cimport clock
+from broker.kernel.message cimport Message, PERSISTENT, Place
+from broker.kernel.turn cimport Turn
+from broker.queues.stream_arguments import Retention, Start, reading_of
+from broker.queues.stream_headers cimport note_values
+from broker.queues.stream_reader cimport Readers, StreamReader
+from broker.queues.stream_reader import StreamBrowser
+from broker.store.persister cimport Persister
+from broker.store.stream_recovery import recover
+from broker.store.stream_store cimport StreamStore
+
+# How often a stream with a maximum age looks for segments that are too old.
+AGE_CHECK_S = 60.0
+
+
+cdef class StreamQueue(Queue):
+    """A queue of type stream. `parent` is the directory of the vhost's queues; at most
+    `offsets_max` consumers' places are kept."""
+
+    def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name,
+                 uint64_t incarnation, *, bint durable=True, bint exclusive=False,
+                 bint auto_delete=False, arguments=None, owner=None, uint32_t offsets_max=10000):
+        self.name = name
+        self.vhost_name = vhost_name
+        self.incarnation = incarnation
+        self.durable = durable
+        self._arguments = arguments or None
+        self.owner = owner
+        self.used_at = clock.now_ms
+        self.retention = Retention.of(arguments or {})
+        self.store = StreamStore(persister, parent, incarnation, durable, self.advanced,
+                                 offsets_max, self.retention.segment_size)
+        self.store.note_message = note_values
+        self.readers = Readers(turn, self.store)
+
+    # -- what others see ---------------------------------------------------------------------------
+
+    type = property(lambda self: "stream")
+    state = property(lambda self: "running")
+    exclusive = property(lambda self: False)
+    auto_delete = property(lambda self: False)
+    limits = property(lambda self: None)
+    exclusive_consumer_tag = property(lambda self: None)
+    single_active_consumer_tag = property(lambda self: None)
+
+    @property
+    def arguments(self):
+        return self._arguments or {}
+
+    @property
+    def consumers(self):
+        return [reader.consumer for reader in self.readers.all]
+
+    @property
+    def consumer_count(self):
+        return len(self.readers.all)
+
+    @property
+    def messages_ready(self):
+        return self.store.total
+
+    @property
+    def messages_unacknowledged(self):
+        """None: what a consumer did not ack yet is still counted among the ready ones."""
+        return 0
+
+    @property
+    def message_bytes_ready(self):
+        return self.store.total_bytes
+
+    message_bytes_unacknowledged = property(lambda self: 0)
+
+    @property
+    def message_bytes_persistent(self):
+        return self.store.total_bytes
+
+    @property
+    def segments(self):
+        return len(self.store.summaries)
+
+    @property
+    def disk_bytes(self):
+        return self.store.disk_bytes
+
+    @property
+    def delivered(self):
+        return self.readers.delivered
+
+    @property
+    def acked(self):
+        return self.readers.acked
+
+    @property
+    def redelivered(self):
+        return self.readers.redelivered
+
+    @property
+    def rejected(self):
+        return self.readers.rejected
+
+    @property
+    def bytes_out(self):
+        return self.readers.bytes_out
+
+    expired = property(lambda self: 0)
+    delivered_no_ack = property(lambda self: 0)
+    got = property(lambda self: 0)
+    got_no_ack = property(lambda self: 0)
+    got_empty = property(lambda self: 0)
+
+    def counters(self) -> dict:
+        """Cumulative counts since the stream was declared or recovered, under RabbitMQ's names."""
+        return {
+            "publish": self.published,
+            "confirm": self.confirmed,
+            "deliver": self.readers.delivered,
+            "deliver_no_ack": 0,
+            "get": 0,
+            "get_no_ack": 0,
+            "get_empty": 0,
+            "ack": self.readers.acked,
+            "redeliver": self.readers.redelivered,
+            "reject": self.readers.rejected,
+        }
+
+    def stream_figures(self) -> dict:
+        """What only a stream has, for the API: offsets, times (ms since 1970), what filters and
+        retention did, and the consumers' places that the server keeps."""
+        summaries = self.store.summaries
+        newest = summaries[len(summaries) - 1] if self.store.total else None
+        return {
+            "first_offset": self.store.first_offset,
+            "next_offset": self.store.next_offset,
+            "first_timestamp": summaries[0].first_timestamp if self.store.total else None,
+            "last_timestamp": newest.last_timestamp if newest is not None else None,
+            "dropped": self.dropped,
+            "segments_skipped": self.readers.segments_skipped,
+            "unreadable_bytes": self.store.damaged,
+            "consumer_offsets": [
+                {"consumer_tag": tag, "offset": offset}
+                for tag, offset in self.store.offsets.stored().items()],
+        }
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    cdef int publish(self, Message* message, bint confirm) except -1:
+        self.store.append(message)
+        self.published += 1
+        self.bytes_in += message.body_length
+        if confirm:
+            self.confirmed += 1
+        if self.readers.waiting:
+            self.store.ask()
+        return NEEDS_SYNC
+
+    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+            bint persistent) -> int:
+        """Publishes a message that comes over no channel. NEEDS_SYNC: it is safe after the next
+        round of the persister."""
+        cdef Message message
+        message.exchange = <const uint8_t*> <char*> exchange
+        message.exchange_length = <uint8_t> len(exchange)
+        message.routing_key = <const uint8_t*> <char*> routing_key
+        message.routing_key_length = <uint8_t> len(routing_key)
+        message.properties = <const uint8_t*> <char*> properties
+        message.properties_length = <uint32_t> len(properties)
+        message.body = <const uint8_t*> <char*> body
+        message.body_length = <uint32_t> len(body)
+        message.flags = PERSISTENT if persistent else 0
+        clock.refresh()
+        message.timestamp = clock.now_ms
+        return self.publish(&message, False)
+
+    # -- retention ---------------------------------------------------------------------------------
+
+    def advanced(self):
+        """More of the log is synced: readers may go on, and if a segment was sealed, the oldest may
+        go."""
+        self.readers.wake()
+        if len(self.store.summaries) > 1:
+            self.retain()
+
+    def retain(self) -> None:
+        """Drops the oldest segments that the limits do not allow for."""
+        clock.refresh()
+        limits = self.retention
+        self.dropped += self.store.retain(
+            limits.max_length, limits.max_length_bytes,
+            clock.now_ms - limits.max_age if limits.max_age >= 0 else INT64_MIN)
+        if self.timer is None and limits.max_age >= 0 and len(self.store.summaries) > 1:
+            self.timer = self.later(
+                min(AGE_CHECK_S, max(1.0, limits.max_age / 4000)), self.age_check)
+
+    def age_check(self):
+        """The timer of `retain`; it runs while there is more than the active segment."""
+        self.timer = None
+        if not self.deleted and len(self.store.summaries) > 1:
+            self.retain()
+
+    def reconfigure(self, effective) -> None:
+        """The arguments that are in force have changed: those of the queue with its policies'."""
+        self.retention = Retention.of(effective)
+        self.store.set_segment_size(self.retention.segment_size)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.retain()
+
+    # -- recovery ----------------------------------------------------------------------------------
+
+    def recover(self) -> list:
+        """Finds the messages of the last run again. Returns what was wrong."""
+        return recover(self.store)
+
+    def wake(self):
+        """The loop runs: what was recovered may be too old by now."""
+        self.retain()
+
+    # -- consumers ---------------------------------------------------------------------------------
+
+    def consumed_by(self, channel, str tag, bint no_ack, bint exclusive, arguments):
+        """A reader at the place that a consumer's arguments ask for. Raises PreconditionFailed."""
+        clock.refresh()
+        reading = reading_of(
+            arguments, tag=tag, no_ack=no_ack, exclusive=exclusive,
+            prefetch_count=channel.prefetch_count,
+            global_prefetch_count=channel.global_prefetch_count,
+            now_ms=clock.now_ms, resource=describe("queue", self.name, self.vhost_name))
+        return StreamReader(self, self.readers, reading.start or Start("next"), reading.filter,
+                            tag if reading.tracked else None)
+
+    def browse(self, start, uint32_t count, uint64_t bytes_max, done) -> None:
+        """Reads messages for a person to look at; see `StreamBrowser`."""
+        StreamBrowser(self.store, start, count, bytes_max, self.later, done).go_on()
+
+    def get(self, getter) -> None:
+        """Refused: a stream gives no message away. Raises NotImplementedYet (540)."""
+        raise NotImplementedYet(
+            "basic.get not supported by stream queues "
+            + describe("queue", self.name, self.vhost_name))
+
+    def add_consumer(self, Consumer consumer) -> None:
+        """Consumers are added to their readers."""
+        raise TypeError("a stream's consumers belong to its readers")
+
+    def remove_consumer(self, Consumer consumer) -> None:
+        """Consumers are removed from their readers."""
+        (<StreamReader> consumer.queue).remove_consumer(consumer)
+
+    cdef int settle(self, Place* place, bint acked) except -1:
+        return 0
+
+    cdef int requeue(self, Place* place) except -1:
+        return 0
+
+    cdef int touch(self) except -1:
+        return 0
+
+    cdef int work(self) except -1:
+        return 0
+
+    def settle_place(self, tuple place, bint acked=True) -> None:
+        """Nothing was taken."""
+
+    def requeue_place(self, tuple place) -> None:
+        """Nothing was taken."""
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def purge(self) -> int:
+        """Everything kept so far goes; offsets go on. Returns the number of messages."""
+        return self.store.purge()
+
+    def delete(self) -> int:
+        """Ends the stream and removes its messages. Returns their number."""
+        count = self.messages_ready
+        self.deleted = True
+        if self.timer is not None:
+            self.timer.cancel()
+        self.store.delete()
+        return count
+
+    def close(self) -> None:
+        """Clean stop: the persister writes what is left."""
+
+    def rest_if_idle(self, double now, double after) -> None:
+        """Nothing to give back: an idle stream has no buffers."""

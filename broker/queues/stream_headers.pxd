@@ -1,0 +1,19 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from broker.kernel.buffer cimport Buffer
+from broker.kernel.message cimport Message
+from broker.store.stream_summary cimport Summary
+
+
+# One header of a message: a field of its table, pointed at.
+cdef struct Header:
+    const uint8_t* start         # of its name's length
+    uint8_t kind                 # AMQP's type letter
+    const uint8_t* value         # of a string: its first byte
+    uint32_t length              # of the value
+
+
+cdef bint header(const uint8_t* properties, uint32_t length, const char* name, size_t name_length,
+                 Header* found) noexcept nogil
+cdef int put_offset(Buffer out, Message* message, uint64_t offset) except -1
+cdef int note_values(Summary summary, const uint8_t* properties, uint32_t length) except -1

@@ -1,0 +1,58 @@
+from collections.abc import Callable
+from typing import Any
+
+from broker.contracts import Consumer, Queue
+from broker.kernel.turn import Turn
+from broker.queues.stream_arguments import Start
+from broker.queues.stream_filter import StreamFilter
+from broker.store.stream_cursor import StreamCursor
+from broker.store.stream_store import StreamStore
+
+Row = tuple[int, int, bytes, bytes, bytes, bytes]
+
+class Readers:
+    def __init__(self, turn: Turn, store: StreamStore) -> None: ...
+    @property
+    def all(self) -> list[StreamReader]: ...
+    @property
+    def segments_skipped(self) -> int: ...
+
+class FilteredCursor(StreamCursor): ...
+
+class StreamReader(Queue):
+    def __init__(
+        self,
+        stream: Any,
+        readers: Readers,
+        start: Start,
+        filter: StreamFilter | None,
+        tag: str | None,
+    ) -> None: ...
+    @property
+    def stream(self) -> Any: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def vhost_name(self) -> str: ...
+    @property
+    def consumer(self) -> Consumer | None: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def lag(self) -> int: ...
+    @property
+    def segments_skipped(self) -> int: ...
+    @property
+    def is_tracked(self) -> bool: ...
+
+class StreamBrowser:
+    def __init__(
+        self,
+        store: StreamStore,
+        start: Start,
+        count: int,
+        bytes_max: int,
+        later: Callable[[float, Callable[[], None]], object],
+        done: Callable[[list[Row]], object],
+    ) -> None: ...
+    def go_on(self) -> None: ...

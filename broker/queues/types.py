@@ -1,0 +1,144 @@
+"""The queue types by name, and what all of them have in common.
+
+A type goes by deleting its files and its lines here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from broker import arguments as argument_table
+from broker.contracts import Consumer, Queue
+from broker.errors import PreconditionFailed
+from broker.queues.classic import ClassicQueue
+from broker.queues.stream import StreamQueue
+from broker.queues.stream_arguments import check_stream
+
+
+class MessageQueue(Protocol):
+    """What a vhost asks of a queue of any type."""
+
+    owner: Any
+    used_at: int
+    unused: Any
+    later: Any
+    dead_letter: Any
+    policy: Any
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def vhost_name(self) -> str: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def durable(self) -> bool: ...
+    @property
+    def exclusive(self) -> bool: ...
+    @property
+    def auto_delete(self) -> bool: ...
+    @property
+    def arguments(self) -> dict[str, Any]: ...
+    @property
+    def limits(self) -> Any: ...
+    @property
+    def deleted(self) -> bool: ...
+    @property
+    def store(self) -> Any: ...
+    @property
+    def consumers(self) -> list[Consumer]: ...
+    @property
+    def consumer_count(self) -> int: ...
+    @property
+    def exclusive_consumer_tag(self) -> str | None: ...
+    @property
+    def messages_ready(self) -> int: ...
+    def put(
+        self,
+        exchange: bytes,
+        routing_key: bytes,
+        properties: bytes,
+        body: bytes,
+        persistent: bool,
+    ) -> int: ...
+    def get(self, getter: Any) -> None: ...
+    def consumed_by(
+        self,
+        channel: Any,
+        tag: str,
+        no_ack: bool,
+        exclusive: bool,
+        arguments: dict[str, Any],
+    ) -> Queue: ...
+    def recover(self) -> list[str]: ...
+    def reconfigure(self, effective: Mapping[str, Any]) -> None: ...
+    def wake(self) -> None: ...
+    def purge(self) -> int: ...
+    def delete(self) -> int: ...
+    def close(self) -> None: ...
+    def rest_if_idle(self, now: float, after: float) -> None: ...
+
+
+def check_classic(resource: str, **_: Any) -> None:
+    """A classic queue may have any properties."""
+
+
+def check_quorum(
+    resource: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Any
+) -> None:
+    """What RabbitMQ refuses of a quorum queue. Here it is a durable queue with a delivery limit."""
+    for name, is_wrong in (
+        ("non-durable", not durable),
+        ("exclusive-owner", exclusive),
+        ("auto-delete", auto_delete),
+    ):
+        if is_wrong:
+            raise PreconditionFailed(f"invalid property '{name}' for {resource}")
+
+
+class QueueType(NamedTuple):
+    """`make` takes what `ClassicQueue` takes; `check` raises PreconditionFailed for a declaration
+    that does not fit the type."""
+
+    make: Callable[..., Any]
+    check: Callable[..., None]
+
+
+TYPES = {
+    "classic": QueueType(ClassicQueue, check_classic),
+    "quorum": QueueType(ClassicQueue, check_quorum),
+    "stream": QueueType(StreamQueue, check_stream),
+}
+
+
+def of(arguments: Mapping[str, Any]) -> QueueType:
+    """The type that a declaration's arguments name."""
+    return TYPES[arguments.get("x-queue-type", "classic")]
+
+
+def check(
+    resource: str,
+    *,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: Mapping[str, Any],
+) -> None:
+    """Checks type and arguments of a new queue. Raises PreconditionFailed (406)."""
+    argument_table.check("queue", arguments, resource)
+    kind = arguments.get("x-queue-type", "classic")
+    if kind not in TYPES:
+        raise PreconditionFailed(
+            f"invalid arg 'x-queue-type' for {resource}: \"unsupported queue type '{kind}'\""
+        )
+    argument_table.check_type(kind, arguments, resource)
+    TYPES[kind].check(
+        resource,
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        arguments=arguments,
+    )

@@ -1,0 +1,3 @@
+from broker.store.stream_store import StreamStore
+
+def recover(store: StreamStore) -> list[str]: ...

@@ -1,0 +1,177 @@
+# cython: language_level=3
+"""Finds a stream again: takes the summary of each segment from its meta file, or reads the segment
+where that is missing or does not fit, and sets the store up to go on in a fresh segment.
+
+A record that does not check is no end: the search goes on for the next one whose seeded CRC is
+right. A tail with no sound record behind it is cut, and the offsets that it could have held are not
+given again.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc
+
+from broker.kernel.buffer cimport load64
+from broker.kernel.message cimport Message
+from broker.store import disk
+from broker.store.disk cimport file_new
+from broker.store.record cimport (
+    FORMAT_VERSION, HEADER_BYTES, RECORD_FIXED, RecordHead, SEGMENT_MAGIC, record_check,
+    record_fits, record_view,
+)
+from broker.store.segments cimport Segment
+from broker.store.stream_store cimport MARK, OFFSET_BYTES, StreamStore
+from broker.store.stream_summary cimport Summary
+from broker.store.stream_summary import decode
+
+cdef enum:
+    RECORD_LEAST = RECORD_FIXED + OFFSET_BYTES + 2
+
+
+def recover(StreamStore store) -> list:
+    """Fills an empty store from its directory. Returns sentences about what was wrong, for the log
+    and the UI."""
+    cdef Summary summary
+    cdef list problems = []
+    directory = store.directory
+    names = disk.listdir(directory)
+    store.directory_made = bool(names)
+    numbers = [int(name[5:]) for name in names if name.startswith("msgs.") and name[5:].isdigit()]
+    for name in names:
+        if name.startswith("meta.") and name[5:].isdigit() and int(name[5:]) not in numbers:
+            disk.unlink(f"{directory}/{name}")
+    for number in sorted(numbers):
+        recover_segment(store, directory, number, problems)
+        store.next_number = number + 1
+    drop_purged(store)
+    for summary in store.summaries:
+        store.total += summary.count
+        store.total_bytes += summary.body_bytes
+        store.last_timestamp = max(store.last_timestamp, summary.last_timestamp)
+        if not summary.on_disk:
+            store.unwritten.append(summary)
+    if store.summaries:
+        summary = <Summary> store.summaries[len(store.summaries) - 1]
+        store.safe_number = store.flying_number = summary.number
+        store.safe_position = store.flying_position = summary.length
+    store.safe_offset = store.flying_offset = store.next_offset
+    store.offsets.recover(
+        [name for name in names if name.startswith("offsets.") and name[8:].isdigit()],
+        store.next_offset)
+    if store.unwritten:
+        store.persister.add(store)
+    return problems
+
+
+cdef int recover_segment(StreamStore store, str directory, uint32_t number,
+                         list problems) except -1:
+    """Adds one segment to the store, or removes it if it holds nothing."""
+    cdef Summary summary = None
+    cdef Segment* segment
+    cdef Segment* last
+    path = f"{directory}/msgs.{number:010d}"
+    meta = f"{directory}/meta.{number:010d}"
+    if disk.exists(meta):
+        summary = decode(disk.read(meta), store.incarnation, number, disk.size(path))
+        if summary is not None:
+            store.next_offset = max(store.next_offset, summary.end_offset)
+    if summary is None:
+        summary = scan(store, path, number, problems)
+    if summary.count == 0 and not summary.begins_anew:
+        disk.unlink(path)
+        disk.unlink(meta)
+        return 0
+    segment = <Segment*> calloc(1, sizeof(Segment))
+    if segment == NULL:
+        raise MemoryError("no memory for a segment")
+    segment.number = number
+    segment.count = summary.count + 1
+    segment.length = summary.length
+    segment.sealed = summary.sealed = True
+    segment.messages = file_new(path)
+    if store.head == NULL:
+        store.head = store.cursor = segment
+        store.cursor_position = HEADER_BYTES
+    else:
+        last = store.head
+        while last.next != NULL:
+            last = last.next
+        last.next = segment
+    store.summaries.append(summary)
+    return 0
+
+
+cdef Summary scan(StreamStore store, str path, uint32_t number, list problems):
+    """The summary of a segment by reading all of it; cuts a torn end."""
+    cdef Summary summary = Summary(number, store.next_offset)
+    cdef const uint8_t* data
+    cdef bytes content = disk.read(path)
+    cdef size_t at = HEADER_BYTES
+    cdef size_t following
+    cdef size_t length = len(content)
+    cdef uint32_t record_length
+    cdef uint64_t offset
+    cdef Message message
+    data = content
+    if not has_header(content) and length > HEADER_BYTES:
+        problems.append(f"{path}: its header is damaged; the records are read all the same")
+    while at < length:
+        if not sound(store, data, at, length, number):
+            following = at + 1
+            while following < length and not sound(store, data, following, length, number):
+                following += 1
+            if following == length:
+                break
+            problems.append(
+                f"{path}: {following - at} unreadable bytes at position {at}, skipped")
+            store.damaged += following - at
+            at = following
+        record_view(data + at, &message)
+        record_length = (<const RecordHead*> (data + at)).length + 4
+        if message.properties_length >= OFFSET_BYTES + 2:
+            offset = load64(message.properties)
+            if message.flags & MARK:
+                summary.begins_anew = True
+                summary.first_offset = summary.end_offset = offset
+                summary.first_timestamp = summary.last_timestamp = message.timestamp
+                store.next_offset = max(store.next_offset, offset)
+            else:
+                summary.add(offset, message.timestamp, <uint32_t> at, record_length,
+                            message.body_length)
+                if store.note_message != NULL:
+                    store.note_message(summary, message.properties + OFFSET_BYTES,
+                                       message.properties_length - OFFSET_BYTES)
+                store.next_offset = max(store.next_offset, offset + 1)
+        at += record_length
+        summary.length = <uint32_t> at
+    if at < length:
+        problems.append(f"{path}: cut {length - at} bytes behind the last sound record")
+        disk.truncate(path, at)
+        # It may have held confirmed messages: nobody else gets their offsets.
+        store.next_offset += (length - at) // RECORD_LEAST + 1
+    return summary
+
+
+cdef bint sound(StreamStore store, const uint8_t* data, size_t at, size_t length,
+                uint32_t number) noexcept nogil:
+    return record_fits(data + at, length - at) and (
+        <const RecordHead*> (data + at)).check == record_check(
+            data + at, store.incarnation, number, <uint32_t> at)
+
+
+cdef bint has_header(bytes content):
+    """Whether a file begins as a segment of this version does."""
+    return content[:HEADER_BYTES] == (
+        SEGMENT_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4, "little"))
+
+
+cdef int drop_purged(StreamStore store) except -1:
+    """What lies before the last mark was purged: it goes at the first sync."""
+    cdef Py_ssize_t index
+    for index in range(len(store.summaries) - 1, 0, -1):
+        if (<Summary> store.summaries[index]).begins_anew:
+            store.condemned = store.summaries[:index]
+            del store.summaries[:index]
+            for summary in store.condemned:
+                summary.dropped = True
+            break
+    return 0
