@@ -37,6 +37,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--directory", type=Path, help="where data directories go (a temporary one)"
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file as well")
+    parser.add_argument(
+        "--against", type=Path, help="another checkout, built: the code before, in the same rounds"
+    )
     parser.add_argument("--leveret-args", default="", help="more options for the broker")
     return parser.parse_args(arguments)
 
@@ -89,6 +92,9 @@ def start_brokers(options: argparse.Namespace, base: Path) -> tuple[list[Broker]
     makers: list[tuple[str, Any]] = []
     if not options.no_leveret:
         makers.append(("Leveret", lambda: Leveret(base / "leveret", options.leveret_args.split())))
+    if options.against:
+        tree = options.against.resolve()
+        makers.append(("before", lambda: Leveret(base / "before", tree=tree, name="before")))
     if not options.no_rabbitmq:
         makers.append(("RabbitMQ", lambda: RabbitMQ(base / "rabbitmq")))
     for name, make in makers:

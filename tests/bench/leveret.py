@@ -15,16 +15,23 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class Leveret:
-    """`manage.py broker` on ephemeral ports of loopback. `extra` goes to its command line."""
-
-    name = "Leveret"
+    """`manage.py broker` on ephemeral ports of loopback. `extra` goes to its command line; `tree`
+    is the checkout it runs from."""
 
     def __init__(
-        self, directory: Path, extra: list[str] | None = None, command: list[str] | None = None
+        self,
+        directory: Path,
+        extra: list[str] | None = None,
+        command: list[str] | None = None,
+        *,
+        tree: Path = REPOSITORY,
+        name: str = "Leveret",
     ) -> None:
+        self.name = name
+        self.tree = tree
         self.directory = directory
         self.extra = extra or []
-        self.command = command or [sys.executable, str(REPOSITORY / "manage.py"), "broker"]
+        self.command = command or [sys.executable, str(tree / "manage.py"), "broker"]
         self.port = 0
         self.server: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
@@ -32,7 +39,7 @@ class Leveret:
     @property
     def version(self) -> str:
         """The commit measured."""
-        command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
+        command = ["git", "-C", str(self.tree), "describe", "--always", "--dirty"]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 
     def start(self) -> None:
@@ -55,7 +62,7 @@ class Leveret:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=REPOSITORY,
+                cwd=self.tree,
                 start_new_session=True,
                 pass_fds=[read_end],
                 env={**inherited, "LEVERET_CONFIG": "", **self.environment},

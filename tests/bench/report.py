@@ -69,8 +69,10 @@ def render(figures: dict[str, Any]) -> str:
 
 def _scenario(scenario: Scenario, row: dict[str, Any]) -> list[str]:
     lines = []
-    for who in ("Leveret", "RabbitMQ"):
+    for who in ("Leveret", "before", "RabbitMQ"):
         if who not in row:
+            if who == "before":
+                continue
             lines.append(_line(scenario.name, who, "not run"))
             continue
         result = row[who]
@@ -100,6 +102,10 @@ def _verdict(scenario: Scenario, row: dict[str, Any]) -> str:
     result, parts = row["Leveret"], []
     if scenario.budget is not None:
         parts.append(_against(result["cpu_us_per_message"], scenario.budget, "µs"))
+    before = row.get("before")
+    if before and "failed" not in before:
+        ratio = result["cpu_us_per_message"] / max(before["cpu_us_per_message"], 1e-9)
+        parts.append(f"{ratio:.3f} of before")
     peer = row.get("RabbitMQ")
     if scenario.share is not None and peer and "failed" not in peer:
         ratio = peer["cpu_us_per_message"] / max(result["cpu_us_per_message"], 1e-9)
