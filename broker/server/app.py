@@ -40,6 +40,7 @@ from broker.server.policy_sweep import PolicySweep
 from broker.server.proxy_protocol import Sources
 from broker.server.pulse import Pulse
 from broker.server.reload import Reload
+from broker.server.revocation import Revocation
 from broker.server.sampling import Sampling
 from broker.server.sign_in import SignIn
 from broker.server.tcp import RECEIVE_BYTES
@@ -110,6 +111,7 @@ class Broker(SignIn):
         self.reply_queues: dict[str, ReplyQueue] = {}
         self._listeners = Listeners(self)
         self._pulse = Pulse(self)
+        self.revocation = Revocation(self)
         self.watch = Alarms(self)
         self.policy_sweep = PolicySweep(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -355,6 +357,8 @@ class Broker(SignIn):
         elif not event.startswith(("connection.", "binding.", "alarm.")):
             # A user, a permission or a limit changed: what routes remember of them is void.
             self.topology.changed()
+        if event in ("user.deleted", "permission.changed"):
+            self.revocation.changed(event, data.get("user") or data["name"])
         if hasattr(self, "control"):
             self.control.publish(event, data)
 

@@ -371,18 +371,23 @@ cdef class Connection(Output):
         if not error.hard and self.current_channel != 0:
             channel = self.channel_at(self.current_channel)
             if channel is not None:
-                if channel.closing:
-                    return
-                log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
-                self.end_channel(channel)
-                channel.closing = True
-                self.send(method_frame(
-                    channel.number, "channel.close", reply_code=error.reply_code,
-                    reply_text=text, class_id=class_id, method_id=method_id))
+                self.close_channel(channel, error, class_id, method_id)
                 return
         log.warning("connection %s closed: %s", self.label(), text)
         self.close_with(
             error.reply_code, text, class_id, method_id, getattr(error, "lost_sync", False))
+
+    def close_channel(self, WireChannel channel, error, int class_id, int method_id):
+        """Sends channel.close; until its close-ok nothing of the channel is looked at."""
+        if channel.closing:
+            return
+        text = error.reply_text()
+        log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
+        self.end_channel(channel)
+        channel.closing = True
+        self.send(method_frame(
+            channel.number, "channel.close", reply_code=error.reply_code, reply_text=text,
+            class_id=class_id, method_id=method_id))
 
     def close_with(self, int code, str text, int class_id, int method_id, bint lost_sync=False):
         """Sends connection.close and waits for close-ok; a stream that cannot be read on is dropped

@@ -260,3 +260,103 @@ def test_a_connection_ends_when_its_user_its_vhost_or_an_operator_says_so(
             control(f"{what}.delete", name=user if what == "user" else vhost)
             text = f"CONNECTION_FORCED - {what} '{user if what == 'user' else vhost}' is deleted"
         client.expect_connection_close(320, 0, 0, re.escape(text))
+
+
+def read_taken_away(control: Control, user: str, vhost: str) -> None:
+    control("permission.put", vhost=vhost, user=user, configure=".*", write=".*", read="^(?:kept)$")
+
+
+def test_a_consumer_is_cancelled_when_its_queue_may_not_be_read_any_more(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        for queue in ("kept", "lost"):
+            client.call(1, "queue.declare", queue=queue)
+            client.call(1, "basic.consume", queue=queue, consumer_tag=queue)
+        client.publish(1, "", "lost", b"before")
+        before = client.expect_message("basic.deliver", 1)
+        read_taken_away(control, user, vhost)
+        client.expect("basic.cancel", 1, consumer_tag="lost")
+        # What it held is still its own; what comes now is not delivered.
+        client.publish(1, "", "lost", b"after")
+        client.send_method(1, "basic.ack", delivery_tag=before.tag)
+        client.publish(1, "", "kept", b"kept")
+        assert client.expect_message("basic.deliver", 1).body == b"kept"
+        declared = client.call(1, "queue.declare", queue="lost", passive=True)
+        assert (declared.message_count, declared.consumer_count) == (1, 0)
+        client.close()
+
+
+def test_a_channel_ends_when_its_client_does_not_understand_a_cancel(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost, channels=(1, 2), client_properties={}) as client:
+        client.call(1, "queue.declare", queue="lost")
+        client.call(1, "basic.consume", queue="lost", consumer_tag="t")
+        client.publish(1, "", "lost", b"x")
+        client.expect_message("basic.deliver", 1)
+        read_taken_away(control, user, vhost)
+        client.expect_channel_close(
+            1, 403, 60, 20, f"read access to queue 'lost' in vhost .*{user}"
+        )
+        declared = client.call(2, "queue.declare", queue="lost", passive=True)
+        assert (declared.message_count, declared.consumer_count) == (1, 0)
+
+
+def test_a_consumer_stays_when_its_permission_is_renewed(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        client.call(1, "queue.declare", queue="q")
+        client.call(1, "basic.consume", queue="q", no_ack=True, consumer_tag="t")
+        control("permission.put", vhost=vhost, user=user, configure="", write=".*", read="q")
+        client.publish(1, "", "q", b"x")
+        assert client.expect_message("basic.deliver", 1).body == b"x"
+
+
+def test_a_connection_ends_when_its_user_may_not_enter_the_vhost_any_more(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    control("permission.put", vhost="/", user=user, **ALL)
+    with enter(address, user, vhost) as client, enter(address, user, "/") as elsewhere:
+        control("permission.delete", vhost=vhost, user=user)
+        client.expect_connection_close(
+            530, 0, 0, re.escape(f"NOT_ALLOWED - access to vhost '{vhost}' refused for user")
+        )
+        elsewhere.fence(1)
+
+
+def test_a_topic_permission_counts_at_once_on_open_connections(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    topic = {"vhost": vhost, "user": user, "exchange": "amq.topic"}
+    with enter(address, user, vhost) as client:
+        for _ in range(3):
+            client.publish(1, "amq.topic", "theirs.x", b"x")
+        client.fence(1)
+        control("topic-permission.put", **topic, write="^mine", read=".*")
+        client.publish(1, "amq.topic", "theirs.x", b"x")
+        client.expect_channel_close(1, 403, 60, 40, r"theirs\.x")
+        client.call(1, "channel.open")
+        control("topic-permission.delete", **topic)
+        client.publish(1, "amq.topic", "theirs.x", b"x")
+        client.fence(1)
+
+
+def test_a_renewed_secret_is_looked_at(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        control("user.put", name=user, password="newer", tags="")
+        client.call(0, "connection.update-secret", new_secret=b"newer", reason="rotation")
+        client.fence(1)
+        client.send_method(0, "connection.update-secret", new_secret=b"secret", reason="old")
+        client.expect_connection_close(
+            530, 10, 70, "NOT_ALLOWED - New secret was refused by one of the backends"
+        )

@@ -1,0 +1,86 @@
+"""Permissions that are taken away act on open connections at once.
+
+Publishing and every method ask again by themselves, since each change raises the topology's
+version. What goes on without being asked is looked at here: consumers of a queue that the user may
+no longer read are cancelled, connections to a vhost that the user may no longer enter are closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from broker.errors import AccessRefused, NotAllowed
+from broker.server.control.encoding import Pace
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+log = logging.getLogger("leveret.connection")
+
+
+BASIC_CONSUME = (60, 20)
+"""Class and method that the closing of a channel names."""
+
+
+class Revocation:
+    """Looks at the connections of users whose rights have changed, a few at a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._users: dict[str, None] = {}
+
+    def changed(self, event: str, user: str) -> None:
+        """A user or a permission has changed."""
+        if not self._users:
+            self._broker.run_task(self._run())
+        self._users[user] = None
+        log.debug("%s: the connections of user '%s' are looked at", event, user)
+
+    async def _run(self) -> None:
+        pace = Pace()
+        while self._users:
+            user = next(iter(self._users))
+            sessions = [
+                session for session in self._broker.connections.values() if session.user == user
+            ]
+            # From here on a change counts for those again that were looked at before it.
+            del self._users[user]
+            for session in sessions:
+                await pace()
+                if session.is_open:
+                    await self._look_at(session, pace)
+
+    async def _look_at(self, session: Session, pace: Pace) -> None:
+        access, user, vhost = self._broker.access, session.user, session.vhost.name
+        if user not in access.users:
+            session.close(320, f"user '{user}' is deleted")
+            return
+        if not access.vhost_access(user, vhost):
+            error = NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
+            session.close_reason = error.text
+            session.close_with(error.reply_code, error.reply_text(), 0, 0)
+            return
+        for channel in list(session.channels.values()):
+            consumer: Any
+            for consumer in list(channel.consumers.values()):
+                await pace()
+                if channel.closing or not session.is_open:
+                    break
+                if consumer.tag not in channel.consumers:
+                    continue
+                try:
+                    access.check(user, vhost, "read", "queue", consumer.queue.name)
+                except AccessRefused as error:
+                    _revoke(session, channel, consumer, error)
+
+
+def _revoke(session: Session, channel: WireChannel, consumer: Any, error: AccessRefused) -> None:
+    """The consumer is cancelled if the client understands that, else its channel is closed."""
+    consumer.queue.remove_consumer(consumer)
+    if session.can("consumer_cancel_notify"):
+        session.cancel_consumer(consumer)
+    else:
+        session.close_channel(channel, error, *BASIC_CONSUME)
