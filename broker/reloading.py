@@ -70,3 +70,9 @@ def follow_log(part: str, reloaded: Reloaded) -> None:
     """Puts a changed `log_level` or `log_format` into force."""
     if {"log_level", "log_format"} & set(reloaded.at_once):
         logs.configure(part, reloaded.config.log_level, reloaded.config.log_format)
+
+
+def follow(log: logging.Logger, part: str, reloaded: Reloaded) -> None:
+    """For the parts beside the broker, which tells what has changed: the log, and one line."""
+    follow_log(part, reloaded)
+    log.info("settings are read again")

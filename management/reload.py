@@ -54,4 +54,4 @@ def _apply(reading: "asyncio.Future[reloading.Reloaded]") -> None:
         return
     settings.APPLIANCE = reloaded.config
     settings.SESSION_COOKIE_AGE = reloaded.config.session_lifetime
-    reloading.follow_log("web", reloaded)
+    reloading.follow(log, "web", reloaded)

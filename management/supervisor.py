@@ -256,7 +256,7 @@ class Supervisor:
             reloading.refuse(log, error)
             return
         self.config = reloaded.config
-        reloading.follow_log("serve", reloaded)
+        reloading.follow(log, "serve", reloaded)
         for child in self.children.values():
             if child.process is not None and catches_hangup(child.process.pid):
                 child.process.send_signal(signal.SIGHUP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -46,6 +47,8 @@ class Appliance:
             "metrics_port": -1,
             **settings,
         }
+        self.open_files: int | None = None
+        """Limit of open files the process starts with; None for this one's."""
         self.process: subprocess.Popen[bytes] | None = None
         self.addresses: dict[str, list[Any]] = {}
         self.pids: dict[str, int] = {}
@@ -72,10 +75,15 @@ class Appliance:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=self._limit_files if self.open_files else None,
             )
         if wait:
             self.wait_ready()
         return self
+
+    def _limit_files(self) -> None:
+        assert self.open_files is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.open_files, self.open_files))
 
     def options(self) -> list[str]:
         return [

@@ -54,7 +54,7 @@ class Entrance(asyncio.Protocol):
         if sock.family == socket.AF_UNIX:
             origin = Origin(("unix", 0), ("unix", 0))
         else:
-            _set_options(sock, broker.config.tcp_keepalive)
+            set_options(sock, broker.config.tcp_keepalive)
             peername = transport.get_extra_info("peername")
             if not peername:  # gone before it was looked at
                 broker.admission.give()
@@ -128,7 +128,9 @@ class ProxyHeader(asyncio.BufferedProtocol):
         self._broker.admission.give()
 
 
-def _set_options(sock: Any, keepalive: tuple[int, ...]) -> None:
+def set_options(sock: Any, keepalive: tuple[int, ...]) -> None:
+    """No delay, and questions to a silent peer: after seconds, each seconds, so many; the system's
+    own if empty."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if keepalive:

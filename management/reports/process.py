@@ -87,7 +87,7 @@ class Reports:
             reloading.refuse(log, error)
             return
         self._config = reloaded.config
-        reloading.follow_log("reports", reloaded)
+        reloading.follow(log, "reports", reloaded)
 
     async def serve(self) -> None:
         """Work until told to stop. Raises OSError if the socket cannot be opened."""
