@@ -183,7 +183,7 @@ def test_a_length_that_lies_ends_the_connection(shared_broker: Appliance) -> Non
     with raw.Client(address(shared_broker)) as client:
         client.send(raw.PROTOCOL_HEADER)
         client.expect("connection.start", 0)
-        client.send(struct.pack(">BHI", 1, 0, 1 << 30))
+        client.send(struct.pack(">BHI", 1, 0, 1 << 30) + bytes(10))
         client.expect_end()
 
 
