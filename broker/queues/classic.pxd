@@ -88,4 +88,5 @@ cdef class ClassicQueue(Queue):
     cdef int settle_lean(self, Place* place, bint acked) except -1
     cdef bint drain(self) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1
+    cdef int64_t expire_level(self, int level) except -1
     cdef int64_t message_ttl(self) noexcept

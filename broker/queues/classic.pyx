@@ -23,7 +23,8 @@ from broker.queues.limits cimport (
     Limits, SINGLE_ACTIVE, ttl_of,
 )
 from broker.store.persister cimport Persister
-from broker.store.queue_store cimport FOUND, QueueStore, WAIT
+from broker.store.priority_store cimport PriorityStore
+from broker.store.queue_store cimport FOUND, NO_END, QueueStore, WAIT
 from broker.queues.counted import with_delivery_count
 from broker.queues.dying import reason_name
 from broker.store.recovery import recover
@@ -34,9 +35,11 @@ cdef enum:
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
     LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter
     DYING_MAX = 4096             # dead letters that wait for a full queue before no more may die
+    LEVELS = 256
 
 # How long a dead letter waits before it is offered to a full queue again.
 cdef double BURY_AGAIN_S = 0.25
+cdef int64_t NEVER = (<int64_t> 1) << 62
 
 
 cdef class ClassicQueue(Queue):
@@ -200,8 +203,13 @@ cdef class ClassicQueue(Queue):
         return self.publish(&message, False)
 
     def open_store(self):
-        self.store = QueueStore(
-            self.persister, self.parent, self.incarnation, self.durable, self.wake)
+        if self.limits is not None and self.limits.max_priority > 0:
+            self.store = PriorityStore(
+                self.persister, self.parent, self.incarnation, self.durable, self.wake,
+                <uint32_t> self.limits.max_priority)
+        else:
+            self.store = QueueStore(
+                self.persister, self.parent, self.incarnation, self.durable, self.wake)
         self.store.keep = self._consumers is not None
         return self.store
 
@@ -254,7 +262,7 @@ cdef class ClassicQueue(Queue):
                 self.turn.touch_queue(self)
                 break
             # A head that has to be read from disk is dropped when it is there (`work`).
-            if self.store.peek(&message, &place) != FOUND:
+            if self.store.peek_least(&message, &place) != FOUND:
                 break
             most -= 1
             self.turn.drops_left -= 1
@@ -283,31 +291,51 @@ cdef class ClassicQueue(Queue):
         return ttl >= 0 and message.timestamp + ttl < clock.now_ms
 
     cdef int expire(self) except -1:
-        """Drops expired messages from the head and sets the timer for the next one's deadline."""
+        """Drops expired messages from the head of each level and sets the timer for the next
+        deadline."""
+        cdef int level
+        cdef int64_t deadline
+        cdef int64_t earliest = NEVER
+        if self.store is None:
+            return 0
+        clock.refresh()
+        level = self.store.next_level(LEVELS)
+        while level >= 0:
+            deadline = self.expire_level(level)
+            if deadline < earliest:
+                earliest = deadline
+            level = self.store.next_level(level)
+        if earliest != NEVER and (self.expiry_timer is None or self.expiry_at > earliest):
+            if self.expiry_timer is not None:
+                self.expiry_timer.cancel()
+            self.expiry_at = earliest
+            self.expiry_timer = self.later(
+                (earliest - clock.now_ms + 1) / 1000, self.expiry_due)
+        return 0
+
+    cdef int64_t expire_level(self, int level) except -1:
+        """Drops expired messages from the head of a level. Returns when the next one expires, ms;
+        NEVER if it does not, or if the queue is touched when there is more to do."""
         cdef Message message
         cdef Place place
-        cdef int64_t deadline, ttl
-        clock.refresh()
-        while self.store is not None and self.store.ready:
-            if self.store.peek(&message, &place) != FOUND:
-                return 0
-            ttl = ttl_of(&message, self.message_ttl())
-            if ttl < 0:
-                return 0
-            deadline = message.timestamp + ttl
+        cdef int64_t queue_ttl = self.message_ttl()
+        cdef int64_t deadline = self.store.deadline_at(level, queue_ttl)
+        cdef int64_t ttl
+        if deadline >= clock.now_ms:
+            return deadline
+        while self.store.next_level(level + 1) == level:
+            if self.store.peek_at(level, &message, &place) != FOUND:
+                return NEVER
+            ttl = ttl_of(&message, queue_ttl)
+            deadline = message.timestamp + ttl if ttl >= 0 else NEVER
             if deadline >= clock.now_ms:
-                if self.expiry_timer is None or self.expiry_at > deadline:
-                    if self.expiry_timer is not None:
-                        self.expiry_timer.cancel()
-                    self.expiry_at = deadline
-                    self.expiry_timer = self.later(
-                        (deadline - clock.now_ms + 1) / 1000, self.expiry_due)
-                return 0
+                self.store.note_deadline(level, queue_ttl, deadline)
+                return deadline
             if not self.may_drop():
-                return 0
+                return NEVER
             self.store.advance(&place)
             self.drop(&place, DEAD_EXPIRED)
-        return 0
+        return NEVER
 
     def expiry_due(self):
         """The timer of `expire`: the head's deadline is here."""
@@ -606,19 +634,24 @@ cdef class ClassicQueue(Queue):
         cdef Message message
         cdef Place place
         cdef uint32_t count = 0
-        while store.ready:
-            if store.peek(&message, &place) != FOUND:
-                return False
-            if (<uint64_t> place.segment << 32 | place.position) >= self.drain_to:
-                break
-            if count == TURN_MESSAGES:
-                self.turn.touch_queue(self)
-                return False
-            count += 1
-            if message.flags & HAS_ORIGIN and self.is_ours(&message.origin):
-                self.persister.origins.resolve(message.origin.channel, message.origin.tag, False)
-            store.advance(&place)
-            store.settle(&place)
+        cdef int level
+        level = store.next_level(LEVELS)
+        while level >= 0:
+            while store.next_level(level + 1) == level:
+                if store.peek_at(level, &message, &place) != FOUND:
+                    return False
+                if store.is_behind(&place, self.drain_to):
+                    break
+                if count == TURN_MESSAGES:
+                    self.turn.touch_queue(self)
+                    return False
+                count += 1
+                if message.flags & HAS_ORIGIN and self.is_ours(&message.origin):
+                    self.persister.origins.resolve(
+                        message.origin.channel, message.origin.tag, False)
+                store.advance(&place)
+                store.settle(&place)
+            level = store.next_level(level)
         self.drain_to = 0
         if self.deleted:
             store.delete()
@@ -924,7 +957,7 @@ cdef class ClassicQueue(Queue):
                 self.persister.origins.resolve(channel, tag, False)
             self.taken = None
         if self.holds and self.messages_ready:
-            self.drain_to = <uint64_t> -1
+            self.drain_to = NO_END
             self.wake()
         elif self.store is not None:
             self.store.delete()

@@ -27,6 +27,8 @@ cdef class Limits:
     cdef readonly bint confirm_on_ack        # x-confirm-on: ack or ack-lean
     cdef readonly bint is_lean
     cdef readonly int64_t delivery_limit     # times a message may come back; -1 = any number
+    cdef readonly int64_t max_priority       # 0 = one level, as without
+    cdef readonly int64_t consumer_timeout   # ms; -1 = the broker's, 0 = none
 
     cdef uint32_t features(self) noexcept
 

@@ -36,6 +36,8 @@ cdef class Limits:
         is_quorum = arguments.get("x-queue-type") == "quorum"
         self.delivery_limit = arguments.get(
             "x-delivery-limit", QUORUM_DELIVERY_LIMIT if is_quorum else -1)
+        self.max_priority = arguments.get("x-max-priority", 0)
+        self.consumer_timeout = arguments.get("x-consumer-timeout", -1)
 
     cdef uint32_t features(self) noexcept:
         cdef uint32_t features = 0

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
 from broker.store.requeued cimport Requeued
@@ -10,6 +10,10 @@ cdef enum:
     EMPTY = 0
     FOUND = 1
     WAIT = 2
+
+
+# A mark that nothing is behind (`QueueStore.is_behind`).
+cdef uint64_t NO_END
 
 
 cdef class QueueStore(Segments):
@@ -30,11 +34,19 @@ cdef class QueueStore(Segments):
 
     cdef int read(self, Place* place, Message* message) except -1
     cdef uint64_t end(self) noexcept
+    cdef bint is_behind(self, Place* place, uint64_t end) noexcept
     cdef uint32_t count_return(self, Place* place) except? 0
     cdef uint32_t returns_of(self, Place* place) except? 0
 
     cdef int append(self, Message* message) except -1
     cdef int peek(self, Message* message, Place* place) except -1
+    cdef int next_level(self, int above) noexcept
+    cdef int peek_at(self, int level, Message* message, Place* place) except -1
+    cdef int peek_least(self, Message* message, Place* place) except -1
+    cdef int64_t deadline_at(self, int level, int64_t queue_ttl) noexcept
+    cdef void note_deadline(self, int level, int64_t queue_ttl, int64_t deadline) noexcept
+    cdef QueueStore part(self, uint32_t segment)
+    cdef int recovered(self) except -1
     cdef int advance(self, Place* place) except -1
     cdef int settle(self, Place* place) except -1
     cdef int requeue(self, Place* place) except -1

@@ -15,7 +15,7 @@ Invariants:
 import logging
 import os
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from broker.kernel.message cimport Message, Place
@@ -34,6 +34,8 @@ log = logging.getLogger("leveret.store")
 cdef enum:
     TAIL_FULL = 1 << 20          # a tail of this size is frozen
     READ_AHEAD = 128 << 10
+
+NO_END = <uint64_t> -1
 
 
 cdef class QueueStore(Segments):
@@ -136,6 +138,38 @@ cdef class QueueStore(Segments):
                 return EMPTY if self.damaged else WAIT
         record_view(record, message)
         return FOUND
+
+    # -- levels: a store without priorities has one, 0 ---------------------------------------------
+
+    cdef int next_level(self, int above) noexcept:
+        """The highest level below `above` with ready messages, or -1."""
+        return 0 if above > 0 and self.ready else -1
+
+    cdef int peek_at(self, int level, Message* message, Place* place) except -1:
+        """As `peek`, for the first ready message of a level."""
+        return self.peek(message, place)
+
+    cdef int peek_least(self, Message* message, Place* place) except -1:
+        """As `peek`, for the message that can be spared first."""
+        return self.peek(message, place)
+
+    cdef int64_t deadline_at(self, int level, int64_t queue_ttl) noexcept:
+        """When the first ready message of a level expires (ms), if that is known; else 0."""
+        return 0
+
+    cdef void note_deadline(self, int level, int64_t queue_ttl, int64_t deadline) noexcept:
+        """The first ready message of a level expires then."""
+
+    cdef QueueStore part(self, uint32_t segment):
+        """The store that recovery fills with a segment of this number; None if no store of this
+        queue wrote it."""
+        return self
+
+    cdef int recovered(self) except -1:
+        """Every segment is found again."""
+        return 0
+
+    # -- from memory or disk -----------------------------------------------------------------------
 
     cdef int leave_segment(self, Segment* segment) except -1:
         """The cursor goes on to the next segment: the skips are of no more use."""
@@ -351,10 +385,14 @@ cdef class QueueStore(Segments):
         return 0
 
     cdef uint64_t end(self) noexcept:
-        """Behind the last message: no place of now is as high, every later one is."""
+        """A mark behind the last message of now, for `is_behind`."""
         if self.active == NULL:
             return <uint64_t> self.next_number << 32
         return <uint64_t> self.active.number << 32 | <uint32_t> self.active.length
+
+    cdef bint is_behind(self, Place* place, uint64_t end) noexcept:
+        """Whether a message came after a mark."""
+        return (<uint64_t> place.segment << 32 | place.position) >= end
 
     # -- how often a message came back -------------------------------------------------------------
 

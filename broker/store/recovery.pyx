@@ -95,6 +95,7 @@ def read_acks(path: str, incarnation: int, number: int) -> tuple:
 def recover(QueueStore store) -> list:
     """Fills an empty store from its directory. Returns sentences about what was wrong, for the log
     and the UI."""
+    cdef QueueStore part
     problems = []
     directory = store.directory
     names = disk.listdir(directory)
@@ -105,8 +106,14 @@ def recover(QueueStore store) -> list:
         if name.startswith("acks.") and name[5:].isdigit() and int(name[5:]) not in numbers:
             disk.unlink(f"{directory}/{name}")
     for number in numbers:
-        _recover_segment(store, directory, number, problems)
-        store.next_number = number + 1
+        part = store.part(number)
+        if part is None:
+            problems.append(f"{directory}/msgs.{number:010d} is no file of this queue")
+            continue
+        part.directory_made = True
+        _recover_segment(part, directory, number, problems)
+        part.next_number = number + 1
+    store.recovered()
     return problems
 
 

@@ -132,6 +132,7 @@ MEMORY_ROWS = (
     ("connection_bytes", "idle connection with one channel, KiB", 1024, 12.0),
     ("queue_bytes", "declared empty durable queue, KiB", 1024, 1.0),
     ("message_bytes", "queued persistent message of 16 B, bytes", 1, 0.05),
+    ("priority_message_bytes", "the same in 256 priority levels, bytes", 1, 0.05),
     ("queues_per_second", "durable queues declared per second", 1, None),
     ("bindings_per_second", "transient bindings per second", 1, -40000.0),
     ("durable_bindings_per_second", "durable bindings per second", 1, -5000.0),

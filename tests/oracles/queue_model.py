@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Entry:
-    """One message: its place in the queue's order, its body, whether it was delivered before."""
+    """One message: its place in its level's order, its body, its level, whether it was delivered
+    before."""
 
     place: int
     body: bytes
+    level: int = 0
     redelivered: bool = False
 
 
@@ -21,10 +23,15 @@ class QueueModel:
     published: int = 0
     tag: int = 0
 
-    def publish(self, body: bytes) -> None:
-        """A message comes last."""
+    def publish(self, body: bytes, level: int = 0) -> None:
+        """A message comes last in its level."""
         self.published += 1
-        self.ready.append(Entry(self.published, body))
+        self.ready.append(Entry(self.published, body, level))
+        self.sort()
+
+    def sort(self) -> None:
+        """Higher levels first, in each the order of publishing."""
+        self.ready.sort(key=lambda entry: (-entry.level, entry.place))
 
     def get(self, no_ack: bool) -> tuple[int, Entry, int] | None:
         """The first ready message with its delivery tag and how many are left behind it."""
@@ -49,7 +56,7 @@ class QueueModel:
             if requeue:
                 entry.redelivered = True
                 self.ready.append(entry)
-        self.ready.sort(key=lambda entry: entry.place)
+        self.sort()
 
     def close_channel(self) -> None:
         """Everything unacked comes back; tags begin again."""

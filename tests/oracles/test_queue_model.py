@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -27,6 +28,7 @@ SETTINGS = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+priorities = st.none() | st.integers(0, 4) | st.just(255)
 bodies = st.binary(max_size=20) | st.integers(0, 255).map(lambda byte: bytes([byte]) * 140_000)
 
 
@@ -35,13 +37,17 @@ class QueueMachine(RuleBasedStateMachine):
 
     address: tuple[str, int]
     durable = True
+    max_priority = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.model = QueueModel()
         self.queue = f"model-{uuid.uuid4().hex}"
         self.connect()
-        self.client.call(1, "queue.declare", queue=self.queue, durable=self.durable)
+        arguments = {"x-max-priority": self.max_priority} if self.max_priority else {}
+        self.client.call(
+            1, "queue.declare", queue=self.queue, durable=self.durable, arguments=arguments
+        )
 
     def connect(self) -> None:
         """A connection whose channel confirms."""
@@ -53,12 +59,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.client.call(1, "queue.delete", queue=self.queue)
         self.client.close()
 
-    @rule(parts=st.lists(bodies, min_size=1, max_size=5), persistent=st.booleans())
-    def publish(self, parts: list[bytes], persistent: bool) -> None:
+    @rule(
+        parts=st.lists(st.tuples(bodies, priorities), min_size=1, max_size=5),
+        persistent=st.booleans(),
+    )
+    def publish(self, parts: list[tuple[bytes, int | None]], persistent: bool) -> None:
         data = b""
-        for body in parts:
-            self.model.publish(body)
-            data += raw.publish(1, "", self.queue, body, delivery_mode=1 + persistent)
+        for body, priority in parts:
+            self.model.publish(body, min(priority or 0, self.max_priority))
+            values = {} if priority is None else {"priority": priority}
+            data += raw.publish(1, "", self.queue, body, delivery_mode=1 + persistent, **values)
         self.client.send(data)
         self.client.expect_confirms(1, self.confirms + len(parts), first=self.confirms + 1)
         self.confirms += len(parts)
@@ -155,14 +165,20 @@ class TransientQueueMachine(QueueMachine):
     durable = False
 
 
+class PriorityQueueMachine(QueueMachine):
+    """The same with levels."""
+
+    max_priority = 3
+
+
 class RestartedQueueMachine(QueueMachine):
     """The same with a broker that is killed or stopped in between: whatever was confirmed, settled
     and answered for stays so. What was never delivered may come back flagged as redelivered."""
 
     restart: Callable[[bool], tuple[str, int]]
 
-    @rule(parts=st.lists(bodies, min_size=1, max_size=5))
-    def publish(self, parts: list[bytes]) -> None:  # type: ignore[override]
+    @rule(parts=st.lists(st.tuples(bodies, priorities), min_size=1, max_size=5))
+    def publish(self, parts: list[tuple[bytes, int | None]]) -> None:  # type: ignore[override]
         super().publish(parts, True)
 
     def check_redelivered(self, got: Message, entry: Entry) -> None:
@@ -189,7 +205,13 @@ def test_a_transient_queue_is_a_list(amqp_address: tuple[str, int]) -> None:
     run_state_machine_as_test(TransientQueueMachine, settings=SETTINGS)
 
 
-def test_a_queue_is_a_list_over_restarts(broker: Any) -> None:
+def test_a_priority_queue_is_a_list_in_levels(amqp_address: tuple[str, int]) -> None:
+    PriorityQueueMachine.address = amqp_address
+    run_state_machine_as_test(PriorityQueueMachine, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("levels", [0, 255])
+def test_a_queue_is_a_list_over_restarts(broker: Any, levels: int) -> None:
     def restart(kill: bool) -> tuple[str, int]:
         if kill:
             broker.kill()
@@ -201,6 +223,8 @@ def test_a_queue_is_a_list_over_restarts(broker: Any) -> None:
     RestartedQueueMachine.restart = staticmethod(restart)
 
     class Machine(RestartedQueueMachine):
+        max_priority = levels
+
         @property
         def address(self) -> tuple[str, int]:  # type: ignore[override]
             return broker.host, broker.amqp_port

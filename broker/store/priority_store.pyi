@@ -1,0 +1,18 @@
+from collections.abc import Callable
+
+from broker.store.persister import Persister
+from broker.store.queue_store import QueueStore
+
+class Level(QueueStore):
+    pass
+
+class PriorityStore(QueueStore):
+    def __init__(
+        self,
+        persister: Persister,
+        parent: str,
+        incarnation: int,
+        durable: bool,
+        touch: Callable[[], object],
+        max_priority: int,
+    ) -> None: ...
