@@ -29,7 +29,7 @@ cdef class Confirmer:
 
 
 # What Queue.publish tells the channel.
-cdef enum:
+cpdef enum:
     STORED = 0
     NEEDS_SYNC = 1
     REJECTED = 2

@@ -3,6 +3,8 @@ from typing import Any
 
 from broker.kernel.turn import Task
 
+REJECTED: int
+
 class Topology:
     version: int
     def __init__(self) -> None: ...

@@ -22,7 +22,7 @@ from broker.changes import (
     queue_change,
     read_entry,
 )
-from broker.contracts import Topology
+from broker.contracts import REJECTED, Topology
 from broker.dead_letters import DeadLetters
 from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
 from broker.kernel import clock
@@ -633,11 +633,13 @@ class VHost:
         if not (expiration.isascii() and expiration.isdigit()):
             raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
         persistent = told.get("delivery_mode") == 2
+        taken = 0
         for queue in queues:
-            queue.put(octets(exchange), octets(routing_key), listed, body, persistent)
+            answer = queue.put(octets(exchange), octets(routing_key), listed, body, persistent)
+            taken += answer != REJECTED
         found.publish_in += 1
-        found.publish_out += bool(queues)
-        return bool(queues)
+        found.publish_out += bool(taken)
+        return bool(taken)
 
 
 def _expires(queue: MessageQueue) -> int:

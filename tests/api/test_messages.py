@@ -58,6 +58,13 @@ def test_what_no_queue_takes_is_not_routed(api: httpx.Client) -> None:
     assert publish(api, routing_key="nobody").json() == {"routed": False}
 
 
+def test_what_a_full_queue_refuses_is_not_routed(api: httpx.Client) -> None:
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    api.put(path("queues", VHOST, "small"), json={"arguments": arguments}).raise_for_status()
+    assert publish(api, routing_key="small").json() == {"routed": True}
+    assert publish(api, routing_key="small").json() == {"routed": False}
+
+
 def test_properties_come_back_as_they_were(api: httpx.Client) -> None:
     properties = {
         "content_type": "application/json",
