@@ -202,9 +202,7 @@ def measure(broker: Broker, small: bool) -> dict[str, Any]:
         "durable_bindings_per_second": bindings_per_second(broker, 40_000 // scale, durable=True),
     }
     if isinstance(broker, Leveret):
-        figures["priority_message_bytes"] = per_priority_message(
-            broker, 2_000_000, 2_000_000
-        )
+        figures["priority_message_bytes"] = per_priority_message(broker, 2_000_000, 2_000_000)
         seconds, rate = restart_after_kill(broker, 10_000_000 // scale)
         figures |= {"restart_seconds": seconds, "drained_per_second": rate}
     return figures

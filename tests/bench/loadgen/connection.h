@@ -217,7 +217,16 @@ static void declare(struct connection *c)
         put_u16(&p, 0);
         put_short(&p, name);
         *p++ = durable ? 2 : 0;
-        put_u32(&p, 0);
+        if (*opt.confirm_on) {
+            put_u32(&p, (uint32_t)(18 + strlen(opt.confirm_on)));
+            put_short(&p, "x-confirm-on");
+            *p++ = 'S';
+            put_u32(&p, (uint32_t)strlen(opt.confirm_on));
+            memcpy(p, opt.confirm_on, strlen(opt.confirm_on));
+            p += strlen(opt.confirm_on);
+        } else {
+            put_u32(&p, 0);
+        }
         frame_end(&p, start);
         if (opt.fanout) {
             start = frame_begin(&p, 1, QUEUE, 20);

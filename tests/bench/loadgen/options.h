@@ -1,6 +1,6 @@
 /* What the command line may say. */
 static struct {
-    const char *host, *user, *password, *vhost, *name, *cpu_of, *probe;
+    const char *host, *user, *password, *vhost, *name, *cpu_of, *probe, *confirm_on;
     int port, publishers, consumers, queues, fanout, body, persistent, window, ack_every, prefetch,
         flush, keep, durable;
     double rate, duration, warmup, patience;
@@ -12,6 +12,7 @@ static struct {
     .vhost = "/",
     .name = "bench",
     .cpu_of = "",
+    .confirm_on = "",
     .port = 5672,
     .publishers = 1,
     .consumers = 1,
@@ -48,6 +49,7 @@ static const struct option long_options[] = {{"host", 1, 0, 'h'},
                                              {"patience", 1, 0, 't'},
                                              {"durable", 1, 0, 'U'},
                                              {"probe", 1, 0, 'B'},
+                                             {"confirm-on", 1, 0, 'O'},
                                              {"help", 0, 0, 'H'},
                                              {"warmup-count", 1, 0, 'M'},
                                              {0, 0, 0, 0}};
@@ -69,6 +71,7 @@ static const char usage[] =
     "--persistent\n"
     "  --confirm W                                publisher confirms with at most W outstanding (0 "
     "= none)\n"
+    "  --confirm-on MODE                          queues declared with this x-confirm-on\n"
     "  --ack K --prefetch P                       acknowledge every K deliveries (0 = auto-ack)\n"
     "  --flush                                    one publish per write, as clients do that flush "
     "each publish\n"
@@ -175,6 +178,9 @@ static void parse_options(int argc, char **argv)
             break;
         case 'k':
             opt.keep = 1;
+            break;
+        case 'O':
+            opt.confirm_on = optarg;
             break;
         case 'B':
             opt.probe = optarg;
