@@ -170,9 +170,13 @@ EXCHANGE = (
     Argument(
         "x-alternate-exchange", "exchange", "string", "where unroutable messages go", built=True
     ),
-    Argument("x-delayed-type", "exchange", "string", "type behind a delayed exchange"),
+    Argument("x-delayed-type", "exchange", "string", "type behind a delayed exchange", built=True),
     Argument(
-        "x-delayed-exchange", "exchange", "boolean", "holds messages back by their x-delay header"
+        "x-delayed-exchange",
+        "exchange",
+        "boolean",
+        "holds messages back by their x-delay header",
+        built=True,
     ),
     Argument(
         "x-message-deduplication", "exchange", "boolean", "drops messages whose id came before"

@@ -70,6 +70,8 @@ class Definitions:
             disk.makedirs(vhost.transient_directory)
             living = vhost.recover()
             self._remove_unknown(vhost.queues_directory, living, self.problems)
+            for directory, owners in vhost.owned:
+                self._remove_unknown(directory, owners, self.problems)
             for _ in vhost.recover_messages():
                 pass
             for problem in vhost.problems:

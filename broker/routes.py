@@ -21,6 +21,12 @@ class Routes:
     def is_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
         """Whether the routing key alone decides, through exchange-to-exchange bindings and
         alternate exchanges too."""
+        if exchange.holding is not None:
+            return False
+        return self.is_by_key_when_due(exchange, seen)
+
+    def is_by_key_when_due(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
+        """The same for what the exchange does not hold back any more."""
         if not exchange.by_key:
             return False
         seen = seen if seen is not None else set()
@@ -74,6 +80,9 @@ class Routes:
             if queue is not None:
                 found[queue] = None
             return queue is not None
+        if exchange.holds(headers):
+            found[exchange.holding] = None
+            return True
         any_queue = False
         for binding in list(exchange.match(routing_key, headers, properties)):
             if binding.destination_type == "queue":

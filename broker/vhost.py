@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from broker import arguments as argument_table
@@ -45,7 +45,8 @@ class VHost:
     """One vhost. `directory` holds its journal and its queues; `next_incarnation` gives the ids
     that are never used twice.
 
-    `emit(event, data)` tells what happened to those who listen.
+    `emit(event, data)` tells what happened to those who listen; `features` are
+    `broker.features.joints.Feature`.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class VHost:
         description: str = "",
         tags: list[str] | None = None,
         default_queue_type: str = "classic",
+        features: Sequence[Any] = (),
     ) -> None:
         self.name = name
         self.incarnation = incarnation
@@ -85,6 +87,10 @@ class VHost:
         self._next_incarnation = next_incarnation
         self._emit = emit
         self._later = later
+        self.owned: list[tuple[str, set[int]]] = []
+        """Directories of features, with the incarnation ids that live there."""
+        self.recovering = False
+        self._features = features
         self._started = False
         self._journal: Journal | None = None
         self._replaying = False
@@ -112,11 +118,31 @@ class VHost:
         self._replaying = False
         entries = len(journal.recovered)
         journal.recovered.clear()
+        is_old = self._name_exchanges()
         living = list(self._snapshot())
-        if entries > WASTE_MAX * max(len(living), 64):
+        if is_old or entries > WASTE_MAX * max(len(living), 64):
             journal.rewrite(living)
         self._journal = journal
+        self.recovering = True
+        for exchange in self.exchanges.values():
+            self._configured(exchange)
+        for queue in self.queues.values():
+            self._queue_configured(queue)
+        for feature in self._features:
+            feature.vhost_recovered(self)
+        self.recovering = False
         return {queue.incarnation for queue in self.queues.values()}
+
+    def _name_exchanges(self) -> bool:
+        """Gives ids to exchanges that were declared when those had none; whether there were any."""
+        nameless = [
+            exchange
+            for exchange in self.exchanges.values()
+            if exchange.name and not exchange.name.startswith("amq.") and not exchange.incarnation
+        ]
+        for exchange in nameless:
+            exchange.incarnation = self._next_incarnation()
+        return bool(nameless)
 
     def recover_messages(self) -> Iterator[MessageQueue]:
         """Finds the queues' messages again, a queue a step."""
@@ -130,6 +156,8 @@ class VHost:
         self._started = True
         for queue in self.queues.values():
             self._start_timers(queue)
+        for feature in self._features:
+            feature.vhost_started(self)
 
     def close(self) -> None:
         """Clean stop: what the queues know is made exact on disk."""
@@ -140,13 +168,16 @@ class VHost:
         """The vhost is gone: its queues give their files back."""
         for queue in list(self.queues.values()):
             self._delete_queue(queue)
+        for exchange in self.exchanges.values():
+            for feature in self._features:
+                feature.exchange_deleted(self, exchange)
         self._topology.changed()
 
     def _snapshot(self) -> Iterator[bytes]:
         """Journal entries that make up everything durable as it is now."""
         for exchange in self.exchanges.values():
             if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
-                yield entry("exchange.declare", exchange_change(exchange), 0)
+                yield entry("exchange.declare", exchange_change(exchange), exchange.incarnation)
         for queue in self.queues.values():
             if queue.durable and not queue.exclusive:
                 yield entry("queue.declare", queue_change(queue), queue.incarnation)
@@ -175,15 +206,15 @@ class VHost:
                 if queue is not None:
                     self._delete_queue(queue)
             case "exchange.declare":
-                self._add_exchange(
-                    TYPES[change["type"]](
-                        change["exchange"],
-                        durable=change["durable"],
-                        auto_delete=change["auto_delete"],
-                        internal=change["internal"],
-                        arguments=change["arguments"],
-                    )
+                exchange = TYPES[change["type"]](
+                    change["exchange"],
+                    durable=change["durable"],
+                    auto_delete=change["auto_delete"],
+                    internal=change["internal"],
+                    arguments=change["arguments"],
                 )
+                exchange.incarnation = incarnation
+                self._add_exchange(exchange)
             case "exchange.delete":
                 self._delete_exchange(change["exchange"])
             case "queue.bind" | "exchange.bind":
@@ -222,6 +253,7 @@ class VHost:
         move("exchange", exchange.policy, in_force)
         exchange.policy = in_force
         exchange.reconfigure(effective("exchange", exchange.arguments, in_force))
+        self._configured(exchange)
         self._topology.changed()
 
     def _govern_queue(self, queue: MessageQueue) -> None:
@@ -230,12 +262,29 @@ class VHost:
             move("queue", queue.policy, in_force)
             queue.policy = in_force
             queue.reconfigure(effective("queue", queue.arguments, in_force))
+            self._queue_configured(queue)
+
+    def _configured(self, exchange: BoundExchange) -> None:
+        if not self._replaying:
+            for feature in self._features:
+                feature.exchange_configured(self, exchange)
+
+    def _queue_configured(self, queue: MessageQueue) -> None:
+        if not self._replaying:
+            for feature in self._features:
+                feature.queue_configured(self, queue)
+
+    @property
+    def topology_version(self) -> int:
+        """Rises with every change that can alter a route."""
+        return self._topology.version
 
     # -- exchanges ---------------------------------------------------------------------------------
 
     def _add_exchange(self, exchange: BoundExchange) -> None:
         self.exchanges[exchange.name] = exchange
         self._govern_exchange(exchange)
+        self._configured(exchange)
 
     def exchange(self, name: str) -> BoundExchange:
         """The exchange. Raises NotFound."""
@@ -285,7 +334,9 @@ class VHost:
             "internal": internal,
             "arguments": arguments,
         }
-        self._change("exchange.declare", change, durable=durable)
+        self._change(
+            "exchange.declare", change, durable=durable, incarnation=self._next_incarnation()
+        )
         self._emit("exchange.created", {"vhost": self.name, "name": name, "type": type})
         return True
 
@@ -317,6 +368,8 @@ class VHost:
             move("exchange", exchange.policy, None)
         for binding in list(self._bindings_to.get(("exchange", name), {}).values()):
             self._remove_binding(binding)
+        for feature in self._features:
+            feature.exchange_deleted(self, exchange)
         self._emit("exchange.deleted", {"vhost": self.name, "name": name, "exchange": exchange})
 
     # -- queues ------------------------------------------------------------------------------------
@@ -429,6 +482,7 @@ class VHost:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
         self._govern_queue(queue)
+        self._queue_configured(queue)
         if self._started:
             self._start_timers(queue)
 
@@ -625,7 +679,7 @@ class VHost:
             if not isinstance(more, list) or not all(isinstance(key, str) for key in more):
                 raise PreconditionFailed(f"invalid message: header {name} is no list of strings")
             keys += more
-        if "BCC" in headers:
+        if "BCC" in headers and not found.holds(headers):
             kept = {name: value for name, value in headers.items() if name != "BCC"}
             listed = properties.encode({**told, "headers": kept})
         queues = self.routes.route(found, keys, headers, told)

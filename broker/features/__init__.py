@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.features import usage
+from broker.features import delayed, usage
+from broker.features.joints import Feature
 
-BUILDERS = (usage.build,)
+BUILDERS = (usage.build, delayed.build)
 
 
-def build(host: Any) -> list[Any]:
-    """The features of one broker: objects with `start`, `tick`, `queue_deleted`,
-    `connection_closed` and `stop`, each given `now_ms`."""
+def build(host: Any) -> list[Feature]:
+    """The features of one broker."""
     return [builder(host) for builder in BUILDERS]

@@ -62,6 +62,11 @@ class BoundExchange(Exchange):
         self.effective: Mapping[str, Any] = self.arguments
         """The arguments that hold, by declaration and policies."""
         self.bindings: dict[Identity, Binding] = {}
+        self.incarnation = 0
+        """Names its directories, where it has any; 0 for the predeclared ones."""
+        # Joints of features; None is the fast path.
+        self.holding: Any = None
+        """A queue that takes messages whose time has not come: `takes(headers)`."""
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
@@ -69,6 +74,10 @@ class BoundExchange(Exchange):
 
     def check(self, binding: Binding) -> None:
         """Raises PreconditionFailed for a key or arguments that the type cannot use."""
+
+    def holds(self, headers: Mapping[str, Any]) -> bool:
+        """Whether a message with these headers is held back now, to be routed later."""
+        return self.holding is not None and self.holding.takes(headers)
 
     def bind(self, binding: Binding) -> bool:
         """Adds a binding; False if it is there already."""

@@ -239,6 +239,7 @@ class Broker(SignIn):
             next_incarnation=self.definitions.next_incarnation,
             emit=self.emit,
             later=self.later,
+            features=self.features,
             **properties,
         )
         vhost.queue_limit = lambda: self.access.vhost_limit(name, "max-queues")

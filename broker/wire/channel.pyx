@@ -330,7 +330,7 @@ cdef class WireChannel(Channel):
         if targets is None or is_special(message):
             targets = self.connection.special(
                 self, exchange, targets, message.routing_key[:message.routing_key_length],
-                message.properties[:message.properties_length])
+                message.properties[:message.properties_length], mandatory)
             if self.replaced is not None:
                 message.properties = <const uint8_t*> <char*> self.replaced
                 message.properties_length = <uint32_t> len(self.replaced)

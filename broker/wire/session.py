@@ -407,6 +407,7 @@ class Session(Connection):
         targets: tuple[Any, ...] | None,
         routing_key: bytes,
         listed: bytes,
+        mandatory: bool,
     ) -> tuple[Any, ...]:
         """The queues of a message whose properties matter for its route, after checking those.
         Raises PreconditionFailed."""
@@ -417,8 +418,13 @@ class Session(Connection):
         for name in ("CC", "BCC"):
             if name in headers:
                 keys += headers[name]
+        held = exchange.holds(headers)
+        if held and mandatory:
+            due = {**headers, "x-delay": 0}
+            if not self.vhost.routes.route(exchange, keys, due, found):
+                return ()
         changed = dict(found)
-        if "BCC" in headers:
+        if "BCC" in headers and not held:
             changed["headers"] = {k: v for k, v in headers.items() if k != "BCC"}
         if direct_reply.is_pseudo(found.get("reply_to", "")):
             changed["reply_to"] = direct_reply.reply_name(channel)

@@ -20,6 +20,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from broker.features.joints import Feature
+
 from .feed_file import HOUR_MS, Disk, FeedFile
 from .records import (
     CONNECTION_COUNTERS,
@@ -86,7 +88,7 @@ class Source(Protocol):
     def connections(self) -> dict[int, Any]: ...
 
 
-class Feed:
+class Feed(Feature):
     """The usage feed of one broker. `now_ms` is always the broker's own wall clock, in UTC
     milliseconds.
     """

@@ -1,0 +1,4 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+
+cdef int64_t delay_of(const uint8_t* properties, uint32_t length) except? -1

@@ -1,0 +1,152 @@
+"""Which exchanges hold messages back, and where those messages go when they are due."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from broker.features.delayed.holding import Holding
+from broker.features.joints import Feature
+from broker.store import disk
+from broker.wire import properties
+from broker.wire.fields import text
+from broker.wire.headers import ListedProperties
+
+log = logging.getLogger("leveret.delayed")
+
+# Routes that a release remembers while the topology stands still.
+ROUTES_MAX = 1024
+
+Routed = tuple[tuple[Any, ...], bytes | None]
+
+
+class Delayed(Feature):
+    """The delayed messages of all vhosts."""
+
+    def __init__(
+        self, turn: Any, persister: Any, later: Callable[[float, Callable[[], None]], Any]
+    ) -> None:
+        self._turn = turn
+        self._persister = persister
+        self._later = later
+        self._holdings: dict[Any, dict[str, Holding]] = {}
+
+    def exchange_configured(self, vhost: Any, exchange: Any) -> None:
+        wanted = is_delayed(exchange)
+        if exchange.holding is None and (wanted or self._left_behind(vhost, exchange)):
+            self._attach(vhost, exchange)
+        if exchange.holding is not None:
+            exchange.holding.open = wanted
+
+    def _left_behind(self, vhost: Any, exchange: Any) -> bool:
+        """Whether there are messages of a time when the exchange was a delayed one. Asks the disk
+        only while a vhost is being recovered."""
+        return (
+            vhost.recovering
+            and exchange.incarnation != 0
+            and bool(disk.listdir(_log(vhost, exchange.incarnation)))
+        )
+
+    def _attach(self, vhost: Any, exchange: Any) -> None:
+        holding = Holding(
+            self._turn,
+            self._persister,
+            self._later,
+            f"{vhost.directory}/delayed" if exchange.durable else vhost.transient_directory,
+            f"{vhost.directory}/schedule" if exchange.durable else _transient_index(vhost),
+            exchange.name,
+            exchange.incarnation,
+            exchange.durable,
+            Route(vhost, exchange),
+        )
+        if vhost.recovering and exchange.durable:
+            for problem in holding.recover():
+                vhost.problems.append(
+                    f"exchange '{exchange.name}' in vhost '{vhost.name}': {problem}"
+                )
+        exchange.holding = holding
+        self._holdings.setdefault(vhost, {})[exchange.name] = holding
+
+    def exchange_deleted(self, vhost: Any, exchange: Any) -> None:
+        if exchange.holding is not None:
+            self._holdings[vhost].pop(exchange.name, None)
+            exchange.holding.delete()
+            exchange.holding = None
+
+    def vhost_recovered(self, vhost: Any) -> None:
+        """Directories of exchanges that are gone go too."""
+        living = {each.incarnation for each in self._holdings.get(vhost, {}).values()}
+        for kind in ("delayed", "schedule"):
+            directory = f"{vhost.directory}/{kind}"
+            disk.makedirs(directory)
+            vhost.owned.append((directory, living))
+        disk.makedirs(_transient_index(vhost))
+
+    def vhost_started(self, vhost: Any) -> None:
+        for holding in self._holdings.get(vhost, {}).values():
+            holding.start()
+
+    def tick(self, now_ms: int) -> None:
+        for holdings in self._holdings.values():
+            for holding in holdings.values():
+                holding.rest_if_empty()
+
+    def stop(self, now_ms: int) -> None:
+        for holdings in self._holdings.values():
+            for holding in holdings.values():
+                holding.close()
+
+
+def is_delayed(exchange: Any) -> bool:
+    """Whether an exchange holds back what asks for it. The predeclared ones never do."""
+    return bool(exchange.incarnation) and (
+        exchange.type == "x-delayed-message"
+        or exchange.effective.get("x-delayed-exchange") is True
+    )
+
+
+def _transient_index(vhost: Any) -> str:
+    return f"{vhost.transient_directory}/schedule"
+
+
+def _log(vhost: Any, incarnation: int) -> str:
+    return f"{vhost.directory}/delayed/{incarnation:016x}"
+
+
+class Route:
+    """Where a message goes that is due."""
+
+    def __init__(self, vhost: Any, exchange: Any) -> None:
+        self._vhost = vhost
+        self._exchange = exchange
+        self._known: dict[bytes, Routed] = {}
+        self._version = -1
+
+    def __call__(self, routing_key: bytes, listed: bytes) -> Routed:
+        """The queues, and the properties where they change."""
+        version = self._vhost.topology_version
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+            self._by_key = self._vhost.routes.is_by_key_when_due(self._exchange)
+        is_plain = self._by_key and b"\x02CC" not in listed and b"\x03BCC" not in listed
+        if is_plain:
+            known = self._known.get(routing_key)
+            if known is not None:
+                return known
+        told = properties.decode(listed)
+        headers = told.get("headers", {})
+        keys = [text(routing_key)]
+        for name in ("CC", "BCC"):
+            keys += headers.get(name, [])
+        changed = None
+        if "BCC" in headers:
+            # It was kept until here because these keys had to be known.
+            without = ListedProperties(listed)
+            without.remove_header("BCC")
+            changed = without.encode()
+        found = self._vhost.routes.route(self._exchange, keys, headers, told), changed
+        if is_plain and len(self._known) < ROUTES_MAX:
+            self._known[routing_key] = found
+        return found

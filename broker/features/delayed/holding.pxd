@@ -1,0 +1,37 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from broker.contracts cimport Queue
+from broker.features.delayed.entry cimport Entry
+from broker.features.delayed.schedule cimport Schedule
+from broker.kernel.message cimport Message, Place
+from broker.kernel.turn cimport Turn
+from broker.store.persister cimport Persister
+from broker.store.queue_store cimport QueueStore
+
+
+cdef class Holding(Queue):
+    cdef readonly str name               # the exchange's
+    cdef readonly uint64_t incarnation
+    cdef Turn turn
+    cdef Persister persister
+    cdef readonly QueueStore store
+    cdef readonly Schedule schedule
+    cdef object route
+    cdef object later
+    cdef object timer
+    cdef int64_t timer_at                # what the timer waits for, ms of our clock
+    cdef Entry last                      # the last one that was taken
+    cdef list refused                    # [(place, queues that are full)]
+    cdef bint offering                   # a timer to offer those again is set
+    cdef readonly bint deleted
+    cdef public bint open                # whether it takes messages; it always gives them out
+    cdef readonly uint64_t held          # messages taken since the start
+    cdef readonly uint64_t released
+    cdef readonly uint64_t unroutable    # of them, those that no queue took
+    cdef readonly uint64_t cancelled
+    cdef readonly uint64_t damaged
+
+    cdef int arm(self, int64_t due) except -1
+    cdef int release(self, Message* message, Place* place, list safe) except -1
+    cdef int give(self, Message* message, list queues) except -1
+    cdef int settle_all(self, list places) except -1

@@ -1,0 +1,445 @@
+# cython: language_level=3
+"""What holds an exchange's messages back until they are due.
+
+To whoever publishes it is a queue: a message that waits is stored in a log of segments like any
+queue's, with its due time in place of the time of publishing, and entered in the timing index. At
+its due time it is routed and given to the queues it reaches; here it is settled once those have it
+on disk.
+"""
+
+import functools
+import logging
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from broker.contracts cimport NEEDS_SYNC, Queue, REJECTED, STORED
+from broker.features.delayed.delay cimport delay_of
+from broker.features.delayed.entry cimport Entry
+from broker.features.delayed.restart cimport is_live
+from broker.features.delayed.run cimport LATER, NONE
+from broker.features.delayed.schedule cimport Schedule
+from broker.kernel cimport clock
+from broker.kernel.buffer cimport load16, load32, store32, store64
+from broker.kernel.headers cimport find_header, header_table
+from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
+from broker.kernel.turn cimport Turn
+from broker.store.persister cimport Persister
+from broker.store.queue_store cimport FOUND, QueueStore, WAIT
+from broker.store.record cimport record_bytes
+from broker.features.delayed.delay import delay_in
+from broker.features.delayed.restart import restore
+from broker.store.recovery import recover
+
+log = logging.getLogger("leveret.delayed")
+
+cdef enum:
+    TURN_RELEASES = 128          # messages routed in one turn of the loop
+    REFUSED_MAX = 4096           # messages that wait for full queues before no more are released
+    # A timer is never set further ahead: one that is taken back stays in the wheel until then.
+    TIMER_MAX_MS = 10000
+
+# How long a message waits before it is offered to a full queue again.
+cdef double OFFER_AGAIN_S = 0.25
+
+
+cdef bytes negated(Message* message, int64_t delay):
+    """The properties with x-delay negated, as RabbitMQ's plugin hands them on: whoever gets the
+    message sees how long it waited, and no exchange delays it again."""
+    cdef uint32_t size = 0
+    cdef const uint8_t* table = header_table(message.properties, message.properties_length)
+    cdef const uint8_t* value = find_header(
+        message.properties, message.properties_length, b"x-delay", 7, &size)
+    cdef size_t before = value - message.properties
+    cdef bint is_long = delay > 0x7FFFFFFF
+    cdef uint32_t new_size = 9 if is_long else 5
+    cdef bytes changed = PyBytes_FromStringAndSize(
+        NULL, <Py_ssize_t> message.properties_length - size + new_size)
+    cdef uint8_t* p = <uint8_t*> <char*> changed
+    memcpy(p, message.properties, before)
+    store32(p + (table - message.properties), load32(table) - size + new_size)
+    if is_long:
+        p[before] = b"l"
+        store64(p + before + 1, <uint64_t> -delay)
+    else:
+        p[before] = b"I"
+        store32(p + before + 1, <uint32_t> <int> -delay)
+    memcpy(p + before + new_size, value + size, message.properties_length - before - size)
+    return changed
+
+
+cdef class Holding(Queue):
+    """The delayed messages of one exchange. `parent` is the directory of such logs, `index` that of
+    their timing indexes.
+
+    `route(routing_key, properties)` gives the queues that a message reaches when it is due, and the
+    properties it goes on with (None: the same).
+    """
+
+    def __init__(self, Turn turn, Persister persister, later, str parent, str index, str name,
+                 uint64_t incarnation, bint durable, route):
+        self.turn = turn
+        self.persister = persister
+        self.later = later
+        self.name = name
+        self.incarnation = incarnation
+        self.durable = durable
+        self.route = route
+        self.store = QueueStore(persister, parent, incarnation, durable, self.wake)
+        self.schedule = Schedule(
+            persister, f"{index}/{incarnation:016x}", incarnation, durable, self.wake)
+        self.open = True
+        self.refused = []
+        memset(&self.last, 0, sizeof(Entry))
+
+    # -- what others see ---------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        """Messages that wait."""
+        return self.store.ready
+
+    @property
+    def messages_leaving(self) -> int:
+        """Messages that were due and are not settled yet."""
+        return self.store.total - self.store.ready
+
+    @property
+    def message_bytes(self) -> int:
+        return self.store.total_bytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.store.disk_bytes
+
+    def counters(self) -> dict:
+        return {
+            "delayed": self.held,
+            "released": self.released,
+            "unroutable": self.unroutable,
+            "cancelled": self.cancelled,
+        }
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def takes(self, headers) -> bool:
+        """Whether a message with these headers is held back."""
+        return self.open and delay_in(headers) > 0
+
+    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+            bint persistent) -> int:
+        """Takes a message that comes over no channel, as a queue does."""
+        cdef Message message
+        message.exchange = <const uint8_t*> <char*> exchange
+        message.exchange_length = <uint8_t> len(exchange)
+        message.routing_key = <const uint8_t*> <char*> routing_key
+        message.routing_key_length = <uint8_t> len(routing_key)
+        message.properties = <const uint8_t*> <char*> properties
+        message.properties_length = <uint32_t> len(properties)
+        message.body = <const uint8_t*> <char*> body
+        message.body_length = <uint32_t> len(body)
+        message.flags = PERSISTENT if persistent else 0
+        if load16(message.properties) >> 8 & 1:
+            message.flags |= EXPIRES
+        clock.refresh()
+        message.timestamp = clock.now_ms
+        return self.publish(&message, False)
+
+    cdef int publish(self, Message* message, bint confirm) except -1:
+        cdef Message held = message[0]
+        cdef Entry entry
+        cdef bytes properties
+        cdef int64_t delay = delay_of(message.properties, message.properties_length)
+        if delay > 0:
+            properties = negated(message, delay)
+            held.properties = <const uint8_t*> <char*> properties
+            held.properties_length = <uint32_t> len(properties)
+        else:
+            delay = 0
+        # Due times never run backwards behind what was taken, so that a place tells whether its
+        # message still waits (`is_waiting`).
+        held.timestamp = message.timestamp
+        if delay > INT64_MAX - held.timestamp:
+            held.timestamp = INT64_MAX
+        else:
+            held.timestamp += delay
+        if held.timestamp < self.last.due:
+            held.timestamp = self.last.due
+        held.flags = message.flags & (PERSISTENT | EXPIRES)
+        self.store.append(&held)
+        entry.due = held.timestamp
+        entry.length = record_bytes(&held)
+        entry.segment = self.store.active.number
+        entry.position = self.store.active.length - entry.length
+        entry.body_length = held.body_length
+        entry.check = 0
+        self.schedule.add(&entry)
+        self.held += 1
+        if entry.due < self.timer_at or self.timer is None:
+            self.arm(entry.due)
+        if self.durable and message.flags & PERSISTENT:
+            return NEEDS_SYNC
+        return STORED
+
+    cdef int arm(self, int64_t due) except -1:
+        """Sets the one timer for the earliest due time."""
+        cdef int64_t delay
+        clock.refresh()
+        delay = due - clock.now_ms
+        if delay > TIMER_MAX_MS:
+            delay = TIMER_MAX_MS
+        if self.timer is not None:
+            if self.timer_at <= clock.now_ms + delay:
+                return 0
+            self.timer.cancel()
+        self.timer_at = clock.now_ms + delay
+        self.timer = self.later(delay / 1000 if delay > 0 else 0, self.due)
+        return 0
+
+    def due(self):
+        """The timer of `arm`."""
+        self.timer = None
+        self.wake()
+
+    def wake(self):
+        if not self.pending and not self.deleted:
+            self.turn.touch_queue(self)
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    cdef int work(self) except -1:
+        """Releases what is due; many go on in the next turn."""
+        cdef Entry entry
+        cdef Place place
+        cdef Message message
+        cdef list safe = []
+        cdef int found
+        cdef uint32_t count = 0
+        if self.deleted:
+            return 0
+        clock.refresh()
+        while len(self.refused) < REFUSED_MAX:
+            found = self.schedule.peek(&entry)
+            if found == NONE or found == LATER:
+                break
+            if entry.due > clock.now_ms:
+                self.arm(entry.due)
+                break
+            if count == TURN_RELEASES:
+                self.wake()
+                break
+            count += 1
+            key = <uint64_t> entry.segment << 32 | entry.position
+            if key in self.schedule.cancelled:
+                self.schedule.cancelled.discard(key)
+                self.schedule.pop()
+                continue
+            if not is_live(self.store, entry.segment, entry.position):
+                self.schedule.pop()
+                continue
+            place.segment = entry.segment
+            place.position = entry.position
+            place.length = entry.length
+            place.body_length = entry.body_length
+            place.redelivered = 0
+            found = self.store.read(&place, &message)
+            if found == WAIT:
+                break
+            self.last = entry
+            self.schedule.pop()
+            self.store.ready -= 1
+            self.store.ready_bytes -= place.body_length
+            if found != FOUND:
+                # The log says where; recovery looks at the segment again.
+                self.damaged += 1
+                self.store.settle(&place)
+                continue
+            self.release(&message, &place, safe)
+        if safe:
+            self.persister.after_round(functools.partial(self.taken, safe))
+        return 0
+
+    cdef int release(self, Message* message, Place* place, list safe) except -1:
+        """Routes a message that is due. A place whose targets are to be synced first goes to
+        `safe`."""
+        cdef bytes properties
+        cdef int result
+        # A queue's tail may move when it takes a message; the log's own does not.
+        targets, properties = self.route(
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length])
+        if properties is not None:
+            message.properties = <const uint8_t*> <char*> properties
+            message.properties_length = <uint32_t> len(properties)
+        self.released += 1
+        if not targets:
+            self.unroutable += 1
+        queues = list(targets)
+        result = self.give(message, queues)
+        if queues:
+            self.refused.append((_told(place), queues))
+            self.offer_later()
+        elif result & NEEDS_SYNC and self.durable:
+            safe.append(_told(place))
+        else:
+            self.store.settle(place)
+        return 0
+
+    cdef int give(self, Message* message, list queues) except -1:
+        """Publishes to queues; those that refuse stay in the list."""
+        cdef Queue queue
+        cdef int answer
+        cdef int result = STORED
+        message.timestamp = clock.now_ms
+        refusing = []
+        for queue in queues:
+            answer = queue.publish(message, False)
+            if answer == REJECTED:
+                refusing.append(queue)
+            else:
+                result |= answer
+        queues[:] = refusing
+        return result
+
+    def offer_later(self):
+        if not self.offering:
+            self.offering = True
+            self.later(OFFER_AGAIN_S, self.offer)
+
+    def offer(self):
+        """Offers what full queues refused once more."""
+        cdef Place place
+        cdef Message message
+        cdef list safe = []
+        cdef int found, result
+        self.offering = False
+        if self.deleted:
+            return
+        clock.refresh()
+        refused, self.refused = self.refused, []
+        for at, (told, queues) in enumerate(refused):
+            if at == TURN_RELEASES:
+                self.refused += refused[at:]
+                break
+            queues = [queue for queue in queues if not queue.deleted]
+            place.segment, place.position, place.length, place.body_length = told
+            place.redelivered = 0
+            result = STORED
+            found = self.store.read(&place, &message)
+            if found == WAIT:
+                self.refused += refused[at:]
+                break
+            if found == FOUND:
+                result = self.give(&message, queues)
+                if queues:
+                    self.refused.append((told, queues))
+                    continue
+            if result & NEEDS_SYNC and self.durable:
+                safe.append(told)
+            else:
+                self.store.settle(&place)
+        if safe:
+            self.persister.after_round(functools.partial(self.taken, safe))
+        if self.refused:
+            self.offer_later()
+        self.wake()
+
+    def taken(self, list places):
+        """The targets of these messages have them on disk."""
+        if not self.deleted:
+            self.settle_all(places)
+
+    cdef int settle_all(self, list places) except -1:
+        cdef Place place
+        place.redelivered = 0
+        for told in places:
+            place.segment, place.position, place.length, place.body_length = told
+            self.store.settle(&place)
+        return 0
+
+    # -- cancelling --------------------------------------------------------------------------------
+
+    def is_waiting(self, int64_t due, uint32_t segment, uint32_t position) -> bool:
+        """Whether the message at this place, due then, still waits."""
+        if (due, segment, position) <= (self.last.due, self.last.segment, self.last.position):
+            return False
+        return (<uint64_t> segment << 32 | position not in self.schedule.cancelled
+                and self.store.find(segment) != NULL and is_live(self.store, segment, position))
+
+    def cancel(self, uint32_t segment, uint32_t position, uint32_t length,
+               uint32_t body_length) -> None:
+        """Drops a message that waits (`is_waiting`)."""
+        cdef Place place
+        place.segment = segment
+        place.position = position
+        place.length = length
+        place.body_length = body_length
+        place.redelivered = 0
+        self.schedule.cancel(segment, position)
+        self.store.ready -= 1
+        self.store.ready_bytes -= body_length
+        self.store.settle(&place)
+        self.cancelled += 1
+
+    def in_memory(self, uint32_t segment, uint32_t position):
+        """The whole record at a place that has not been written yet, or None."""
+        cdef Place place
+        cdef Message message
+        if self.store.find(segment) == NULL or self.store.block_of(
+                self.store.find(segment), position) == NULL:
+            return None
+        place.segment = segment
+        place.position = position
+        self.store.read(&place, &message)
+        return (message.timestamp, message.exchange[:message.exchange_length],
+                message.routing_key[:message.routing_key_length],
+                message.properties[:message.properties_length], record_bytes(&message),
+                message.body_length)
+
+    # -- start, rest, end --------------------------------------------------------------------------
+
+    def recover(self) -> list:
+        """Finds the messages of the last run again. Returns what was wrong."""
+        problems = recover(self.store)
+        return problems + restore(self.store, self.schedule)
+
+    def start(self) -> None:
+        """The loop runs."""
+        if self.schedule.in_memory >= self.schedule.table_max:
+            self.schedule.spill()
+        self.wake()
+
+    def rest_if_empty(self) -> None:
+        """An exchange that holds nothing back has no files."""
+        if self.store.total == 0 and not self.deleted:
+            self.store.rest()
+
+    def delete(self) -> None:
+        """The exchange is gone, and with it all it held back."""
+        self.deleted = True
+        if self.timer is not None:
+            self.timer.cancel()
+        self.refused = []
+        self.schedule.delete()
+        self.store.delete()
+
+    def close(self) -> None:
+        """Clean stop."""
+        if not self.deleted:
+            self.store.close()
+
+    # -- what no queue of this kind does -----------------------------------------------------------
+
+    cdef int settle(self, Place* place, bint acked) except -1:
+        return 0
+
+    cdef int requeue(self, Place* place) except -1:
+        return 0
+
+    cdef int touch(self) except -1:
+        return 0
+
+
+cdef tuple _told(Place* place):
+    return place.segment, place.position, place.length, place.body_length

@@ -1,0 +1,186 @@
+# cython: language_level=3
+"""Finds the delayed messages of the last run again.
+
+The log's own recovery says which records live. The runs of the timing index say when most of them
+are due; a segment of which some live record is in no sound run is read, and those records enter the
+index anew by the due time they carry.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from broker.features.delayed.entry cimport (
+    ENTRY_BYTES, Entry, RUN_HEADER_BYTES, RUN_MAGIC, RUN_VERSION, RunHeader, entry_check,
+    header_check,
+)
+from broker.features.delayed.run cimport BUFFERED, Run
+from broker.features.delayed.schedule cimport Schedule
+from broker.store import disk
+from broker.store.disk cimport file_new
+from broker.store.queue_store cimport QueueStore
+from broker.store.record cimport HEADER_BYTES, RecordHead, record_check, record_fits
+from broker.store.segments cimport Segment
+
+
+cdef bint is_live(QueueStore store, uint32_t number, uint32_t position) noexcept:
+    """Whether a record of the last run is neither settled nor gone with its segment."""
+    cdef Segment* segment = store.find(number)
+    cdef uint32_t low = 0
+    cdef uint32_t high, middle
+    if segment == NULL:
+        return False
+    high = segment.skip_count
+    while low < high:
+        middle = (low + high) // 2
+        if segment.skips[middle].position <= position:
+            low = middle + 1
+        else:
+            high = middle
+    # Settled runs may be one stretch.
+    return low == 0 or not (position - segment.skips[low - 1].position
+                            < segment.skips[low - 1].length)
+
+
+cdef Run read_run(Schedule schedule, str path, uint32_t number):
+    """The run with all its entries in memory, or None if the file is not sound."""
+    cdef bytes data = disk.read(path)
+    cdef const uint8_t* start = data
+    cdef const RunHeader* header = <const RunHeader*> start
+    cdef const Entry* entries = <const Entry*> (start + RUN_HEADER_BYTES)
+    cdef Run run
+    cdef uint32_t i
+    if (len(data) < RUN_HEADER_BYTES or header.magic != RUN_MAGIC
+            or header.check != header_check(header) or header.number != number
+            or header.incarnation != schedule.incarnation):
+        return None
+    if header.version != RUN_VERSION:
+        raise ValueError(
+            f"{path} has format version {header.version}; this program reads {RUN_VERSION}")
+    if len(data) < RUN_HEADER_BYTES + <size_t> header.count * ENTRY_BYTES:
+        return None
+    for i in range(header.count):
+        if entries[i].check != entry_check(&entries[i], schedule.incarnation, number):
+            return None
+    run = Run(number, header.count)
+    run.array = <Entry*> malloc(<size_t> header.count * ENTRY_BYTES + 1)
+    if run.array == NULL:
+        raise MemoryError("no memory for the timing index")
+    memcpy(run.array, entries, <size_t> header.count * ENTRY_BYTES)
+    run.file = file_new(path)
+    run.on_disk = True
+    return run
+
+
+cdef int let_go(Run run) except -1:
+    """Keeps of a run what is needed next; the rest stays in its file."""
+    cdef uint32_t count = run.count - run.at
+    if count > BUFFERED:
+        count = BUFFERED
+    run.buffer = <Entry*> malloc(BUFFERED * ENTRY_BYTES)
+    if run.buffer == NULL:
+        raise MemoryError("no memory for the timing index")
+    memcpy(run.buffer, run.array + run.at, <size_t> count * ENTRY_BYTES)
+    run.buffer_from = run.at
+    run.buffer_count = count
+    run.drop_array()
+    return 0
+
+
+def restore(QueueStore store, Schedule schedule) -> list:
+    """Fills an empty index for a recovered log. Returns sentences about what was wrong."""
+    cdef Run run
+    cdef Segment* segment
+    cdef uint32_t i, last_number, tally
+    cdef dict indexed = {}
+    cdef list runs = []
+    cdef set wanted
+    cdef dict known
+    problems = []
+    schedule.directory_made = disk.exists(schedule.directory)
+    for name in disk.listdir(schedule.directory):
+        if not (name.startswith("due.") and name[4:].isdigit()):
+            continue
+        number = int(name[4:])
+        path = f"{schedule.directory}/{name}"
+        schedule.next_number = max(schedule.next_number, number + 1)
+        run = read_run(schedule, path, number)
+        if run is None:
+            problems.append(f"{path} is not whole; its messages are scheduled anew")
+            disk.unlink(path)
+            continue
+        first = run.count
+        last_number = 0
+        tally = 0
+        for i in range(run.count):
+            if run.array[i].segment >= store.next_number:
+                # Its records are all settled: the number must not be given again.
+                store.next_number = run.array[i].segment + 1
+            if is_live(store, run.array[i].segment, run.array[i].position):
+                first = min(first, i)
+                if run.array[i].segment != last_number:
+                    indexed[last_number] = indexed.get(last_number, 0) + tally
+                    last_number = run.array[i].segment
+                    tally = 0
+                tally += 1
+        indexed[last_number] = indexed.get(last_number, 0) + tally
+        if first == run.count:
+            disk.unlink(path)
+            continue
+        run.at = first
+        let_go(run)
+        runs.append((run, path))
+    wanted = set()
+    segment = store.head
+    while segment != NULL:
+        if indexed.get(segment.number, 0) != segment.count - segment.settled:
+            wanted.add(segment.number)
+        segment = segment.next
+    if wanted:
+        known = {number: set() for number in wanted}
+        for run, path in runs:
+            note_known(read_run(schedule, path, run.number), known)
+        segment = store.head
+        while segment != NULL:
+            if segment.number in wanted:
+                rescan(store, segment, schedule, known[segment.number])
+            segment = segment.next
+    for run, _ in runs:
+        schedule.enter(run)
+    return problems
+
+
+cdef int note_known(Run run, dict known) except -1:
+    """Notes which records of the segments in question are in this run."""
+    cdef uint32_t i
+    for i in range(run.count):
+        positions = known.get(run.array[i].segment)
+        if positions is not None:
+            positions.add(run.array[i].position)
+    return 0
+
+
+cdef int rescan(QueueStore store, Segment* segment, Schedule schedule, set known) except -1:
+    """Enters the live records of a segment that are in no run."""
+    cdef bytes data = disk.read(f"{store.directory}/msgs.{segment.number:010d}")
+    cdef const uint8_t* start = data
+    cdef const RecordHead* head
+    cdef size_t at = HEADER_BYTES
+    cdef size_t length = len(data)
+    cdef Entry entry
+    while at < length and at < segment.length:
+        head = <const RecordHead*> (start + at)
+        if not record_fits(start + at, length - at) or head.check != record_check(
+                start + at, store.incarnation, segment.number, <uint32_t> at):
+            at += 1
+            continue
+        if at not in known and is_live(store, segment.number, <uint32_t> at):
+            entry.due = head.timestamp
+            entry.segment = segment.number
+            entry.position = <uint32_t> at
+            entry.length = head.length + 4
+            entry.body_length = head.body_length
+            entry.check = 0
+            schedule.push(&entry)
+        at += head.length + 4
+    return 0

@@ -1,0 +1,39 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from broker.features.delayed.entry cimport Entry
+from broker.features.delayed.run cimport Run
+from broker.store.io_thread cimport Round
+from broker.store.persister cimport Dirty, Persister
+
+
+cdef class Schedule(Dirty):
+    cdef Persister persister
+    cdef readonly str directory
+    cdef readonly uint64_t incarnation
+    cdef readonly bint durable
+    cdef readonly uint32_t table_max
+    cdef object wake
+    cdef Entry* near                 # a binary heap: the entries that are in no run
+    cdef uint32_t near_count
+    cdef uint32_t near_capacity
+    cdef list heads                  # heap of (due, segment, position, run number, run)
+    cdef list unread                 # runs whose next entry the disk has to be asked for
+    cdef list forming                # runs whose records are not synced yet
+    cdef list writing                # runs whose file is in the round in flight
+    cdef list leaving                # finished runs whose files are busy
+    cdef Run reading
+    cdef readonly uint32_t next_number
+    cdef readonly set cancelled
+    cdef bint deleted
+    cdef public bint directory_made
+
+    cdef int add(self, Entry* entry) except -1
+    cdef int peek(self, Entry* entry) except -1
+    cdef int pop(self) except -1
+    cdef int push(self, Entry* entry) except -1
+    cdef void sift_down(self, uint32_t at) noexcept
+    cdef bint strike(self, uint32_t segment, uint32_t position) except -1
+    cdef int enter(self, Run run) except -1
+    cdef int ask(self, Run run) except -1
+    cdef int finish_run(self, Run run) except -1
+    cdef int write_run(self, Round* round, Run run) except -1

@@ -1,0 +1,41 @@
+"""The joints that features hang on. A feature overrides what it needs; the rest costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class Feature:
+    """One add-on of one broker. Times are ms of the broker's clock."""
+
+    def start(self, now_ms: int) -> None:
+        """Everything is recovered; the loop does not run yet."""
+
+    def tick(self, now_ms: int) -> Iterator[Callable[[], object] | None] | None:
+        """Once a second. May return steps; one that waits for the disk is a callable."""
+        return None
+
+    def exchange_configured(self, vhost: Any, exchange: Any) -> None:
+        """An exchange was declared or recovered, or other arguments hold for it now."""
+
+    def exchange_deleted(self, vhost: Any, exchange: Any) -> None:
+        """An exchange is gone."""
+
+    def queue_configured(self, vhost: Any, queue: Any) -> None:
+        """A queue was declared or recovered, or other arguments hold for it now."""
+
+    def queue_deleted(self, queue: Any, now_ms: int) -> None:
+        """A queue is gone."""
+
+    def connection_closed(self, connection: Any, now_ms: int) -> None:
+        """A connection is gone."""
+
+    def vhost_recovered(self, vhost: Any) -> None:
+        """The definitions of a vhost are read and each exchange and queue was configured."""
+
+    def vhost_started(self, vhost: Any) -> None:
+        """The loop runs."""
+
+    def stop(self, now_ms: int) -> None:
+        """Clean stop; the persister still writes what is left."""
