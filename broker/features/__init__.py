@@ -3,14 +3,17 @@ it."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-from broker.features import delayed, usage
 from broker.features.joints import Feature
 
-BUILDERS = (usage.build, delayed.build)
+NAMES = (
+    "usage",
+    "delayed",
+)
 
 
 def build(host: Any) -> list[Feature]:
-    """The features of one broker."""
-    return [builder(host) for builder in BUILDERS]
+    """The features of one broker: what the `build` of each folder makes for it."""
+    return [importlib.import_module(f"{__name__}.{name}").build(host) for name in NAMES]

@@ -160,10 +160,11 @@ cdef class Holding(Queue):
         # Due times never run backwards behind what was taken, so that a place tells whether its
         # message still waits (`is_waiting`).
         held.timestamp = message.timestamp
-        if delay > INT64_MAX - held.timestamp:
+        if delay > INT64_MAX - 1 - held.timestamp:
             held.timestamp = INT64_MAX
-        else:
-            held.timestamp += delay
+        elif delay:
+            # Times are cut to whole ms: one more, so that it is never early.
+            held.timestamp += delay + 1
         if held.timestamp < self.last.due:
             held.timestamp = self.last.due
         held.flags = message.flags & (PERSISTENT | EXPIRES)
