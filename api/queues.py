@@ -30,6 +30,13 @@ class Get(Schema):
     truncate: Number | None = None
 
 
+class Read(Schema):
+    offset: Number | Text = "first"
+    count: Number
+    encoding: Literal["auto", "base64"] = "auto"
+    truncate: Number | None = None
+
+
 class Action(Schema):
     action: Text
 
@@ -98,6 +105,22 @@ async def get_messages(request: HttpRequest, vhost: str, name: str, body: Get) -
         name=name,
         count=body.count,
         ackmode=body.ackmode,
+        **given(truncate=body.truncate),
+    )
+    return [payload.shown(message, body.encoding) for message in messages]
+
+
+@router.post("/queues/{seg:vhost}/{seg:name}/stream")
+async def read_stream(request: HttpRequest, vhost: str, name: str, body: Read) -> Any:
+    """Look into a stream from an offset on: `first`, `last`, `next`, a number, or an interval such
+    as `1h`. Nothing is taken out."""
+    messages = await ask(
+        request,
+        "stream.read",
+        vhost=vhost,
+        name=name,
+        offset=body.offset,
+        count=body.count,
         **given(truncate=body.truncate),
     )
     return [payload.shown(message, body.encoding) for message in messages]

@@ -338,6 +338,24 @@ class QueueGet(Arguments):
     truncate: int | None = None
 
 
+@verb(
+    "stream.read",
+    "management",
+    "objects",
+    "[{offset, timestamp, payload, payload_bytes, properties, exchange, routing_key, redelivered}]",
+)
+class StreamRead(Arguments):
+    """Shows messages of a stream without taking them. `offset` is what a consumer's x-stream-offset
+    may be: `first`, `last`, `next`, a number (below 0: before the end) or an interval such as `1h`.
+    `timestamp` is ms since 1970; `truncate` as in `queue.get`."""
+
+    vhost: str
+    name: str
+    offset: int | str = "first"
+    count: int = 1
+    truncate: int | None = None
+
+
 @verb("exchange.declare", "management", "objects", "{created}", changes=True)
 class ExchangeDeclare(Arguments):
     """Declares an exchange."""

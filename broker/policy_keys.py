@@ -171,6 +171,14 @@ KEYS: dict[str, PolicyKey] = {
             "a stream drops what is older: a number and Y, M, D, h, m or s, such as 7D",
         ),
         _key(
+            "stream-max-segment-size-bytes",
+            "x-stream-max-segment-size-bytes",
+            "argument",
+            "segment size",
+            "size at which a stream begins its next segment; 4 KiB to 256 MiB",
+            unit="bytes",
+        ),
+        _key(
             "alternate-exchange",
             "alternate-exchange",
             "argument",
@@ -204,13 +212,6 @@ KEYS: dict[str, PolicyKey] = {
             "dead letter strategy",
             "kept and shown; a dead letter is always handed over at least once",
             choices=("at-most-once", "at-least-once"),
-        ),
-        _kept(
-            "stream-max-segment-size-bytes",
-            "integer",
-            "segment size",
-            "kept and shown; segments have one size",
-            least=0,
         ),
         _kept(
             "stream-filter-size-bytes",

@@ -12,7 +12,7 @@ from broker.errors import NotImplementedYet, describe
 from broker.kernel cimport clock
 from broker.kernel.message cimport Message, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
-from broker.queues.stream_arguments import Retention, Start, reading_of
+from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
 from broker.queues.stream_headers cimport note_values
 from broker.queues.stream_reader cimport Readers, StreamReader
 from broker.queues.stream_reader import StreamBrowser
@@ -239,6 +239,10 @@ cdef class StreamQueue(Queue):
             now_ms=clock.now_ms, resource=describe("queue", self.name, self.vhost_name))
         return StreamReader(self, self.readers, reading.start or Start("next"), reading.filter,
                             tag if reading.tracked else None)
+
+    def start_of(self, value, now_ms: int):
+        """Where a reader begins that asks for this x-stream-offset; None if it makes no sense."""
+        return start_of(value, now_ms)
 
     def browse(self, start, uint32_t count, uint64_t bytes_max, done) -> None:
         """Reads messages for a person to look at; see `StreamBrowser`."""

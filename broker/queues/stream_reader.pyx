@@ -127,13 +127,15 @@ cdef class StreamReader(Queue):
         cdef uint64_t place = max(self.frontier, <uint64_t> store.first_offset)
         return store.next_offset - place if store.next_offset > place else 0
 
-    @property
-    def segments_skipped(self):
-        return self.cursor.segments_skipped
-
-    @property
-    def is_tracked(self):
-        return self.tracked is not None
+    def reader_figures(self) -> dict:
+        """What only a stream's consumer has, for the API."""
+        return {
+            "offset": self.frontier,
+            "lag": self.lag,
+            "segments_skipped": self.cursor.segments_skipped,
+            "filtered": self.filter is not None,
+            "tracked": self.tracked is not None,
+        }
 
     # -- consumer ----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ ACKNOWLEDGE = {
 async def queue(
     request: HttpRequest, vhost: str = "", name: str = "", tab: str = ""
 ) -> HttpResponseBase:
-    """GET: a tab. POST `action`: get, publish, bind, unbind, purge, delete."""
+    """GET: a tab. POST `action`: get, read, publish, bind, unbind, purge, delete."""
     if not name:
         vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
     tab = tab or request.GET.get("tab") or TABS[0]
@@ -111,6 +111,23 @@ async def _get(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any
     facts |= {"got": [messages.shown(message) for message in got], "how": how, "asked": True}
 
 
+async def _read(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
+    """Looks into a stream."""
+    facts["fragment"] = "queue/seen.html"
+    count = whole_number(request.POST, "count", 1, GET_AT_MOST, 1)
+    seen = await ask(
+        request,
+        "stream.read",
+        vhost=vhost,
+        name=name,
+        offset=request.POST.get("offset", "").strip() or "first",
+        count=count,
+        truncate=messages.SHOWN_BYTES,
+    )
+    facts |= {"seen": [messages.shown(message) for message in seen], "asked": True}
+    facts["offsets"] = [row["offset"] for row in (*seen[:1], *seen[-1:])]
+
+
 async def _publish(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
     facts["fragment"] = "queue/published.html"
     message = messages.to_publish(request.POST) | {"routing_key": name}
@@ -183,6 +200,7 @@ def _check_typed(request: HttpRequest, name: str) -> None:
 
 _ACTIONS: dict[str, Any] = {
     "get": _get,
+    "read": _read,
     "publish": _publish,
     "bind": _bind,
     "unbind": _unbind,

@@ -52,12 +52,12 @@ class Queue:
     def __init__(self, vhost: str, name: str, **flags: Any) -> None:
         self.name = name
         self.vhost_name = vhost
-        self.type = "classic"
+        self.arguments = flags.get("arguments") or {}
+        self.type = self.arguments.get("x-queue-type", "classic")
         self.state = "running"
         self.durable = flags.get("durable", False)
         self.exclusive = flags.get("exclusive", False)
         self.auto_delete = flags.get("auto_delete", False)
-        self.arguments = flags.get("arguments") or {}
         self.owner = flags.get("owner")
         self.policy = None
         self.limits = Limits(self.arguments) if self.arguments else None
@@ -71,6 +71,15 @@ class Queue:
              "redeliver", "reject", "confirm"), 0
         )  # fmt: skip
         self._position = 0
+
+    def start_of(self, value: Any, now_ms: int) -> Any:
+        return value
+
+    def browse(self, start: Any, count: int, bytes_max: int, done: Any) -> None:
+        done([])
+
+    def stream_figures(self) -> dict[str, Any]:
+        return {}
 
     @property
     def consumer_count(self) -> int:

@@ -43,6 +43,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "queue.delete": (ALL, IN_VHOST),
     "queue.purge": (ALL, IN_VHOST),
     "queue.get": (ALL, IN_VHOST),
+    "stream.read": (ALL, {"vhost": "/", "name": "log"}),
     "exchange.declare": (ALL, {"vhost": "/", "name": "x"}),
     "exchange.delete": (ALL, {"vhost": "/", "name": "amq.topic"}),
     "exchange.publish": (
@@ -118,6 +119,7 @@ def people(broker: Broker) -> Broker:
         broker.policies.put(Policy("/", "there", "^q", {"max-length": 9}), operator=operator)
     vhost = broker.vhosts["/"]
     vhost.declare_queue("q")
+    vhost.declare_queue("log", arguments={"x-queue-type": "stream"})
     vhost.bind("amq.topic", "q", "queue", "there", {})
     broker.connect("other").name = "other"
     return broker
@@ -213,6 +215,7 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
         ("queue.delete", {"name": "q"}, ("q", "", "")),
         ("queue.purge", {"name": "q"}, ("", "", "q")),
         ("queue.get", {"name": "q"}, ("", "", "q")),
+        ("stream.read", {"name": "log"}, ("", "", "log")),
         (
             "queue.declare",
             {"name": "mine", "arguments": {"x-dead-letter-exchange": "dead"}},

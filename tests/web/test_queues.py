@@ -148,3 +148,24 @@ def test_an_exchange_says_when_nothing_took_a_message(
     page.click("text=Publish message")
     expect(page.locator("#published")).to_contain_text("Published")
     assert ready(channel, queue) == 1
+
+
+def test_it_reads_a_stream(page: Page, channel: BlockingChannel, watch: Watch) -> None:
+    name = f"stream-{uuid.uuid4().hex[:8]}"
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for number in range(8):
+        channel.basic_publish("", name, b"event %d" % number)
+    page.goto(f"/queues/%2F/{name}/messages")
+    page.fill("#read-offset", "5")
+    page.click("button:has-text('Read messages')")
+    expect(page.locator("#got")).to_contain_text("3 messages, offsets 5 to 7")
+    expect(page.locator("#got .payload").first).to_contain_text("event 5")
+    assert ready(channel, name) == 8
+    watch.allow(400)
+    page.fill("#read-offset", "middle")
+    page.click("button:has-text('Read messages')")
+    expect(page.locator("#got")).to_contain_text("Nothing was read.")
+    page.goto(f"/queues/%2F/{name}/settings")
+    expect(page.locator("main")).to_contain_text("Next offset")
+    channel.queue_delete(name)

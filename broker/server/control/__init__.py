@@ -8,6 +8,7 @@ from broker.server.control import (
     node_verbs,
     policy_verbs,
     sign_in_verbs,
+    stream_verbs,
     subscriptions,
 )
 from broker.server.control.server import ControlServer
@@ -21,5 +22,6 @@ __all__ = [
     "node_verbs",
     "policy_verbs",
     "sign_in_verbs",
+    "stream_verbs",
     "subscriptions",
 ]

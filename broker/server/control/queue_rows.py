@@ -149,6 +149,8 @@ class Queues(View):
             consumer_row(self, consumer) for consumer in list(thing.consumers)
         ]
         row["settings"] = setting_rows("queue", thing)
+        if thing.type == "stream":
+            row["stream"] = thing.stream_figures()
         row["incoming"] = []
         row["deliveries"] = []
         return row

@@ -19,7 +19,9 @@ WORRYING = frozenset(RANK) - {"fine", "idle"}
 
 
 def of_queue(queue: Any, gauge: Gauge | None, now: int) -> str:
-    """The word for a queue."""
+    """The word for a queue. A stream has none: nobody has to take anything out of it."""
+    if queue.type == "stream":
+        return "idle" if gauge is None or gauge.is_quiet else "fine"
     ready, unacked = queue.messages_ready, queue.messages_unacknowledged
     if not ready and not unacked and gauge is None:
         return "idle"

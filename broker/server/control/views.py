@@ -105,7 +105,7 @@ def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
     """A consumer as RabbitMQ shows it, with `unacked` and `trouble`."""
     queue = consumer.queue
     gauge = view.stats.gauge("channel", consumer.channel)
-    return {
+    row = {
         "consumer_tag": consumer.tag,
         "queue": {"name": queue.name, "vhost": queue.vhost_name},
         "channel_details": {**channel_details(consumer.channel), "node": view.broker.node_name},
@@ -120,3 +120,6 @@ def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
         "unacked": consumer.unacked,
         "trouble": troubles.of_consumer(consumer, gauge, view.now),
     }
+    if queue.type == "stream":
+        row["stream"] = queue.reader_figures()
+    return row

@@ -1,0 +1,95 @@
+"""Looking into streams over HTTP."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import VHOST, path
+
+NAME = "a/stream"
+WHERE = path("queues", VHOST, NAME)
+
+
+@pytest.fixture(autouse=True)
+def stream(api: httpx.Client) -> Any:
+    body = {"durable": True, "arguments": {"x-queue-type": "stream", "x-max-age": "7D"}}
+    api.put(WHERE, json=body).raise_for_status()
+    for number in range(3):
+        answer = api.post(
+            path("exchanges", VHOST, "amq.default", "publish"),
+            json={
+                "properties": {"delivery_mode": 2, "headers": {"n": number}},
+                "routing_key": NAME,
+                "payload": f"body {number}",
+                "payload_encoding": "string",
+            },
+        )
+        assert answer.json() == {"routed": True}
+    yield
+    api.delete(WHERE).raise_for_status()
+
+
+def read(api: httpx.Client, **body: Any) -> httpx.Response:
+    return api.post(f"{WHERE}/stream", json=body)
+
+
+def test_it_reads_from_an_offset_on(api: httpx.Client) -> None:
+    rows = read(api, offset=1, count=10).json()
+    assert [(row["offset"], row["payload"]) for row in rows] == [(1, "body 1"), (2, "body 2")]
+    assert rows[0]["properties"] == {
+        "delivery_mode": 2,
+        "headers": {"x-stream-offset": 1, "n": 1},
+    }
+    # It reads again and again.
+    assert read(api, offset=1, count=10).json() == rows
+    assert [row["offset"] for row in read(api, count=1).json()] == [0]
+    assert [row["offset"] for row in read(api, offset="last", count=9).json()] == [2]
+    assert [row["offset"] for row in read(api, offset="1", count=1).json()] == [1]
+    (row,) = read(api, offset=0, count=1, truncate=2, encoding="base64").json()
+    assert (row["payload"], row["payload_bytes"]) == ("Ym8=", 6)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"count": -1},
+        {"count": "many"},
+        {"offset": "middle", "count": 1},
+        {"offset": [], "count": 1},
+    ],
+)
+def test_it_refuses_what_it_cannot_read(api: httpx.Client, body: Any) -> None:
+    assert read(api, **body).status_code == 400
+
+
+def test_it_shows_the_stream(api: httpx.Client) -> None:
+    row = api.get(WHERE).json()
+    assert (row["type"], row["messages"]) == ("stream", 3)
+    assert row["arguments"] == {"x-queue-type": "stream", "x-max-age": "7D"}
+    assert (row["stream"]["first_offset"], row["stream"]["next_offset"]) == (0, 3)
+
+
+def test_get_is_refused(api: httpx.Client) -> None:
+    body = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    answer = api.post(f"{WHERE}/get", json=body)
+    assert answer.status_code == 400
+    assert "not supported by stream queues" in answer.json()["reason"]
+
+
+def test_only_streams_are_read(api: httpx.Client) -> None:
+    classic = path("queues", VHOST, "no stream")
+    api.put(classic, json={"durable": True}).raise_for_status()
+    assert api.post(f"{classic}/stream", json={"count": 1}).status_code == 400
+    missing = path("queues", VHOST, "missing")
+    assert api.post(f"{missing}/stream", json={"count": 1}).status_code == 404
+
+
+def test_it_comes_back_with_its_definitions(api: httpx.Client) -> None:
+    definitions = api.get(path("definitions", VHOST)).json()
+    (queue,) = [row for row in definitions["queues"] if row["name"] == NAME]
+    assert queue["arguments"] == {"x-queue-type": "stream", "x-max-age": "7D"}
+    api.delete(WHERE).raise_for_status()
+    api.post(path("definitions", VHOST), json=definitions).raise_for_status()
+    assert api.get(WHERE).json()["type"] == "stream"
