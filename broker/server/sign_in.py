@@ -1,4 +1,4 @@
-"""Who gets in: what sessions ask of the broker while they open, and when a secret is renewed."""
+"""Who gets in: what sessions ask of the broker while they open."""
 
 from __future__ import annotations
 
@@ -66,13 +66,6 @@ class SignIn:
             session.login_refused(outcome.reason)
         else:
             session.logged_in(outcome.name)
-
-    def renew(self, session: Session, secret: str) -> None:
-        self.run_task(self._renew(session, secret))
-
-    async def _renew(self, session: Session, secret: str) -> None:
-        outcome = await self._check(session, session.user, secret)
-        session.renewed(not isinstance(outcome, Refused))
 
     def admit(self, session: Session, vhost: str) -> None:
         limit = self.access.vhost_limit(vhost, "max-connections")

@@ -32,9 +32,6 @@ class Host(Protocol):
     def login_external(self, session: Session) -> None:
         """Checks the client's certificate; answers as `login` does."""
 
-    def renew(self, session: Session, secret: str) -> None:
-        """Checks a new secret of the session's user; answers with `session.renewed`."""
-
     def admit(self, session: Session, vhost: str) -> None:
         """Raises NotAllowed if a connection limit is reached."""
 

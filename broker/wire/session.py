@@ -45,7 +45,6 @@ class Session(Connection):
         "_capabilities",
         "_client_properties",
         "_host",
-        "_renewing",
         "_routes",
         "_routes_version",
         "_silent_beats",
@@ -91,7 +90,6 @@ class Session(Connection):
         self.handshake = Handshake(self, host)
         self._routes: dict[tuple[bytes, bytes], tuple[Exchange, tuple[Any, ...] | None]] = {}
         self._routes_version = 0
-        self._renewing = False
         self._silent_beats = 0
         self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
         self.auth_mechanism = ""
@@ -184,10 +182,8 @@ class Session(Connection):
             # The acks before it are written before the client may believe them.
             self._host.persister.after_round(self._close_ok, False)
         elif name == "connection.update-secret":
-            if self._renewing:
-                raise CommandInvalid("connection.update-secret before the last one was answered")
-            self._renewing = True
-            self._host.renew(self, text(arguments["new_secret"]))
+            # A user with a password has nothing to renew; clients send it anyway.
+            self.send(method_frame(0, "connection.update-secret-ok"))
         elif name == "connection.close-ok":
             raise CommandInvalid("connection.close-ok without a connection.close")
         else:
@@ -208,17 +204,6 @@ class Session(Connection):
         if self.phase == HANDSHAKE:
             self.handshake.login_refused(reason)
             self.go_on()
-
-    def renewed(self, accepted: bool) -> None:
-        """The host's answer to `renew`."""
-        self._renewing = False
-        if self.phase != RUNNING:
-            return
-        if accepted:
-            self.send(method_frame(0, "connection.update-secret-ok"))
-        else:
-            error = NotAllowed("New secret was refused by one of the backends")
-            self.close_with(error.reply_code, error.reply_text(), 10, 70)
 
     def begin(self, vhost: Any) -> None:
         """The handshake is over: the connection is open in its vhost."""

@@ -346,17 +346,3 @@ def test_a_topic_permission_counts_at_once_on_open_connections(
         control("topic-permission.delete", **topic)
         client.publish(1, "amq.topic", "theirs.x", b"x")
         client.fence(1)
-
-
-def test_a_renewed_secret_is_looked_at(
-    address: tuple[str, int], control: Control, user: str, vhost: str
-) -> None:
-    control("permission.put", vhost=vhost, user=user, **ALL)
-    with enter(address, user, vhost) as client:
-        control("user.put", name=user, password="newer", tags="")
-        client.call(0, "connection.update-secret", new_secret=b"newer", reason="rotation")
-        client.fence(1)
-        client.send_method(0, "connection.update-secret", new_secret=b"secret", reason="old")
-        client.expect_connection_close(
-            530, 10, 70, "NOT_ALLOWED - New secret was refused by one of the backends"
-        )
