@@ -88,7 +88,14 @@ QUEUE = (
         least=-1,
         built=True,
     ),
-    Argument("x-consumer-timeout", "queue", "integer", "ms a delivery may stay unacked", least=0),
+    Argument(
+        "x-consumer-timeout",
+        "queue",
+        "integer",
+        "a delivery unacknowledged for longer closes its channel, ms; 0: never",
+        least=0,
+        built=True,
+    ),
     Argument(
         "x-single-active-consumer",
         "queue",
@@ -210,9 +217,7 @@ CONSUMER = (
         "whether the broker keeps the consumer's place in a stream",
         built=True,
     ),
-    Argument(
-        "x-stream-filter", "consumer", "any", "which messages of a stream to get", built=True
-    ),
+    Argument("x-stream-filter", "consumer", "any", "which messages of a stream to get", built=True),
     Argument(
         "x-filter-match-type",
         "consumer",

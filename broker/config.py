@@ -141,6 +141,13 @@ class Config:
         least=1,
         reload=True,
     )
+    consumer_timeout: float = setting(
+        "amqp",
+        0.0,
+        "time",
+        "a delivery unacknowledged for longer closes its channel with 406; 0 for never",
+        reload=True,
+    )
     handshake_timeout: float = setting(
         "amqp",
         10.0,

@@ -353,6 +353,8 @@ cdef class ClassicQueue(Queue):
         if self.expiry_timer is not None:
             self.expiry_timer.cancel()
             self.expiry_timer = None
+        for consumer in self.consumers:
+            consumer.channel.watch_acks()
         if self.store is None:
             return
         if before & HAS_EXPIRY and self.store.total:

@@ -17,6 +17,7 @@ from broker import reloading
 from broker.certificates import CertificateError, Certificates
 from broker.config import ConfigError
 from broker.reloading import Reloaded
+from broker.server.control.encoding import Pace
 from broker.server.proxy_protocol import Sources
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Reload:
                 return False
             old = broker.config
             self._put_into_force(reloaded, certificates)
+            if broker.config.consumer_timeout != old.consumer_timeout:
+                broker.run_task(self._watch_acks())
             reloading.tell(log, old, reloaded)
             if certificates.context is not None:
                 names = ", ".join(certificates.names)
@@ -61,6 +64,14 @@ class Reload:
         certificates = Certificates(ask_clients=True)
         certificates.load(reloaded.config)
         return reloaded, certificates
+
+    async def _watch_acks(self) -> None:
+        """Every open channel goes by the new consumer timeout."""
+        pace = Pace()
+        for session in list(self._broker.connections.values()):
+            for channel in session.channels.values():
+                channel.watch_acks()
+                await pace()
 
     def _put_into_force(self, reloaded: Reloaded, certificates: Certificates) -> None:
         broker, config = self._broker, reloaded.config

@@ -66,6 +66,7 @@ cdef class WireChannel(Channel):
     cdef public bint flowing
     cdef uint64_t max_unacked
     cdef bint acks_unwritten
+    cdef public object ack_timeouts      # None until a delivery could become overdue
     # replies that wait for the disk
     cdef object held
     cdef uint64_t held_until

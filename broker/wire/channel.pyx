@@ -22,6 +22,7 @@ from broker.store.persister cimport Persister
 from broker.kernel cimport clock
 from broker.wire.held_confirms cimport HeldConfirms
 from broker.wire.output cimport OUT_FULL, Output
+from broker.wire.ack_timeouts import AckTimeouts
 from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
 
 cdef extern from "<string.h>" nogil:
@@ -597,6 +598,10 @@ cdef class WireChannel(Channel):
         if self.lingering is None:
             self.lingering = set()
         self.lingering.add(consumer)
+        if self.ack_timeouts is not None:
+            self.ack_timeouts.add(consumer)
+        elif self.connection.has_ack_timeout(consumer.queue):
+            self.watch_acks()
         return tag
 
     # -- settling ----------------------------------------------------------------------------------
@@ -671,6 +676,37 @@ cdef class WireChannel(Channel):
             self.lingering.discard(consumer)
         return 0
 
+    @property
+    def next_tag(self):
+        """The delivery tag that comes next."""
+        return self.ledger.next
+
+    def holders(self):
+        """The consumers, gets included, that have unacknowledged deliveries."""
+        found = [each for each in self.consumers.values() if (<Consumer> each).unacked]
+        if self.lingering is not None:
+            found += self.lingering
+        return found
+
+    def first_held(self, uint64_t since, uint64_t before, set queues):
+        """The lowest tag in [since, before) whose delivery, from one of the queues, is
+        unacknowledged; `before` if there is none."""
+        cdef Unacked* entry
+        cdef uint64_t each = since if since > self.ledger.first else self.ledger.first
+        while each < before:
+            entry = self.ledger.find(each)
+            if entry != NULL and (<Consumer> entry.consumer).queue in queues:
+                return each
+            each += 1
+        return before
+
+    def watch_acks(self):
+        """The consumer timeout of a queue changed, or the broker's."""
+        if not self.closing:
+            if self.ack_timeouts is None:
+                self.ack_timeouts = AckTimeouts(self, self.connection)
+            self.ack_timeouts.watch()
+
     def requeue_all(self):
         """Puts every unacked delivery back: the channel ends, or basic.recover."""
         cdef uint64_t each = self.ledger.first
@@ -695,6 +731,8 @@ cdef class WireChannel(Channel):
 
     def add_consumer(self, Consumer consumer):
         self.consumers[consumer.tag] = consumer
+        if not consumer.no_ack and self.connection.has_ack_timeout(consumer.queue):
+            self.watch_acks()
 
     def remove_consumer(self, Consumer consumer):
         """The consumer is gone; it stays alive while the ledger points to it."""
@@ -738,6 +776,9 @@ cdef class WireChannel(Channel):
     def forget_content(self):
         """The channel ends: an unfinished message never happened, and nobody waits for confirms."""
         self.persister.origins.leave(self.serial)
+        if self.ack_timeouts is not None:
+            self.ack_timeouts.stop()
+            self.ack_timeouts = None
         self.expect = EXPECT_METHOD
         self.kept.release()
         self.memo.release()

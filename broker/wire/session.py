@@ -19,6 +19,7 @@ from broker.errors import (
     NotAllowed,
 )
 from broker.wire import commands, properties
+from broker.wire.ack_timeouts import timeout_of
 from broker.wire.channel import WireChannel
 from broker.wire.commands import direct_reply, publishing
 from broker.wire.connection import Connection
@@ -312,6 +313,10 @@ class Session(Connection):
         self.put_channel(channel)
         self._host.channel_opened(channel)
         return channel
+
+    def has_ack_timeout(self, queue: Any) -> bool:
+        """Whether a delivery of the queue may stay unacknowledged for a limited time only."""
+        return timeout_of(queue, self._host.config.consumer_timeout) > 0
 
     def end_channel(self, channel: WireChannel) -> None:
         """The channel's consumers go, its unacked messages go back, unfinished content never

@@ -10,6 +10,7 @@ from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.requests import Caller, not_found
 from broker.stats import Gauge, Stats
+from broker.wire.ack_timeouts import timeout_of
 
 
 class View:
@@ -116,7 +117,7 @@ def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
         "activity_status": "up" if consumer.active else "single_active",
         "arguments": consumer.arguments,
         "priority": consumer.priority,
-        "consumer_timeout": None,
+        "consumer_timeout": timeout_of(queue, view.broker.config.consumer_timeout) or None,
         "unacked": consumer.unacked,
         "trouble": troubles.of_consumer(consumer, gauge, view.now),
     }
