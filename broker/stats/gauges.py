@@ -55,7 +55,17 @@ DELIVERING = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 class Gauge:
     """Counters and levels of one object over the last seconds. A row is in the order of `KINDS`."""
 
-    __slots__ = ("_places", "_rows", "acked_at", "changed_at", "growth", "history", "names")
+    __slots__ = (
+        "_places",
+        "_rows",
+        "acked_at",
+        "changed_at",
+        "growth",
+        "history",
+        "names",
+        "oldest_unconfirmed",
+        "unconfirmed_since",
+    )
 
     def __init__(self, kind: str) -> None:
         counters, levels = KINDS[kind]
@@ -67,6 +77,10 @@ class Gauge:
         """When something was acknowledged last, or nothing was waiting for it; ms since 1970."""
         self.changed_at = 0
         """When a counter or a level changed last; ms since 1970."""
+        self.oldest_unconfirmed = 0
+        """A channel's oldest unconfirmed tag; 0 without one."""
+        self.unconfirmed_since = 0
+        """When that tag was first seen as the oldest, ms since 1970."""
         self.growth = 0.0
         """Change of the messages a second, smoothed over about half a minute."""
 

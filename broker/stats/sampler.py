@@ -207,10 +207,13 @@ class Stats:
             self._visit("connection", connection, vhost, at)
             for channel in channels:
                 gauge = self._visit("channel", channel, vhost, at)
-                if gauge is not None and not (
-                    channel.messages_unacknowledged and gauge.rate("ack") == 0
-                ):
+                if gauge is None:
+                    continue
+                if not (channel.messages_unacknowledged and gauge.rate("ack") == 0):
                     gauge.acked_at = at
+                if channel.oldest_unconfirmed != gauge.oldest_unconfirmed:
+                    gauge.oldest_unconfirmed = channel.oldest_unconfirmed
+                    gauge.unconfirmed_since = at
             seen += 1 + len(channels)
             if seen >= _OBJECTS_PER_STEP:
                 seen = 0

@@ -128,6 +128,13 @@ cdef class WireChannel(Channel):
         return self.sequence - self.told_sequence if self.confirm_mode else 0
 
     @property
+    def oldest_unconfirmed(self):
+        """The tag of the oldest unconfirmed message; 0 if there is none, or it is not known."""
+        if self.held_confirms is not None:
+            return self.held_confirms.oldest()
+        return self.told_sequence + 1 if self.messages_unconfirmed else 0
+
+    @property
     def messages_uncommitted(self):
         return len(self.transaction_publishes) if self.transaction_publishes else 0
 

@@ -8,10 +8,12 @@ cdef class HeldConfirms:
     cdef readonly uint64_t open      # tags with something still to come
     cdef dict parts                  # tag -> parts still to come, if not one; negative: nacked
     cdef set ahead                   # tags told above `low`
+    cdef bint forgot                 # `ahead` was too long to be remembered
     cdef list unsynced               # runs [first, last] of tags that wait for the disk
     cdef list resolved
     cdef list refused
 
+    cdef uint64_t oldest(self) noexcept
     cdef int publish(self, uint64_t tag, int held, bint waits, bint rejected) except -1
     cdef int wait(self, uint64_t first, uint64_t last) except -1
     cdef int synced(self, uint64_t last) except -1

@@ -44,6 +44,10 @@ cdef class HeldConfirms:
         self.resolved = []
         self.refused = []
 
+    cdef uint64_t oldest(self) noexcept:
+        """The first tag with something still to come; 0 if there is none, or it is not known."""
+        return self.low + 1 if self.open and not self.forgot else 0
+
     cdef int publish(self, uint64_t tag, int held, bint waits, bint rejected) except -1:
         """A message was published: to `held` queues that answer later; `waits`: for the disk, too.
         """
@@ -159,5 +163,6 @@ cdef class HeldConfirms:
             if len(ahead) > AHEAD_MAX:
                 # From here on every tag is told for itself, until none is open.
                 ahead.clear()
+                self.forgot = True
         self.low = top
         return count

@@ -62,7 +62,7 @@ class Queue:
         self.policy = None
         self.limits = Limits(self.arguments) if self.arguments else None
         self.segments = self.disk_bytes = self.message_bytes_persistent = 0
-        self.exclusive_consumer_tag = None
+        self.exclusive_consumer_tag = self.single_active_consumer_tag = None
         self.consumers: list[Any] = []
         self.ready: list[tuple[int, str, str, bytes, bytes, bool]] = []
         self.out: dict[int, tuple[int, str, str, bytes, bytes, bool]] = {}
@@ -70,6 +70,7 @@ class Queue:
             ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack",
              "redeliver", "reject", "confirm"), 0
         )  # fmt: skip
+        self.expired = self.dropped = self.dead_lettered = 0
         self._position = 0
 
     def start_of(self, value: Any, now_ms: int) -> Any:
@@ -213,7 +214,7 @@ class Channel:
         self.number = number
         self.confirm = self.transactional = False
         self.prefetch_count = self.global_prefetch_count = 0
-        self.messages_unacknowledged = self.messages_unconfirmed = 0
+        self.messages_unacknowledged = self.messages_unconfirmed = self.oldest_unconfirmed = 0
         self.messages_uncommitted = self.acks_uncommitted = 0
         self.consumers: dict[str, Any] = {}
         self.published = self.delivered = self.acked = 0

@@ -271,3 +271,23 @@ async def test_it_finds_the_consumer_that_is_stuck(broker: Broker, clock: Clock)
     finally:
         await client.close()
         await broker.stop()
+
+
+async def test_it_finds_the_publisher_whose_oldest_message_is_not_confirmed(
+    broker: Broker, clock: Clock
+) -> None:
+    client = await broker.start()
+    waiting, moving = (broker.connect("anna").channels[1] for _ in range(2))
+    for channel in (waiting, moving):
+        channel.published = channel.messages_unconfirmed = 3
+        channel.oldest_unconfirmed = 7
+    for _ in range(90):
+        moving.oldest_unconfirmed += 1
+        sample(broker, clock)
+    try:
+        (problem,) = (await client.call("overview"))["problems"]
+        assert (problem["kind"], problem["name"]) == ("connection", waiting.connection.name)
+        assert problem["text"] == "channel 1 has waited 1 min for a confirm; 3 unconfirmed"
+    finally:
+        await client.close()
+        await broker.stop()

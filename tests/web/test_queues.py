@@ -38,6 +38,18 @@ def test_it_says_beside_the_form_what_was_refused(page: Page, watch: Watch) -> N
     expect(page.locator("#queue-name")).to_have_value("refused")
 
 
+def test_it_shows_what_left_without_an_ack(page: Page, channel: BlockingChannel) -> None:
+    name = f"leaving-{uuid.uuid4().hex[:8]}"
+    channel.queue_declare(name, arguments={"x-max-length": 2})
+    for _ in range(5):
+        channel.basic_publish("", name, b"x")
+    assert ready(channel, name) == 2
+    page.goto(f"/queues/%2F/{name}")
+    expect(page.locator("#left-otherwise")).to_contain_text("Dropped by a length limit")
+    expect(page.locator("#left-otherwise dd").nth(1)).to_have_text("3")
+    channel.queue_delete(name)
+
+
 def test_it_publishes_and_gets(page: Page, channel: BlockingChannel, queue: str) -> None:
     page.goto(f"/queues/%2F/{queue}/messages")
     page.fill("#payload", '{"order": 4711, "note": "<b>ünïcode</b>"}')

@@ -68,6 +68,8 @@ async def look(broker: Any) -> Findings:
             rate = gauge.rate("publish") if gauge is not None else 0.0
             if rate > 0:
                 findings.publishers.append((rate, _publisher(connection, channel, rate)))
+            if gauge is not None and gauge.oldest_unconfirmed:
+                _add_unconfirmed(findings, channel, now - gauge.unconfirmed_since)
             if channel.messages_unacknowledged:
                 for consumer in list(channel.consumers.values()):
                     _add_stuck_consumer(findings, stats, consumer, now)
@@ -176,6 +178,24 @@ def _add_stuck_consumer(findings: Findings, stats: Any, consumer: Any, now: int)
         "text": f"consumer {consumer.tag} acknowledged nothing for {minutes} min; it holds {held}",
     }
     findings.problems.append((troubles.RANK["stuck"], -float(consumer.unacked), problem))
+
+
+def _add_unconfirmed(findings: Findings, channel: Any, age: int) -> None:
+    """A publisher that waits: its confirms hang on consumers (x-confirm-on), or the disk stalls."""
+    if age <= troubles.UNCONFIRMED_AFTER_MS:
+        return
+    waiting = channel.messages_unconfirmed
+    problem = {
+        "severity": "warn",
+        "kind": "connection",
+        "trouble": "unconfirmed",
+        "vhost": name_of(channel.connection.vhost) or "",
+        "name": channel.connection.name,
+        "channel": channel_name(channel),
+        "text": f"channel {channel.number} has waited {age // 60_000} min for a confirm; "
+        f"{waiting:,} unconfirmed",
+    }
+    findings.problems.append((troubles.RANK["stuck"], -float(waiting), problem))
 
 
 def _publisher(connection: Any, channel: Any, rate: float) -> dict[str, Any]:

@@ -26,6 +26,8 @@ _QUEUE_STATS = (
     "redeliver",
     "reject",
 )
+_LEAVING = ("expired", "dropped", "dead_lettered")
+"""How messages leave a queue without an ack."""
 _LEVELS = ("messages", "messages_ready", "messages_unacknowledged")
 
 
@@ -119,7 +121,7 @@ class Queues(View):
             "consumer_capacity": 0,
             "consumer_utilisation": 0,
             "exclusive_consumer_tag": thing.exclusive_consumer_tag or None,
-            "single_active_consumer_tag": None,
+            "single_active_consumer_tag": thing.single_active_consumer_tag,
             "head_message_timestamp": None,
             **governed("queue", thing),
             "memory": 0,
@@ -148,6 +150,8 @@ class Queues(View):
         row["consumer_details"] = [
             consumer_row(self, consumer) for consumer in list(thing.consumers)
         ]
+        if thing.type != "stream":
+            row["message_stats"] |= {name: getattr(thing, name) for name in _LEAVING}
         row["settings"] = setting_rows("queue", thing)
         if thing.type == "stream":
             row["stream"] = thing.stream_figures()

@@ -10,6 +10,9 @@ from broker.stats import Gauge
 STUCK_AFTER_MS = 60_000
 """Without an ack while messages wait for one."""
 
+UNCONFIRMED_AFTER_MS = 60_000
+"""Without the confirm of the oldest message that a channel published."""
+
 NEAR_LIMIT = 0.9
 GROWTH_MIN = 0.5
 """Messages a second; less is noise."""

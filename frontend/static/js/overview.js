@@ -43,6 +43,8 @@ function showProblems(state) {
     const about = element("span", "grow");
     if (problem.kind === "queue") {
       about.append(link(queueAddress(problem.vhost, problem.name), problem.name), " ", hint(problem.vhost), " ");
+    } else if (problem.kind === "connection") {
+      about.append(link(connectionAddress(problem.name), problem.name), " ");
     }
     about.append(problem.text);
     return element("li", "", element("span", `state ${problem.severity}`, problem.trouble), about);
