@@ -32,6 +32,7 @@ from broker.queues.types import MessageQueue
 from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
 from broker.routing.types import NOT_BUILT, PREDECLARED, TYPES
+from broker.store import disk
 from broker.store.journal import Journal
 from broker.store.persister import Persister
 from broker.wire import properties
@@ -146,7 +147,11 @@ class VHost:
 
     def recover_messages(self) -> Iterator[MessageQueue]:
         """Finds the queues' messages again, a queue a step."""
+        with_files = set(disk.listdir(self.queues_directory))
         for queue in list(self.queues.values()):
+            if f"{queue.incarnation:016x}" not in with_files:
+                yield queue
+                continue
             for problem in queue.recover():
                 self.problems.append(f"queue '{queue.name}' in vhost '{self.name}': {problem}")
             yield queue

@@ -43,6 +43,7 @@ cdef class ClassicQueue(Queue):
     cdef Persister persister
     cdef str parent
     cdef readonly QueueStore store
+    cdef uint32_t next_segment     # the number to go on with when there is no store
     cdef list _consumers                 # highest priority first; equals in the order they came
     cdef uint32_t next_index
     cdef list getters

@@ -117,6 +117,10 @@ cdef class ClassicQueue(Queue):
         return self.store.disk_bytes if self.store is not None else 0
 
     @property
+    def disk_bytes_live(self):
+        return self.store.disk_bytes_live if self.store is not None else 0
+
+    @property
     def exclusive_consumer_tag(self):
         for consumer in self.consumers:
             if consumer.exclusive:
@@ -211,6 +215,9 @@ cdef class ClassicQueue(Queue):
             self.store = QueueStore(
                 self.persister, self.parent, self.incarnation, self.durable, self.wake)
         self.store.keep = self._consumers is not None
+        # A number is never used twice, not even when the store was given back meanwhile.
+        if self.next_segment > self.store.next_number:
+            self.store.next_number = self.next_segment
         return self.store
 
     # -- limits ------------------------------------------------------------------------------------
@@ -667,6 +674,7 @@ cdef class ClassicQueue(Queue):
         if self.store.any_expires:
             self.features |= HAS_EXPIRY
         if self.store.total == 0:
+            self.next_segment = self.store.next_number
             self.store = None
         return problems
 
@@ -984,7 +992,9 @@ cdef class ClassicQueue(Queue):
             self.idle_since = now
         elif self.store is not None and not self.deleted and now - self.idle_since >= after:
             self.store.rest()
-            if self.store.total == 0 and self.store.segments == 0:
+            if (type(self.store) is QueueStore and self.store.total == 0
+                    and self.store.segments == 0):
+                self.next_segment = self.store.next_number
                 self.store = None
 
     @property

@@ -48,6 +48,13 @@ from broker.server.timers import Timer, TimingWheel
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.stats import Stats
 from broker.store import disk
+from broker.store.data_directory import (
+    check_schema,
+    failed_sync,
+    forget_failed_sync,
+    note_failed_sync,
+    write_again,
+)
 from broker.store.persister import Persister
 from broker.vhost import VHost
 from broker.wire.session import Session
@@ -177,15 +184,25 @@ class Broker(SignIn):
         # What a killed predecessor said of its addresses is not true any more.
         self._listeners.unsay_where()
         try:
+            check_schema(str(config.data_dir))
             if not self.access.load():
                 self.access.create_first_user(config.default_user, config.default_password)
             self.policies.load()
+            failed = failed_sync(str(config.data_dir))
+            if failed:
+                log.warning("the last run ended with a failed disk: writing everything again")
+                write_again(str(config.data_dir))
+            quarantine = self.persister.quarantine
+            quarantine.name_of = self._queue_name
+            quarantine.load()
             self.definitions.recover()
             self.persister.origins.boot = self.definitions.boot
             for feature in self.features:
                 feature.start(clock.now())
             self.files.flush()
             disk.sync_file_system(str(config.data_dir))
+            if failed:
+                forget_failed_sync(str(config.data_dir))
         except SettingsError as error:
             raise StartError(str(error), os.EX_CONFIG) from None
         except (OSError, ValueError) as error:
@@ -226,6 +243,14 @@ class Broker(SignIn):
         gc.freeze()
         where = self._listeners.addresses
         log.info("listening: %s", ", ".join(f"{key} on {at}" for key, at in where.items()))
+
+    def _queue_name(self, incarnation: int) -> tuple[str, str]:
+        """(vhost, queue) of an incarnation id; a look through all queues, for what is rare."""
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                if queue.incarnation == incarnation:
+                    return vhost.name, queue.name
+        return "", ""
 
     def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
         vhost = VHost(
@@ -377,6 +402,8 @@ class Broker(SignIn):
             "the broker ends and recovers at its next start",
             text,
         )
+        with contextlib.suppress(OSError):
+            note_failed_sync(str(self.config.data_dir), text)
         self.exit_status = EXIT_SYNC_FAILED
         # What is in memory may not match the disk any more: no more words to clients, no clean
         # stop.

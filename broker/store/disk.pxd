@@ -14,6 +14,8 @@ cdef enum:
     OP_UNLINK = 9
     OP_READ = 10
     OP_RMDIR = 11
+    OP_PUNCH = 12            # holes for what the acks file beside `path` says is settled
+    OP_WRITE_FILE = 13       # a whole small file, not synced
 
 
 cdef struct File:
@@ -49,5 +51,3 @@ cdef void file_close(File* file) noexcept
 cdef void file_free(File* file) noexcept
 cdef void run_op(Op* op) noexcept nogil
 cdef ssize_t read_now(int fd, void* data, size_t length, uint64_t offset) noexcept nogil
-cdef int recording
-cdef void record_mark(const char* kind, uint64_t number) noexcept nogil

@@ -2,9 +2,8 @@
 """The only door to the file system.
 
 Everything the store does to a file is one `Op`, run by a thread of the store (`run_op`), or one of
-the plain functions below, for start, stop and definitions. Both pass the same two turnstiles:
-failpoints, which make the n-th call of a kind fail, and the recorder, which writes down what
-happened in which order so that tests can check orders and enumerate crash states.
+the plain functions below, for start, stop and definitions. Both pass the same two turnstiles,
+those of `broker.store.recorder`: failpoints and the recorder.
 """
 
 import contextlib
@@ -13,10 +12,13 @@ import fcntl
 import os
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport strdup
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, strdup, strrchr
 
 from broker.store.record cimport ACK_BYTES, AckEntry, RecordHead, ack_check, record_check
+from broker.store import recorder
+from broker.store.recorder cimport failing, record_event, recording
+from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
 
 cdef extern from "broker/store/native.h" nogil:
@@ -26,11 +28,14 @@ cdef extern from "broker/store/native.h" nogil:
     int native_read_all(int fd, uint8_t* data, size_t length, uint64_t offset, size_t* done)
     int native_sync_directory(const char* path)
     int native_sync_file_system(const char* path)
+    int native_punch(int fd, uint64_t offset, uint64_t length)
+    int native_block_size(int fd)
+    int native_write_file(const char* path, const uint8_t* data, size_t length)
 
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char* path, int flags, int mode)
-    int O_RDWR, O_CREAT, O_CLOEXEC
+    int O_RDWR, O_RDONLY, O_CREAT, O_CLOEXEC
 
 
 cdef extern from "<unistd.h>" nogil:
@@ -52,113 +57,14 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
-KINDS = (
-    "mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system",
-    "close", "unlink", "read", "rmdir",
-)
-
-# -- failpoints and recorder -----------------------------------------------------------------------
-
-cdef struct Event:
-    char* kind
-    char* path
-    uint64_t offset
-    uint64_t length
-    int error
+cdef pthread_mutex_t opening
+pthread_mutex_init(&opening, NULL)
 
 
-cdef pthread_mutex_t guard
-pthread_mutex_init(&guard, NULL)
-cdef int recording = 0
-cdef Event* events = NULL
-cdef size_t event_count = 0
-cdef size_t event_capacity = 0
-cdef int failpoints = 0
-cdef long fail_after[12]
-cdef int fail_errno[12]
-
-
-cdef void record_event(const char* kind, const char* path, uint64_t offset, uint64_t length,
-                       int error) noexcept nogil:
-    global events, event_count, event_capacity
-    cdef Event* grown
-    pthread_mutex_lock(&guard)
-    if event_count == event_capacity:
-        event_capacity = event_capacity * 2 if event_capacity else 1024
-        grown = <Event*> realloc(events, event_capacity * sizeof(Event))
-        if grown == NULL:
-            pthread_mutex_unlock(&guard)
-            return
-        events = grown
-    events[event_count].kind = strdup(kind)
-    events[event_count].path = strdup(path) if path != NULL else NULL
-    events[event_count].offset = offset
-    events[event_count].length = length
-    events[event_count].error = error
-    event_count += 1
-    pthread_mutex_unlock(&guard)
-
-
-cdef void record_mark(const char* kind, uint64_t number) noexcept nogil:
-    """Notes something that is not a file operation, such as a confirm's bytes leaving the
-    channel."""
-    record_event(kind, NULL, number, 0, 0)
-
-
-cdef int failing(int kind) noexcept nogil:
-    """The errno that this call of `kind` has to fail with, or 0."""
-    if not failpoints:
-        return 0
-    cdef int error = 0
-    pthread_mutex_lock(&guard)
-    if fail_after[kind] > 0:
-        fail_after[kind] -= 1
-        if fail_after[kind] == 0:
-            error = fail_errno[kind]
-    pthread_mutex_unlock(&guard)
-    return error
-
-
-def record(bint on):
-    """Starts an empty recording, or ends one."""
-    global recording, event_count
-    cdef size_t i
-    pthread_mutex_lock(&guard)
-    for i in range(event_count):
-        free(events[i].kind)
-        free(events[i].path)
-    event_count = 0
-    recording = on
-    pthread_mutex_unlock(&guard)
-
-
-def recorded() -> list:
-    """The recording so far: tuples (kind, path or None, offset or number, length, errno), in the
-    order of their completion."""
-    cdef size_t i
-    rows = []
-    pthread_mutex_lock(&guard)
-    for i in range(event_count):
-        rows.append((
-            events[i].kind.decode(),
-            None if events[i].path == NULL else os.fsdecode(<bytes> events[i].path),
-            events[i].offset, events[i].length, events[i].error))
-    pthread_mutex_unlock(&guard)
-    return rows
-
-
-def fail(str kind, long nth, int error):
-    """Lets the n-th call of `kind` from now (1 = the next) fail with `error`; n = 0 takes the
-    failpoint away."""
-    global failpoints
-    pthread_mutex_lock(&guard)
-    for index, name in enumerate(KINDS):
-        if name == kind:
-            fail_after[index] = nth
-            fail_errno[index] = error
-    failpoints = any(fail_after[i] for i in range(12))
-    pthread_mutex_unlock(&guard)
-
+fail = recorder.fail
+record = recorder.record
+recorded = recorder.recorded
+recorded_bytes = recorder.recorded_bytes
 
 # -- operations of the store's threads -------------------------------------------------------------
 
@@ -226,10 +132,13 @@ cdef void run_op(Op* op) noexcept nogil:
         elif op.kind == OP_READ:
             op.error = native_read_all(op.file.fd, op.data, op.length, op.offset, &op.done)
         elif op.kind == OP_OPEN:
+            # Two threads may want the same file.
+            pthread_mutex_lock(&opening)
             if op.file.fd < 0:
                 op.file.fd = c_open(op.file.path, O_RDWR | O_CREAT | O_CLOEXEC, 0o640)
                 if op.file.fd < 0:
                     op.error = native_errno()
+            pthread_mutex_unlock(&opening)
         elif op.kind == OP_MKDIR:
             if c_mkdir(op.path, 0o750) != 0 and native_errno() != 17:
                 op.error = native_errno()
@@ -250,8 +159,71 @@ cdef void run_op(Op* op) noexcept nogil:
         elif op.kind == OP_RMDIR:
             if c_rmdir(op.path) != 0 and native_errno() not in (2, 39):
                 op.error = native_errno()
-    if recording:
-        record_event(kind_name(op.kind), path, op.offset, op.length, op.error)
+        elif op.kind == OP_PUNCH:
+            op.error = punch(op)
+        elif op.kind == OP_WRITE_FILE:
+            op.error = native_write_file(op.path, op.data, op.length)
+    if recording and op.kind != OP_PUNCH:
+        if op.kind == OP_READ:
+            record_event(kind_name(op.kind), path, op.offset, op.length, op.error, NULL, 0)
+        else:
+            record_event(kind_name(op.kind), path, op.offset, op.length, op.error, op.data,
+                         op.length)
+
+
+cdef int punch(Op* op) noexcept nogil:
+    """Gives the settled stretches of a segment back to the file system, as far as they cover whole
+    blocks. What is settled is read from the first `length` bytes of its acks file, which are
+    synced. Leaves in `done` how many bytes of the segment are holes."""
+    cdef int error = 0
+    cdef int messages = -1
+    cdef int acks = -1
+    cdef char* acks_path = strdup(op.path)
+    cdef char* name
+    cdef uint8_t* data = <uint8_t*> malloc(op.length + 1)
+    cdef size_t have = 0
+    cdef Settled settled
+    cdef uint64_t block, first, last
+    cdef uint32_t i
+    cdef Span* span
+    settled.spans = settled.returns = NULL
+    op.done = 0
+    if acks_path == NULL or data == NULL:
+        free(acks_path)
+        free(data)
+        return 12
+    name = strrchr(acks_path, 47) + 1
+    memcpy(name, <const char*> b"acks", 4)
+    messages = c_open(op.path, O_RDWR | O_CLOEXEC, 0)
+    acks = c_open(acks_path, O_RDONLY | O_CLOEXEC, 0)
+    if messages < 0 or acks < 0:
+        error = native_errno()
+    else:
+        error = native_read_all(acks, data, op.length, 0, &have)
+    if error == 0:
+        error = read_settled(data, have, op.incarnation, op.segment, &settled)
+    if error == 0:
+        block = <uint64_t> native_block_size(messages)
+        for i in range(settled.count):
+            span = &settled.spans[i]
+            first = (span.position + block - 1) // block * block
+            last = (<uint64_t> span.position + span.length) // block * block
+            if last <= first:
+                continue
+            error = native_punch(messages, first, last - first)
+            if recording:
+                record_event(b"punch", op.path, first, last - first, error, NULL, 0)
+            if error:
+                break
+            op.done += last - first
+    settled_free(&settled)
+    free(data)
+    free(acks_path)
+    if messages >= 0:
+        c_close(messages)
+    if acks >= 0:
+        c_close(acks)
+    return error
 
 
 cdef const char* kind_name(int kind) noexcept nogil:
@@ -273,6 +245,8 @@ cdef const char* kind_name(int kind) noexcept nogil:
         return b"read"
     if kind == OP_RMDIR:
         return b"rmdir"
+    if kind == OP_WRITE_FILE:
+        return b"write_file"
     return b"write"
 
 
@@ -284,17 +258,19 @@ cdef ssize_t read_now(int fd, void* data, size_t length, uint64_t offset) noexce
 
 # -- plain functions, for start, stop, definitions and the usage feed ------------------------------
 
-def _pass(kind: str, path: str, length: int = 0) -> None:
+def _pass(kind: str, path: str, length: int = 0, offset: int = 0, data: bytes = b"") -> None:
     """Turnstile of the functions below."""
+    cdef const char* content = data
     error = 0
-    for index, name in enumerate(KINDS):
+    for index, name in enumerate(recorder.KINDS):
         if name == kind:
             error = failing(index)
             break
     if recording:
         encoded_kind = kind.encode()
         encoded_path = os.fsencode(path)
-        record_event(encoded_kind, encoded_path, 0, length, error)
+        record_event(
+            encoded_kind, encoded_path, offset, length, error, content, <size_t> len(data))
     if error:
         raise OSError(error, os.strerror(error), path)
 
@@ -305,6 +281,11 @@ def exists(path: str) -> bool:
 
 def size(path: str) -> int:
     return os.stat(path).st_size
+
+
+def allocated(path: str) -> int:
+    """Bytes that the file occupies on the disk; holes take none."""
+    return os.stat(path).st_blocks * 512
 
 
 def read(path: str) -> bytes:
@@ -367,7 +348,8 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
     """Replaces a file: temporary file, sync, rename, sync of the directory. Raises OSError; the old
     file stays then."""
     temporary = f"{path}.tmp"
-    _pass("write", temporary, len(data))
+    _pass("truncate", temporary)
+    _pass("write", temporary, len(data), 0, data)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         with open(fd, "wb", closefd=False) as file:
@@ -382,7 +364,7 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
 
 def append(path: str, data: bytes) -> None:
     """Adds bytes at the end of a file, which is made if it is missing. Not synced."""
-    _pass("write", path, len(data))
+    _pass("write", path, len(data), os.path.getsize(path) if os.path.exists(path) else 0, data)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
     try:
         view = memoryview(data)
@@ -393,12 +375,12 @@ def append(path: str, data: bytes) -> None:
 
 
 def rename(old: str, new: str) -> None:
-    _pass("rename", new)
+    _pass("rename", new, 0, 0, os.fsencode(old))
     os.replace(old, new)
 
 
 def truncate(path: str, length: int) -> None:
-    _pass("write", path)
+    _pass("truncate", path, length)
     os.truncate(path, length)
 
 

@@ -14,6 +14,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_init(pthread_cond_t* condition, void* attributes)
     int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex)
     int pthread_cond_signal(pthread_cond_t* condition)
+    int pthread_cond_broadcast(pthread_cond_t* condition)
 
 
 # The stages of a round, in the order in which they are carried out (DESIGN section 4: journal,
@@ -41,7 +42,11 @@ cdef struct Round:
     int failed_kind
     char* failed_path        # borrowed from the operation
     bint sync
+    bint whole               # by one syncfs
+    bint thorough            # leaves nothing unsynced
     uint64_t nanoseconds     # from taking it up to its end
+    uint64_t sync_nanoseconds  # of its syncs, directories included
+    int sync_files           # files and directories that they covered
     void* owner              # borrowed: whoever a read is for
     Round* next
 
@@ -61,7 +66,19 @@ cdef class IoThread:
     cdef bint stopping
     cdef readonly int event_fd
     cdef object thread
+    cdef pthread_mutex_t sharing
+    cdef pthread_cond_t shared
+    cdef pthread_cond_t shared_done
+    cdef OpList* syncs           # shared with the helpers, or NULL
+    cdef int sync_next
+    cdef int syncs_left
+    cdef bint helped_enough
+    cdef bint has_helpers
+    cdef list helpers
 
+    cdef void run_round(self, Round* round) noexcept nogil
+    cdef void share(self, OpList* syncs) noexcept nogil
+    cdef void take_part(self, bint stay) noexcept nogil
     cdef void loop(self) noexcept nogil
     cdef void submit(self, Round* round) noexcept
     cdef Round* finished(self) noexcept

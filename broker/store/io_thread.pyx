@@ -78,38 +78,32 @@ cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL:
     return op
 
 
-cdef void run_round(Round* round) noexcept nogil:
-    cdef uint64_t began = nanoseconds()
-    cdef int stage, i
-    cdef Op* op
-    for stage in range(STAGES):
-        for i in range(round.stages[stage].count):
-            op = &round.stages[stage].ops[i]
-            run_op(op)
-            if op.error != 0 and stage != STAGE_REMOVE:
-                round.error = op.error
-                round.failed_kind = op.kind
-                round.failed_path = op.file.path if op.file != NULL else op.path
-                round.nanoseconds = nanoseconds() - began
-                return
-    round.nanoseconds = nanoseconds() - began
-
-
 cdef class IoThread:
     """Rounds go in by `submit`, come out by `finished`, in the same order. `event_fd` becomes
-    readable when one is done."""
+    readable when one is done. `helpers` more threads take part in its syncs."""
 
-    def __cinit__(self, str name):
+    def __cinit__(self, str name, int helpers=0):
         pthread_mutex_init(&self.mutex, NULL)
         pthread_cond_init(&self.condition, NULL)
         self.waiting_first = self.waiting_last = NULL
         self.done_first = self.done_last = NULL
-        self.stopping = False
+        self.stopping = self.helped_enough = False
+        self.has_helpers = helpers > 0
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+        pthread_mutex_init(&self.sharing, NULL)
+        pthread_cond_init(&self.shared, NULL)
+        pthread_cond_init(&self.shared_done, NULL)
+        self.syncs = NULL
+        self.helpers = [
+            threading.Thread(target=self.help, name=f"{name} {index + 1}", daemon=True)
+            for index in range(helpers)
+        ]
 
     def start(self):
         self.thread.start()
+        for helper in self.helpers:
+            helper.start()
 
     def stop(self):
         """Ends the thread after what it was given; the caller takes the finished rounds
@@ -119,6 +113,12 @@ cdef class IoThread:
         pthread_cond_signal(&self.condition)
         pthread_mutex_unlock(&self.mutex)
         self.thread.join()
+        pthread_mutex_lock(&self.sharing)
+        self.helped_enough = True
+        pthread_cond_broadcast(&self.shared)
+        pthread_mutex_unlock(&self.sharing)
+        for helper in self.helpers:
+            helper.join()
 
     def close(self):
         os.close(self.event_fd)
@@ -126,6 +126,76 @@ cdef class IoThread:
     def run(self):
         with nogil:
             self.loop()
+
+    def help(self):
+        with nogil:
+            self.take_part(True)
+
+    cdef void run_round(self, Round* round) noexcept nogil:
+        cdef uint64_t began = nanoseconds()
+        cdef uint64_t sync_began = began
+        cdef int stage, i
+        cdef OpList* stage_ops
+        cdef Op* op
+        for stage in range(STAGES):
+            stage_ops = &round.stages[stage]
+            if stage == STAGE_DIRECTORIES:
+                sync_began = nanoseconds()
+            elif stage == STAGE_WRITE:
+                round.sync_nanoseconds = nanoseconds() - sync_began
+            elif stage == STAGE_SYNC:
+                sync_began = nanoseconds()
+                if self.has_helpers and stage_ops.count > 1:
+                    self.share(stage_ops)
+            for i in range(stage_ops.count):
+                op = &stage_ops.ops[i]
+                if not (stage == STAGE_SYNC and self.has_helpers and stage_ops.count > 1):
+                    run_op(op)
+                if op.error != 0 and stage != STAGE_REMOVE:
+                    round.error = op.error
+                    round.failed_kind = op.kind
+                    round.failed_path = op.file.path if op.file != NULL else op.path
+                    round.nanoseconds = nanoseconds() - began
+                    return
+            if stage == STAGE_SYNC:
+                round.sync_nanoseconds += nanoseconds() - sync_began
+        round.nanoseconds = nanoseconds() - began
+
+    cdef void share(self, OpList* syncs) noexcept nogil:
+        """Syncs of several files at a time: the disk's queue and the file system's journal take
+        them together."""
+        pthread_mutex_lock(&self.sharing)
+        self.syncs = syncs
+        self.sync_next = 0
+        self.syncs_left = syncs.count
+        pthread_cond_broadcast(&self.shared)
+        pthread_mutex_unlock(&self.sharing)
+        self.take_part(False)
+        pthread_mutex_lock(&self.sharing)
+        while self.syncs_left:
+            pthread_cond_wait(&self.shared_done, &self.sharing)
+        self.syncs = NULL
+        pthread_mutex_unlock(&self.sharing)
+
+    cdef void take_part(self, bint stay) noexcept nogil:
+        """Takes one sync after the other; a helper stays for the next round's."""
+        cdef Op* op
+        pthread_mutex_lock(&self.sharing)
+        while True:
+            if self.syncs == NULL or self.sync_next >= self.syncs.count:
+                if not stay or self.helped_enough:
+                    break
+                pthread_cond_wait(&self.shared, &self.sharing)
+                continue
+            op = &self.syncs.ops[self.sync_next]
+            self.sync_next += 1
+            pthread_mutex_unlock(&self.sharing)
+            run_op(op)
+            pthread_mutex_lock(&self.sharing)
+            self.syncs_left -= 1
+            if self.syncs_left == 0:
+                pthread_cond_signal(&self.shared_done)
+        pthread_mutex_unlock(&self.sharing)
 
     cdef void loop(self) noexcept nogil:
         cdef Round* round
@@ -142,7 +212,7 @@ cdef class IoThread:
             if self.waiting_first == NULL:
                 self.waiting_last = NULL
             pthread_mutex_unlock(&self.mutex)
-            run_round(round)
+            self.run_round(round)
             pthread_mutex_lock(&self.mutex)
             round.next = NULL
             if self.done_last == NULL:

@@ -6,6 +6,7 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -66,6 +67,27 @@ static int native_sync_file_system(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return errno;
     int error = syncfs(fd) ? errno : 0;
+    close(fd);
+    return error;
+}
+
+static int native_punch(int fd, uint64_t offset, uint64_t length) {
+    while (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                     (off_t)length)) {
+        if (errno != EINTR) return errno;
+    }
+    return 0;
+}
+
+static int native_block_size(int fd) {
+    struct stat state;
+    return fstat(fd, &state) || state.st_blksize < 512 ? 4096 : (int)state.st_blksize;
+}
+
+static int native_write_file(const char *path, const uint8_t *data, size_t length) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+    if (fd < 0) return errno;
+    int error = native_write_all(fd, data, length, 0);
     close(fd);
     return error;
 }

@@ -1,25 +1,14 @@
 from libc.stdint cimport uint8_t, uint64_t
 
 from broker.contracts cimport Confirmer, Origins
+from broker.store.background cimport Background, Dirty
 from broker.store.disk cimport File
 from broker.store.io_thread cimport IoThread, Round
 
 
-cdef class Dirty:
-    cdef bint dirty
-    cdef object __weakref__
-
-    cdef int freeze(self, Round* round) except -1
-    cdef int written(self, Round* round) except -1
-    cdef int read_done(self, Round* round) except -1
-    cdef int retry(self) except -1
-
-
-cdef class Persister:
-    cdef readonly str root
+cdef class Persister(Background):
     cdef readonly IoThread writer
     cdef readonly IoThread reader
-    cdef readonly IoThread remover
     cdef object wake
     cdef public object failed           # called once with a sentence when a write or a sync failed
     cdef public object relieved         # called when unwritten tails are below the limit again
@@ -38,7 +27,6 @@ cdef class Persister:
     cdef list retries               # stores that wait until files are not in flight any more
     cdef object waiting                 # deque of (round number, removal number, callback)
     cdef uint64_t removals              # number of the last removal that began
-    cdef dict removing                  # numbers of those that have not ended, oldest first
     cdef readonly uint64_t answered     # the last round whose waiters were called
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered
@@ -50,10 +38,9 @@ cdef class Persister:
     cdef readonly uint64_t tail_limit
     cdef public bint pressed
     cdef readonly uint64_t segment_size
-    cdef File* newest
-    cdef File* oldest
-    cdef readonly uint64_t open_files
-    cdef readonly uint64_t open_files_limit
+    cdef readonly object quarantine
+    cdef readonly object sync_method
+    cdef bint thorough              # the next round has to leave nothing unsynced
     cdef list unsynced_directories
     cdef readonly uint64_t rounds
     cdef readonly uint64_t syncs
@@ -63,13 +50,9 @@ cdef class Persister:
     cdef int add(self, Dirty store) except -1
     cdef int want_confirm(self, Confirmer confirmer) except -1
     cdef int press(self) except -1
-    cdef int use(self, Round* round, File* file) except -1
-    cdef void unlist(self, File* file) noexcept
-    cdef void close_some(self) noexcept
     cdef int note_written(self, File* file, bint lazy) except -1
     cdef void unsync(self, File* file) noexcept
     cdef int add_syncs(self, Round* round) except -1
-    cdef void forget(self, File* file) noexcept
     cdef int start_round(self, bint sync) except -1
     cdef int gather(self, bint sync) except -1
     cdef int give_up(self, str text) except -1

@@ -17,50 +17,33 @@ from libc.stdint cimport uint64_t
 from libc.string cimport strdup
 
 from broker.contracts cimport Confirmer, Origins
+from broker.store.background cimport Background, Dirty
 from broker.store.disk cimport (
-    File, Op, OP_OPEN, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, file_close, file_free,
+    File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, file_free,
 )
-from broker.store.disk import KINDS
+from broker.store.recorder import KINDS
+from broker.store.quarantine import Quarantine
+from broker.store.sync_method import ALL, EACH, SyncMethod
 from broker.store.io_thread cimport (
-    IoThread, Round, STAGE_DIRECTORIES, STAGE_MAKE, STAGE_REMOVE, STAGE_SYNC, STAGES,
+    IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
     round_add, round_free, round_new,
 )
 
-# More files than this in one round: one syncfs instead of an fdatasync each.
+# Threads that take part in the syncs of one round, beside the persister's own.
 cdef enum:
-    SYNC_EACH_UP_TO = 8
+    SYNC_HELPERS = 3
 
 
-cdef class Dirty:
-    """Somebody with bytes to write: a queue's store."""
-
-    cdef int freeze(self, Round* round) except -1:
-        """Adds the operations that write everything unwritten; what they point to stays unchanged
-        until `written`."""
-        raise NotImplementedError
-
-    cdef int written(self, Round* round) except -1:
-        raise NotImplementedError
-
-    cdef int read_done(self, Round* round) except -1:
-        raise NotImplementedError
-
-    cdef int retry(self) except -1:
-        """A round is over: whatever had to wait for files in flight can be tried again."""
-        raise NotImplementedError
-
-
-cdef class Persister:
+cdef class Persister(Background):
     """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
     the threads' eventfds."""
 
     def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20,
                  uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False):
-        self.root = root
+        Background.__init__(self, root)
         self.wake = wake
-        self.writer = IoThread("persister")
+        self.writer = IoThread("persister", SYNC_HELPERS)
         self.reader = IoThread("reader")
-        self.remover = IoThread("remover")
         self.failed = None
         self.relieved = None
         self.no_sync = no_sync
@@ -77,6 +60,8 @@ cdef class Persister:
         self.retries = []
         self.removals = 0
         self.removing = {}
+        self.sync_method = SyncMethod()
+        self.quarantine = Quarantine(f"{root}/quarantine")
         self.encoded_root = os.fsencode(root)
         self.waiting = collections.deque()
         self.in_flight = NULL
@@ -137,55 +122,6 @@ cdef class Persister:
     def under_pressure(self):
         return self.tail_bytes > self.tail_limit
 
-    # -- open files --------------------------------------------------------------------------------
-
-    cdef int use(self, Round* round, File* file) except -1:
-        """Makes sure that a file is open in the later stages of the round, and notes that it is
-        used."""
-        if file.listed:
-            self.unlist(file)
-        elif file.fd < 0:
-            round_add(round, STAGE_MAKE, OP_OPEN, file)
-            self.open_files += 1
-        file.listed = True
-        file.newer = NULL
-        file.older = self.newest
-        if self.newest != NULL:
-            self.newest.newer = file
-        self.newest = file
-        if self.oldest == NULL:
-            self.oldest = file
-        return 0
-
-    cdef void unlist(self, File* file) noexcept:
-        if file.newer != NULL:
-            file.newer.older = file.older
-        else:
-            self.newest = file.older
-        if file.older != NULL:
-            file.older.newer = file.newer
-        else:
-            self.oldest = file.newer
-        file.listed = False
-
-    cdef void forget(self, File* file) noexcept:
-        """The file is about to be closed or removed."""
-        if file.listed:
-            self.unlist(file)
-            self.open_files -= 1
-
-    cdef void close_some(self) noexcept:
-        """Closes the files that were not used for longest; one with unsynced bytes is never
-        closed."""
-        cdef File* file = self.oldest
-        cdef File* newer
-        while file != NULL and self.open_files > self.open_files_limit:
-            newer = file.newer
-            if file.busy == 0 and not file.dirty and file.fd >= 0:
-                self.forget(file)
-                file_close(file)
-            file = newer
-
     # -- rounds ------------------------------------------------------------------------------------
 
     def collect(self):
@@ -196,15 +132,16 @@ cdef class Persister:
 
     def tick(self):
         """Every 200 ms: writes and syncs what nobody waits for."""
-        cdef size_t address
-        if self.in_flight == NULL and (
-                self.dirty or self.journals or self.waiting or self.unsynced
+        self.thorough = True
+        if (self.dirty or self.journals or self.waiting or self.unsynced
                 or self.lazily_unsynced):
-            for address in self.lazily_unsynced:
-                (<File*> address).lazy = False
-            self.unsynced += self.lazily_unsynced
-            self.lazily_unsynced = []
-            self.start_round(True)
+            if self.in_flight == NULL:
+                self.start_round(True)
+            else:
+                self.urgent = self.sync_asked = True
+        elif self.in_flight == NULL and not self.broken:
+            self.thorough = False
+            self.work_in_background()
 
     cdef int start_round(self, bint sync) except -1:
         """Gathers a round and hands it over. An error of ours in it is as bad as one of the disk:
@@ -227,6 +164,7 @@ cdef class Persister:
         cdef Round* round
         cdef Dirty store
         cdef Confirmer confirmer
+        cdef size_t address
         round = round_new()
         round.number = self.gathering
         self.gathering += 1
@@ -238,6 +176,9 @@ cdef class Persister:
         self.flying_journals = self.journals
         self.journals = []
         round.sync = sync
+        round.thorough = sync and self.thorough
+        if sync:
+            self.thorough = False
         self.flying = self.dirty
         self.dirty = []
         for store in self.flying:
@@ -248,6 +189,11 @@ cdef class Persister:
         for confirmer in self.flying_confirmers:
             confirmer.confirming = False
             confirmer.flying = confirmer.wanted
+        if round.thorough:
+            for address in self.lazily_unsynced:
+                (<File*> address).lazy = False
+            self.unsynced += self.lazily_unsynced
+            self.lazily_unsynced = []
         if sync and not self.no_sync:
             self.add_syncs(round)
         self.in_flight = round
@@ -277,7 +223,9 @@ cdef class Persister:
     cdef int add_syncs(self, Round* round) except -1:
         cdef Op* op
         cdef size_t address
-        if len(self.unsynced) + len(self.unsynced_directories) > SYNC_EACH_UP_TO:
+        round.sync_files = len(self.unsynced) + len(self.unsynced_directories)
+        if round.sync_files and self.sync_method.choose(round.sync_files) == ALL:
+            round.whole = True
             op = round_add(round, STAGE_SYNC, OP_SYNC_FILE_SYSTEM, NULL)
             op.path = strdup(<char*> self.encoded_root)
         else:
@@ -335,6 +283,7 @@ cdef class Persister:
         drain(self.remover.event_fd)
         cdef Round* round = self.remover.finished()
         while round != NULL:
+            self.background_over(round)
             free_files(round)
             self.removing.pop(round.number, None)
             round_free(round)
@@ -358,6 +307,9 @@ cdef class Persister:
             return self.give_up(text)
         if round.sync:
             self.sync_times.append(round.nanoseconds / 1e9)
+            if round.sync_files:
+                self.sync_method.took(
+                    ALL if round.whole else EACH, round.sync_files, round.sync_nanoseconds / 1e9)
         for address in self.flying_unsynced:
             # Bytes that were frozen while this round was in flight belong to the next one, which
             # notes the file again.
@@ -373,6 +325,8 @@ cdef class Persister:
         self.retries = []
         for store in retries:
             store.retry()
+        if round.thorough:
+            self.work_in_background()
         self.completed = round.number
         round_free(round)
         for confirmer in confirmers:

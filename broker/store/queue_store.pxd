@@ -2,7 +2,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
 from broker.store.requeued cimport Requeued
-from broker.store.segments cimport Segment, Segments
+from broker.store.sealed cimport Sealed
+from broker.store.segments cimport Segment
 
 
 # What QueueStore.peek returns.
@@ -16,7 +17,7 @@ cdef enum:
 cdef uint64_t NO_END
 
 
-cdef class QueueStore(Segments):
+cdef class QueueStore(Sealed):
     cdef Requeued requeued
     cdef readonly uint64_t ready
     cdef readonly uint64_t ready_bytes
@@ -27,6 +28,7 @@ cdef class QueueStore(Segments):
     cdef size_t read_capacity
     cdef size_t read_length
     cdef uint32_t read_position
+    cdef bint read_short             # the file ended before what was asked for
     cdef Segment* read_segment
     cdef bint at_taken               # the read at hand is for a message that was taken
     cdef bint damaged
@@ -37,6 +39,7 @@ cdef class QueueStore(Segments):
     cdef bint is_behind(self, Place* place, uint64_t end) noexcept
     cdef uint32_t count_return(self, Place* place) except? 0
     cdef uint32_t returns_of(self, Place* place) except? 0
+    cdef uint32_t gap_end            # where the last stretch that could not be read ended
 
     cdef int append(self, Message* message) except -1
     cdef int peek(self, Message* message, Place* place) except -1
@@ -55,6 +58,7 @@ cdef class QueueStore(Segments):
                   bint redelivered) except -1
     cdef int want_watermark(self, Segment* segment) except -1
     cdef uint8_t* read_record(self, Segment* segment, uint32_t position) except? NULL
-    cdef uint8_t* pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
-                            size_t have) except? NULL
+    cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
+                       size_t have) except -1
+    cdef int count_lost(self, Segment* segment) except -1
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1

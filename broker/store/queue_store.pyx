@@ -27,7 +27,8 @@ from broker.store.record cimport (
     RecordHead, record_bytes, record_check, record_fits, record_put, record_view,
 )
 from broker.store.requeued cimport Requeued
-from broker.store.segments cimport Block, FROZEN, Segment, Segments, WRITING, WRITTEN, push_entry
+from broker.store.sealed cimport Sealed
+from broker.store.segments cimport Block, FROZEN, MIXED, Segment, WRITING, WRITTEN, push_entry
 
 log = logging.getLogger("leveret.store")
 
@@ -38,11 +39,11 @@ cdef enum:
 NO_END = <uint64_t> -1
 
 
-cdef class QueueStore(Segments):
+cdef class QueueStore(Sealed):
     """The store of one queue."""
 
     def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch):
-        Segments.__init__(self, persister, parent, incarnation, durable, touch)
+        Sealed.__init__(self, persister, parent, incarnation, durable, touch)
         self.requeued = Requeued()
 
     def __dealloc__(self):
@@ -76,6 +77,10 @@ cdef class QueueStore(Segments):
             tail.data = grown
             tail.capacity = capacity
         record_put(tail.data + tail.length, message)
+        if tail.overhead != length - message.body_length:
+            tail.overhead = length - message.body_length if tail.count == 0 else MIXED
+        tail.body_bytes += message.body_length
+        tail.flags |= message.flags
         tail.length += length
         tail.count += 1
         segment.length += length
@@ -95,6 +100,7 @@ cdef class QueueStore(Segments):
         """Points at the next message to deliver. WAIT: the owner is touched when it can be had. The
         view ends with the next call."""
         cdef Segment* segment
+        cdef Segment* following
         cdef uint32_t position
         if self.ready == 0:
             return EMPTY
@@ -110,11 +116,13 @@ cdef class QueueStore(Segments):
                 self.cursor_skip += 1
             if position < segment.length:
                 break
-            if segment.next == NULL:
+            following = segment.next
+            if following == NULL:
                 self.cursor_position = position
+                self.count_lost(segment)
                 return EMPTY
             self.leave_segment(segment)
-            segment = segment.next
+            segment = following
             position = HEADER_BYTES
             self.cursor = segment
             self.cursor_skip = 0
@@ -176,6 +184,27 @@ cdef class QueueStore(Segments):
         free(segment.skips)
         segment.skips = NULL
         segment.skip_count = 0
+        if segment.settled_bytes >= segment.punch_at:
+            self.persister.attend(self)
+        self.count_lost(segment)
+        return 0
+
+    cdef int count_lost(self, Segment* segment) except -1:
+        """The cursor is at the end of a segment. Records that it did not come by lay in stretches
+        that could not be read: they are no longer counted."""
+        cdef uint32_t lost = 0
+        if segment.passed < segment.count:
+            lost = segment.count - segment.passed
+        elif not segment.damaged:
+            return 0
+        segment.count -= lost
+        self.ready -= lost if lost < self.ready else self.ready
+        self.total -= lost if lost < self.total else self.total
+        if self.ready == 0:
+            self.total_bytes -= self.ready_bytes
+            self.ready_bytes = 0
+        if segment.sealed and segment.settled == segment.count:
+            self.drop_segment(segment)
         return 0
 
     cdef int view(self, Segment* segment, uint32_t position, Message* message, Place* place,
@@ -227,60 +256,84 @@ cdef class QueueStore(Segments):
             return NULL
         if self.read_segment == segment and position >= self.read_position:
             offset = position - self.read_position
-            if offset < self.read_length:
-                have = self.read_length - offset
-                record = self.read_data + offset
-                head = <RecordHead*> record
-                if (have >= RECORD_FIXED and <size_t> head.length + 4 > have
-                        and position + head.length + 4 <= segment.length):
-                    wanted = <size_t> head.length + 4
-                    if wanted < READ_AHEAD:
-                        wanted = READ_AHEAD
-                elif record_fits(record, have) and head.check == record_check(
-                        record, self.incarnation, segment.number, position):
-                    return record
-                elif have >= RECORD_FIXED:
-                    return self.pass_over(segment, position, record, have)
+            have = self.read_length - offset if offset < self.read_length else 0
+            record = self.read_data + offset
+            head = <RecordHead*> record
+            if have < RECORD_FIXED and not self.read_short:
+                pass
+            elif (have >= RECORD_FIXED and <size_t> head.length + 4 > have and not self.read_short
+                    and position + <uint64_t> head.length + 4 <= segment.length):
+                wanted = <size_t> head.length + 4
+                if wanted < READ_AHEAD:
+                    wanted = READ_AHEAD
+            elif record_fits(record, have) and head.check == record_check(
+                    record, self.incarnation, segment.number, position):
+                return record
+            else:
+                self.pass_over(segment, position, record, have)
+                return NULL
         self.fetch(segment, position, wanted)
         if self.reading:
             return NULL
         return self.read_record(segment, position)
 
-    cdef uint8_t* pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
-                            size_t have) except? NULL:
+    cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
+                       size_t have) except -1:
         """The record at the cursor is not what was written. Searches the buffer for the next sound
-        one and settles what lies between."""
+        one; what lies between goes to quarantine and is settled."""
         cdef size_t at
         cdef RecordHead* head
         cdef Place place
+        cdef uint32_t body = 0
         if self.at_taken:
             self.damaged = True
-            log.error(
-                "queue %016x: the message at position %d of segment %d is unreadable",
-                self.incarnation, position, segment.number)
-            return NULL
+            if have >= RECORD_FIXED and <size_t> (<RecordHead*> record).length + 4 < have:
+                have = <size_t> (<RecordHead*> record).length + 4
+            self.persister.quarantine.take(
+                self.incarnation, segment.number, position, (<char*> record)[:have], have,
+                self.persister)
+            return 0
         for at in range(1, have):
             head = <RecordHead*> (record + at)
             if record_fits(record + at, have - at) and head.check == record_check(
                     record + at, self.incarnation, segment.number, position + <uint32_t> at):
                 break
         else:
-            at = have
-        log.error(
-            "queue %016x: segment %d has %d unreadable bytes at position %d; "
-            "delivery goes on behind them", self.incarnation, segment.number, at, position)
+            # Where the file is shorter than it was, nothing comes behind.
+            at = segment.length - position if self.read_short else have
+        segment.damaged = True
         if self.requeued.first_is(segment.number, position):
             self.requeued.first(&place)
+            self.requeued.pop()
+            self.ready -= 1
+            self.ready_bytes -= place.body_length
             at = place.length
-        place.segment = segment.number
-        place.position = position
-        place.length = <uint32_t> at
-        place.body_length = 0
-        place.redelivered = 0
-        self.advance(&place)
-        self.settle(&place)
+            self.persister.quarantine.take(
+                self.incarnation, segment.number, position,
+                (<char*> record)[:at if at < have else have], place.length, self.persister)
+            self.settle(&place)
+        else:
+            self.persister.quarantine.take(
+                self.incarnation, segment.number, position,
+                (<char*> record)[:at if at < have else have], at, self.persister)
+            self.cursor_position = position + <uint32_t> at
+            segment.settled_bytes += at
+            if self.durable:
+                self.note(segment, position, <uint32_t> at & ACK_VALUE_MASK)
+            if self.gap_end != position or position == HEADER_BYTES:
+                # One record at least began here. Others in the stretch are found missing at the
+                # segment's end.
+                head = <RecordHead*> record
+                if at <= have and <size_t> head.length + 4 == at and head.body_length < at:
+                    body = head.body_length
+                segment.count -= 1
+                self.ready -= 1
+                self.total -= 1
+                self.ready_bytes -= body if body < self.ready_bytes else self.ready_bytes
+                self.total_bytes -= body if body < self.total_bytes else self.total_bytes
+            self.gap_end = self.cursor_position
         self.owner_touch()
-        return NULL
+        return 0
 
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1:
         """Fills the read buffer from `position`: at once if the page cache has it, else by the
@@ -300,6 +353,7 @@ cdef class QueueStore(Segments):
         self.read_segment = segment
         self.read_position = position
         self.read_length = 0
+        self.read_short = False
         if segment.messages.fd >= 0 and segment.messages.listed:
             got = read_now(segment.messages.fd, self.read_data, wanted, position)
             if got > 0 and (<size_t> got == wanted or record_fits(self.read_data, got)):
@@ -319,6 +373,7 @@ cdef class QueueStore(Segments):
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
         self.reading = False
         self.read_length = op.done
+        self.read_short = op.done < op.length
         if round.error:
             log.error("queue %016x: reading failed: %s", self.incarnation, os.strerror(round.error))
             self.read_length = 0
@@ -342,6 +397,7 @@ cdef class QueueStore(Segments):
             self.requeued.pop()
         else:
             self.cursor_position = place.position + place.length
+            self.cursor.passed += 1
             block = self.first_block
             if block != NULL and block.state == WRITTEN:
                 if (block.segment != self.cursor
@@ -364,6 +420,7 @@ cdef class QueueStore(Segments):
         self.total -= 1
         self.total_bytes -= place.body_length
         segment.settled += 1
+        segment.settled_bytes += place.length
         if tail != NULL and segment == tail.segment and place.position >= tail.start:
             tail.settled += 1
             if tail.settled == tail.count:
@@ -375,6 +432,8 @@ cdef class QueueStore(Segments):
             self.drop_segment(segment)
         elif self.durable:
             self.note(segment, place.position, place.length & ACK_VALUE_MASK)
+            if segment.sealed and segment.settled_bytes >= segment.punch_at:
+                self.persister.attend(self)
         return 0
 
     cdef int requeue(self, Place* place) except -1:
@@ -447,9 +506,12 @@ cdef class QueueStore(Segments):
         following = segment.next
         while following != NULL:
             unread -= following.count - following.settled
-            following.settled = following.count
+            following.settled = following.passed = following.count
+            following.settled_bytes = following.length - HEADER_BYTES
             following = following.next
         segment.settled += <uint32_t> unread
+        segment.passed = segment.count
+        segment.settled_bytes += segment.length - self.cursor_position
         if unread and self.durable:
             run = (<uint32_t> ACK_RUN << 30) | (segment.length - self.cursor_position)
             if (self.tail != NULL and self.tail.segment == segment

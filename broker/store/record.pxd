@@ -8,6 +8,7 @@ from broker.kernel.message cimport HAS_ORIGIN, Message, Origin
 cdef enum:
     SEGMENT_MAGIC = 0x5352564C       # "LVRS", little-endian
     ACKS_MAGIC = 0x4152564C          # "LVRA"
+    SUMMARY_MAGIC = 0x4D52564C       # "LVRM"
     FORMAT_VERSION = 1
     HEADER_BYTES = 8
     RECORD_FIXED = 24
@@ -35,6 +36,19 @@ cdef packed struct AckEntry:
     uint32_t position
     uint32_t word                    # kind in the two top bits, value below
     uint32_t check
+
+
+# meta.N: what a whole sealed segment holds. `references` entries of position and body id would
+# follow it; then the CRC-32C of all before, seeded like an acks entry.
+cdef packed struct Summary:
+    uint32_t magic
+    uint32_t version
+    uint32_t count                   # records
+    uint32_t length                  # of msgs.N
+    uint64_t body_bytes
+    uint32_t overhead                # of each record, 0 where they differ
+    uint32_t flags                   # of all records, or-ed
+    uint32_t references
 
 
 cdef inline uint32_t record_bytes(Message* message) noexcept nogil:

@@ -1,6 +1,3 @@
 from broker.store.queue_store import QueueStore
 
-def read_acks(
-    path: str, incarnation: int, number: int
-) -> tuple[dict[int, int], list[tuple[int, int]], dict[int, int], int, int]: ...
 def recover(store: QueueStore) -> list[str]: ...

@@ -7,18 +7,22 @@ right, and what lies between is reported and skipped. Only a tail with no sound 
 cut.
 """
 
+import bisect
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 
+from broker.kernel.checksum cimport crc32c_of, place_seed
 from broker.kernel.message cimport EXPIRES
 from broker.store import disk
 from broker.store.disk cimport file_new
 from broker.store.queue_store cimport QueueStore
-from broker.store.segments cimport Segment, Skip
 from broker.store.record cimport (
-    ACK_BYTES, ACK_RUN, ACK_SETTLED, ACK_VALUE_MASK, ACK_WATERMARK, ACKS_MAGIC, FORMAT_VERSION,
-    HEADER_BYTES, SEGMENT_MAGIC, AckEntry, RecordHead, ack_check, record_check, record_fits,
+    FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary, record_check,
+    record_fits,
 )
+from broker.store.segments cimport MIXED, Segment, punch_when
+from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
 
 cdef struct Scan:
@@ -28,68 +32,35 @@ cdef struct Scan:
     uint32_t segment
 
 
+# What a segment holds.
+cdef struct Content:
+    uint32_t live
+    uint64_t live_bytes          # of bodies
+    uint32_t count               # records, settled ones included as far as they were counted
+    uint64_t body_bytes
+    uint32_t overhead
+    uint8_t flags
+    uint32_t length              # position behind the last record
+    bint whole                   # count, body_bytes, overhead and flags speak of all records
+    bint damaged
+
+
 cdef bint sound(Scan* scan, size_t at) noexcept nogil:
     cdef const RecordHead* head = <const RecordHead*> (scan.data + at)
     return record_fits(scan.data + at, scan.length - at) and head.check == record_check(
         scan.data + at, scan.incarnation, scan.segment, <uint32_t> at)
 
 
-cdef size_t next_sound(Scan* scan, size_t at) noexcept nogil:
-    """The first position from `at` on with a sound record, or the end of the data."""
-    while at < scan.length:
+cdef size_t next_sound(Scan* scan, size_t at, size_t end) noexcept nogil:
+    """The first position from `at` on with a sound record, or `end`."""
+    while at < end:
         if sound(scan, at):
             return at
         at += 1
-    return scan.length
+    return end
 
 
-def _header(data: bytes, magic: int, path: str) -> bool:
-    """Whether the file has a header of this version. Raises ValueError for one of another
-    version."""
-    if len(data) < HEADER_BYTES or data[:HEADER_BYTES] == bytes(HEADER_BYTES):
-        return False
-    if int.from_bytes(data[:4], "little") != magic:
-        return False
-    version = int.from_bytes(data[4:8], "little")
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format version {version}; this program reads version {FORMAT_VERSION}")
-    return True
-
-
-def read_acks(path: str, incarnation: int, number: int) -> tuple:
-    """(settled positions -> lengths, runs [(position, length)], positions -> how often they came
-    back, watermark, sound bytes) of an acks file."""
-    cdef dict settled = {}
-    cdef dict returns = {}
-    cdef list runs = []
-    cdef uint32_t watermark = 0
-    cdef size_t at = HEADER_BYTES
-    cdef size_t end = 0
-    cdef AckEntry* entry
-    cdef uint32_t kind, value
-    data = disk.read(path) if disk.exists(path) else b""
-    if not _header(data, ACKS_MAGIC, path):
-        return settled, runs, returns, 0, 0
-    cdef const uint8_t* bytes_ = data
-    end = HEADER_BYTES
-    while at + ACK_BYTES <= <size_t> len(data):
-        entry = <AckEntry*> (bytes_ + at)
-        at += ACK_BYTES
-        if entry.check != ack_check(entry, incarnation, number):
-            continue
-        end = at
-        kind = entry.word >> 30
-        value = entry.word & ACK_VALUE_MASK
-        if kind == ACK_SETTLED:
-            settled[entry.position] = value
-        elif kind == ACK_RUN:
-            runs.append((entry.position, value))
-        elif kind == ACK_WATERMARK:
-            watermark = entry.position
-        else:
-            returns[entry.position] = value
-    return settled, runs, returns, watermark, end
+SEGMENT_HEADER = SEGMENT_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4, "little")
 
 
 def recover(QueueStore store) -> list:
@@ -100,108 +71,224 @@ def recover(QueueStore store) -> list:
     directory = store.directory
     names = disk.listdir(directory)
     store.directory_made = bool(names)
-    numbers = sorted(
-        int(name[5:]) for name in names if name.startswith("msgs.") and name[5:].isdigit())
+    kinds = {"msgs": {}, "acks": {}, "meta": {}}
     for name in names:
-        if name.startswith("acks.") and name[5:].isdigit() and int(name[5:]) not in numbers:
+        kind, _, digits = name.partition(".")
+        if kind in kinds and len(digits) == 10 and digits.isdigit():
+            kinds[kind][int(digits)] = name
+        elif name.endswith(".tmp"):
             disk.unlink(f"{directory}/{name}")
-    for number in numbers:
+        else:
+            problems.append(f"{directory}/{name} is not known here; it was left alone")
+    for kind in ("acks", "meta"):
+        for number in list(kinds[kind]):
+            if number not in kinds["msgs"]:
+                disk.unlink(f"{directory}/{kinds[kind].pop(number)}")
+    for number in sorted(kinds["msgs"]):
         part = store.part(number)
         if part is None:
             problems.append(f"{directory}/msgs.{number:010d} is no file of this queue")
             continue
         part.directory_made = True
-        _recover_segment(part, directory, number, problems)
+        try:
+            _recover_segment(part, directory, number, number in kinds["acks"],
+                             number in kinds["meta"], problems)
+        except OSError as error:
+            problems.append(
+                f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; it was left "
+                "alone, and its messages are missing until it can be read at a start")
         part.next_number = number + 1
     store.recovered()
     return problems
 
 
-cdef int _recover_segment(QueueStore store, str directory, uint32_t number,
-                          list problems) except -1:
+cdef bint from_summary(bytes data, uint64_t incarnation, uint32_t number, Settled* settled,
+                       Content* content):
+    """Takes what a summary tells, if that is exact with what the acks settle."""
+    cdef const uint8_t* p = data
+    cdef const Summary* summary = <const Summary*> p
+    if <size_t> len(data) != sizeof(Summary) + 4 or summary.magic != SUMMARY_MAGIC:
+        return False
+    if summary.version != FORMAT_VERSION or summary.references:
+        return False
+    if (<const uint32_t*> (p + sizeof(Summary)))[0] != crc32c_of(
+            place_seed(incarnation, number, 0), p, sizeof(Summary)):
+        return False
+    if settled.runs or settled.unsound or settled.entries > summary.count:
+        return False
+    if settled.entries and not summary.overhead:
+        return False
+    content.count = summary.count
+    content.body_bytes = summary.body_bytes
+    content.overhead = summary.overhead if summary.overhead else <uint32_t> MIXED
+    content.flags = <uint8_t> summary.flags
+    content.length = summary.length
+    content.live = summary.count - settled.entries
+    content.live_bytes = summary.body_bytes - (
+        settled.entry_bytes - <uint64_t> settled.entries * summary.overhead)
+    content.whole = True
+    content.damaged = False
+    return True
+
+
+cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, Settled* settled,
+                      list skips, list gaps, Content* content, list problems) except -1:
+    """Reads a segment record by record; what is settled is stepped over, be it a hole or not. The
+    places of the stretches that are no records are added to `skips` and to `gaps`."""
     cdef Scan scan
     cdef size_t at = HEADER_BYTES
-    cdef size_t following
+    cdef size_t following, limit, end
     cdef uint32_t length
-    cdef uint64_t live = 0
-    cdef uint64_t live_bytes = 0
-    cdef uint32_t count = 0
-    cdef uint32_t settled_count = 0
+    cdef uint32_t index = 0
+    cdef const RecordHead* head
+    content.whole = True
+    scan.data = data
+    scan.length = len(data)
+    scan.incarnation = store.incarnation
+    scan.segment = number
+    while at < scan.length:
+        while index < settled.count and (<size_t> settled.spans[index].position
+                                         + settled.spans[index].length <= at):
+            index += 1
+        if index < settled.count and settled.spans[index].position <= at:
+            content.whole = False
+            end = <size_t> settled.spans[index].position + settled.spans[index].length
+            if end > scan.length:
+                end = scan.length
+            skips.append((at, end - at))
+            at = end
+            continue
+        if not sound(&scan, at):
+            limit = scan.length
+            if index < settled.count and settled.spans[index].position < limit:
+                limit = settled.spans[index].position
+            with nogil:
+                following = next_sound(&scan, at + 1, limit)
+            if following == scan.length:
+                break
+            content.damaged = True
+            store.persister.quarantine.take(
+                store.incarnation, number, at, data[at:following], following - at)
+            problems.append(
+                f"{path}: {following - at} bytes at position {at} are no message; they are in "
+                f"{store.persister.quarantine.directory}")
+            skips.append((at, following - at))
+            gaps.append((at, following - at))
+            at = following
+            continue
+        head = <const RecordHead*> (scan.data + at)
+        length = head.length + 4
+        content.live += 1
+        content.live_bytes += head.body_length
+        content.flags |= head.flags
+        if content.overhead == 0:
+            content.overhead = length - head.body_length
+        elif content.overhead != length - head.body_length:
+            content.overhead = MIXED
+        at += length
+    if (data[:HEADER_BYTES] != SEGMENT_HEADER and len(data) > HEADER_BYTES
+            and data.count(0) != len(data)):
+        problems.append(f"{path} does not begin like a segment of this version; "
+                        f"{content.live} messages were found in it")
+        content.damaged = True
+    content.count = content.live
+    content.body_bytes = content.live_bytes
+    content.length = <uint32_t> at
+    if at < scan.length and not (content.damaged and content.live == 0):
+        problems.append(f"{path}: cut {scan.length - at} bytes behind the last sound record")
+        disk.truncate(path, at)
+    return 0
+
+
+cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint has_acks,
+                          bint has_summary, list problems) except -1:
+    cdef Content content
+    cdef Settled settled
     cdef Segment* segment
     cdef Segment* last
     cdef uint32_t i
+    cdef const uint8_t* acks_data
     path = f"{directory}/msgs.{number:010d}"
     acks_path = f"{directory}/acks.{number:010d}"
-    data = disk.read(path)
-    settled, runs, returns, watermark, acks_length = read_acks(
-        acks_path, store.incarnation, number)
+    summary_path = f"{directory}/meta.{number:010d}"
+    acks = disk.read(acks_path) if has_acks else b""
+    acks_data = acks
+    if read_settled(acks_data, len(acks), store.incarnation, number, &settled):
+        raise MemoryError("no memory for settled positions")
+    if settled.unsound:
+        problems.append(f"{acks_path}: {settled.unsound} entries are damaged; messages that they "
+                        "settled may come again")
+    content = Content(0, 0, 0, 0, 0, 0, 0, False, False)
     skips = []
-    if _header(data, SEGMENT_MAGIC, path):
-        scan.data = data
-        scan.length = len(data)
-        scan.incarnation = store.incarnation
-        scan.segment = number
-        while at < scan.length:
-            if not sound(&scan, at):
-                with nogil:
-                    following = next_sound(&scan, at + 1)
-                if following == scan.length:
-                    break
-                problems.append(
-                    f"{path}: {following - at} unreadable bytes at position {at}, skipped")
-                skips.append((at, following - at))
-                at = following
-            length = (<const RecordHead*> (scan.data + at)).length + 4
-            count += 1
-            if at in settled:
-                settled_count += 1
-                skips.append((at, length))
-            elif runs and any(position <= at < position + run for position, run in runs):
-                settled_count += 1
-                skips.append((at, length))
-            else:
-                live += 1
-                live_bytes += (<const RecordHead*> (scan.data + at)).body_length
-                if (<const RecordHead*> (scan.data + at)).flags & EXPIRES:
-                    store.any_expires = True
-            at += length
-        if at < scan.length:
-            problems.append(f"{path}: cut {scan.length - at} bytes behind the last sound record")
-            disk.truncate(path, at)
-    if live == 0:
+    gaps = []
+    if has_summary:
+        size = disk.size(path)
+        has_summary = from_summary(
+            disk.read(summary_path), store.incarnation, number, &settled, &content
+        ) and content.length == size
+        if has_summary:
+            skips = [
+                (settled.spans[i].position, settled.spans[i].length) for i in range(settled.count)]
+        else:
+            content = Content(0, 0, 0, 0, 0, 0, 0, False, False)
+            disk.unlink(summary_path)
+    if not has_summary:
+        from_records(
+            store, disk.read(path), path, number, &settled, skips, gaps, &content, problems)
+    acks_length = settled.end
+    watermark = settled.watermark
+    returns = [
+        (settled.returns[i].position, settled.returns[i].length)
+        for i in range(settled.return_count)]
+    settled_free(&settled)
+    if content.live == 0:
+        if content.damaged and not gaps and not skips:
+            return 0
         disk.unlink(path)
         disk.unlink(acks_path)
+        disk.unlink(summary_path)
         return 0
     segment = <Segment*> calloc(1, sizeof(Segment))
     if segment == NULL:
         raise MemoryError("no memory for a segment")
     segment.number = number
-    segment.count = count
-    segment.settled = settled_count
-    segment.length = <uint32_t> at
-    segment.sealed = True
+    segment.count = content.count
+    segment.settled = segment.passed = content.count - content.live
+    segment.length = content.length
+    segment.sealed = segment.recovered = True
+    segment.damaged = content.damaged
+    segment.summarised = has_summary or not content.whole or content.damaged
+    segment.body_bytes = content.body_bytes
+    segment.overhead = content.overhead
+    segment.flags = content.flags
     segment.watermark = segment.watermark_safe = segment.watermark_flying = watermark
     segment.recovered_watermark = watermark
     segment.messages = file_new(path)
-    for position, count in returns.items():
-        if position not in settled:
+    starts = [start for start, _ in skips] if returns else []
+    for position, count in returns:
+        i = bisect.bisect(starts, position)
+        if i == 0 or position >= skips[i - 1][0] + skips[i - 1][1]:
             if store.returns is None:
                 store.returns = {}
             store.returns[<uint64_t> number << 32 | <uint32_t> position] = count
     if acks_length:
         segment.acks = file_new(acks_path)
         segment.acks_length = acks_length
-        if disk.size(acks_path) > acks_length:
+        if <size_t> len(acks) > acks_length:
             disk.truncate(acks_path, acks_length)
-    else:
+    elif has_acks:
         disk.unlink(acks_path)
     if skips:
-        segment.skips = <Skip*> malloc(len(skips) * sizeof(Skip))
+        segment.skips = <Span*> malloc(len(skips) * sizeof(Span))
         if segment.skips == NULL:
             raise MemoryError("no memory for settled positions")
         segment.skip_count = len(skips)
         for i in range(segment.skip_count):
             segment.skips[i].position, segment.skips[i].length = skips[i]
+            segment.settled_bytes += segment.skips[i].length
+        taken = disk.allocated(path)
+        segment.holes = max(0, <int> segment.length - <int> taken)
+    segment.punch_at = punch_when(segment)
     if store.head == NULL:
         store.head = segment
         store.cursor = segment
@@ -211,8 +298,15 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number,
         while last.next != NULL:
             last = last.next
         last.next = segment
-    store.ready += live
-    store.total += live
-    store.ready_bytes += live_bytes
-    store.total_bytes += live_bytes
+    if segment.flags & EXPIRES:
+        store.any_expires = True
+    # What is in quarantine is settled, so that it is not found again at the next start.
+    for position, length in gaps:
+        store.note(segment, position, length)
+    if not segment.summarised or segment.settled_bytes >= segment.punch_at:
+        store.persister.attend(store)
+    store.ready += content.live
+    store.total += content.live
+    store.ready_bytes += content.live_bytes
+    store.total_bytes += content.live_bytes
     return 0

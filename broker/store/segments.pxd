@@ -4,6 +4,7 @@ from broker.store.disk cimport File
 from broker.store.io_thread cimport Round
 from broker.store.persister cimport Dirty, Persister
 from broker.store.record cimport AckEntry
+from broker.store.spans cimport Span
 
 
 cdef enum:
@@ -13,10 +14,8 @@ cdef enum:
     WRITTEN = 3
 
 
-# A skipped stretch of a recovered segment: a settled record, or bytes that are no record.
-cdef struct Skip:
-    uint32_t position
-    uint32_t length
+cdef enum:
+    MIXED = 0xFFFFFFFF
 
 
 cdef struct Segment:
@@ -31,6 +30,16 @@ cdef struct Segment:
     uint32_t acks_length         # bytes in the acks file, as handed to the writer
     uint64_t removal             # number of its removal, once that began
     bint sealed
+    bint recovered               # of an earlier run
+    bint summarised              # meta.N is written, or nothing can be said
+    bint damaged                 # bytes of it could not be read as records
+    uint8_t flags                # of all records, or-ed
+    uint32_t passed              # records that the cursor has passed
+    uint32_t overhead            # of each record; MIXED where they differ
+    uint64_t body_bytes          # of all records that were handed to the writer
+    uint64_t settled_bytes
+    uint64_t holes               # bytes given back to the file system
+    uint64_t punch_at            # settled bytes from which it is worth while to make holes
     File* messages
     File* acks
     AckEntry* pending            # entries not yet handed to the writer
@@ -38,7 +47,7 @@ cdef struct Segment:
     uint32_t pending_capacity
     bint pending_listed
     Segment* next_pending
-    Skip* skips                  # sorted
+    Span* skips                  # sorted
     uint32_t skip_count
     Segment* next
 
@@ -53,6 +62,9 @@ cdef struct Block:
     uint32_t count
     uint32_t settled
     int state
+    uint8_t flags
+    uint32_t overhead
+    uint64_t body_bytes
     AckEntry* pending            # settled in the tail: acks entries once the tail is written
     uint32_t pending_count
     uint32_t pending_capacity
@@ -61,6 +73,9 @@ cdef struct Block:
 
 cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uint32_t position,
                     uint32_t word) except -1
+
+
+cdef uint64_t punch_when(Segment* segment) noexcept
 
 
 cdef class Segments(Dirty):
@@ -86,6 +101,8 @@ cdef class Segments(Dirty):
     cdef bint reading            # the reader thread has work for this queue
     cdef bint waiting_round      # a delivery waits for a watermark
     cdef list removing           # addresses of segments whose files are busy
+
+    cdef uint32_t punching       # a segment's holes are being made
 
     cdef int roll(self) except -1
     cdef Block* new_tail(self, uint32_t length) except NULL

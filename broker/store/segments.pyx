@@ -68,6 +68,13 @@ cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uin
     return 0
 
 
+cdef uint64_t punch_when(Segment* segment) noexcept:
+    """From how many settled bytes on making holes gives back a quarter of what the segment takes,
+    and at least two blocks: so often that little stays, so rarely that it costs little."""
+    cdef uint64_t quarter = (segment.length - segment.holes) // 4
+    return segment.holes + (quarter if quarter > 8192 else 8192)
+
+
 cdef class Segments(Dirty):
     """The segments of one queue. `touch()` is called when what a reader waited for is there."""
 
@@ -114,6 +121,8 @@ cdef class Segments(Dirty):
                 self.free_block(self.tail)
         if self.active != NULL:
             self.active.sealed = True
+            self.active.punch_at = punch_when(self.active)
+            self.persister.attend(self)
         segment = <Segment*> calloc(1, sizeof(Segment))
         if segment == NULL:
             raise MemoryError("no memory for a segment")
@@ -186,9 +195,14 @@ cdef class Segments(Dirty):
         segment.length = tail.start
         if self.cursor == segment and self.cursor_position > tail.start:
             self.cursor_position = tail.start
+        segment.passed -= tail.count
+        segment.settled_bytes -= tail.length
         self.persister.tail_bytes -= tail.length
         tail.length = 0
         tail.count = 0
+        tail.flags = 0
+        tail.overhead = 0
+        tail.body_bytes = 0
         tail.settled = 0
         tail.pending_count = 0
         return 0
@@ -271,6 +285,7 @@ cdef class Segments(Dirty):
     cdef int remove_segment(self, Segment* segment) except -1:
         """Removes the files, or waits until nothing is in flight on them."""
         cdef Round* round
+        cdef Op* op
         if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
             segment.removal = self.persister.removal_begins()
         if ((segment.messages != NULL and segment.messages.busy)
@@ -290,6 +305,10 @@ cdef class Segments(Dirty):
                 self.persister.forget(segment.acks)
                 self.persister.unsync(segment.acks)
                 round_add(round, STAGE_REMOVE, OP_UNLINK, segment.acks)
+            if segment.summarised:
+                encoded = os.fsencode(f"{self.directory}/meta.{segment.number:010d}")
+                op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
+                op.path = strdup(<char*> encoded)
             self.persister.remove(round)
         self.segment_gone(segment)
         segment_free(segment)
@@ -435,6 +454,12 @@ cdef class Segments(Dirty):
                 op.incarnation = self.incarnation
                 op.segment = segment.number
                 block.state = WRITING
+                if segment.overhead == 0:
+                    segment.overhead = block.overhead
+                elif segment.overhead != block.overhead:
+                    segment.overhead = MIXED
+                segment.body_bytes += block.body_bytes
+                segment.flags |= block.flags
                 if self.durable:
                     self.persister.note_written(segment.messages, False)
                 self.persister.bytes_written += op.length
@@ -469,31 +494,3 @@ cdef class Segments(Dirty):
             self.waiting_round = False
             self.owner_touch()
         return 0
-
-    # -- figures -----------------------------------------------------------------------------------
-
-    @property
-    def segments(self) -> int:
-        cdef Segment* segment = self.head
-        count = 0
-        while segment != NULL:
-            count += 1
-            segment = segment.next
-        return count
-
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes in the queue's files, as handed to the writer."""
-        cdef Segment* segment = self.head
-        cdef Block* block = self.first_block
-        count = 0
-        while segment != NULL:
-            if segment.messages != NULL:
-                count += segment.length
-            count += segment.acks_length
-            segment = segment.next
-        while block != NULL:
-            if block.state < WRITING and block.segment.messages != NULL:
-                count -= block.length
-            block = block.next
-        return count

@@ -17,7 +17,7 @@ from broker.contracts cimport (
 from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
-from broker.store.disk cimport record_mark, recording
+from broker.store.recorder cimport record_mark, recording
 from broker.store.persister cimport Persister
 from broker.kernel cimport clock
 from broker.wire.held_confirms cimport HeldConfirms

@@ -24,6 +24,7 @@ from broker.server.policy_sweep import PolicySweep
 from broker.server.sampling import Sampling
 from broker.settings_files import SettingsFiles
 from broker.stats import NodeReading, Stats
+from broker.store.sync_method import SyncMethod
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
 
@@ -309,7 +310,12 @@ class Broker:
         self.server = ControlServer(self)
         self.synced_count = 0
         self.problems: list[str] = []
-        self.persister = SimpleNamespace(sync_times=[])
+        self.persister = SimpleNamespace(
+            sync_times=[],
+            sync_method=SyncMethod(),
+            makes_holes=True,
+            quarantine=SimpleNamespace(count=0, entries=[]),
+        )
 
     async def synced(self) -> None:
         self.synced_count += 1

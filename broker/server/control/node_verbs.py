@@ -18,6 +18,7 @@ from broker.server.control.problems import summary
 from broker.server.control.requests import Caller, Request, bad_request, handles
 from broker.stats import Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
+from broker.store.sync_method import ALL, EACH
 
 RABBITMQ_VERSION = "3.13.7"
 """The version whose HTTP API this is; tools choose by it."""
@@ -155,6 +156,7 @@ async def nodes(request: Request[Nodes]) -> Any:
         "db_dir": str(broker.config.data_dir),
         "sync_p99_ms": totals.levels["sync_p99_ms"] or None,
         "no_sync": bool(broker.config.no_sync),
+        **storage_of(broker),
     }
     for name in ("mem_used", "disk_free", "fd_used"):
         node[f"{name}_details"] = details(name, totals, ages.get("node_stats"), now)
@@ -162,6 +164,23 @@ async def nodes(request: Request[Nodes]) -> Any:
         node[name] = int(totals.counters[name])
         node[f"{name}_details"] = details(name, totals, ages.get("node_stats"), now)
     return [node]
+
+
+def storage_of(broker: Any) -> dict[str, Any]:
+    """How the disk is used, and what on it could not be read."""
+    persister = broker.persister
+    method = persister.sync_method
+    return {
+        "sync_method": {
+            "each_file_rounds": method.rounds[EACH],
+            "file_system_rounds": method.rounds[ALL],
+            "crossover_files": method.crossover,
+        },
+        "hole_punching": persister.makes_holes,
+        "recovery_problems": list(broker.problems),
+        "quarantine_count": persister.quarantine.count,
+        "quarantine": persister.quarantine.entries[::-1],
+    }
 
 
 @handles("history")

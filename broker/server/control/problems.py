@@ -214,6 +214,10 @@ def _publisher(connection: Any, channel: Any, rate: float) -> dict[str, Any]:
 def _node_problems(broker: Any) -> list[dict[str, Any]]:
     found = [("bad", "recovery", text) for text in broker.problems]
     node = broker.sampling.node
+    if count := broker.persister.quarantine.count:
+        found.append(
+            ("warn", "quarantine", f"{count:,} damaged stretches of segments are in quarantine")
+        )
     if broker.config.no_sync:
         found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
     watch = broker.watch

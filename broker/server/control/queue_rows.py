@@ -133,6 +133,7 @@ class Queues(View):
             "storage_version": 1,
             "segments": thing.segments,
             "disk_bytes": thing.disk_bytes,
+            "disk_bytes_live": getattr(thing, "disk_bytes_live", thing.disk_bytes),
             "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
             "limit_share": troubles.limit_share(thing),
             "trouble": troubles.of_queue(thing, gauge, self.now),

@@ -1,0 +1,29 @@
+from broker.store.io_thread cimport IoThread, Round
+from broker.store.open_files cimport OpenFiles
+
+
+cdef class Dirty:
+    cdef bint dirty
+    cdef bint attended              # listed for work in the background
+    cdef object __weakref__
+
+    cdef int freeze(self, Round* round) except -1
+    cdef int written(self, Round* round) except -1
+    cdef int read_done(self, Round* round) except -1
+    cdef int retry(self) except -1
+    cdef bint background(self) except? True
+    cdef int background_done(self, Round* round) except -1
+
+
+cdef class Background(OpenFiles):
+    cdef readonly str root
+    cdef readonly IoThread remover
+    cdef dict removing              # numbers of removals that have not ended, oldest first
+    cdef list attended              # stores with work in the background
+    cdef list owners                # of rounds given to `remove_for`
+    cdef public bint makes_holes    # False once the file system refused to give back parts of files
+
+    cdef int attend(self, Dirty store) except -1
+    cdef int work_in_background(self) except -1
+    cdef int remove_for(self, Round* round, Dirty owner) except -1
+    cdef int background_over(self, Round* round) except -1

@@ -1,0 +1,124 @@
+# cython: language_level=3
+"""What the store does when nobody waits: files are removed, whole small ones written, and disk
+space is given back, by a thread of its own.
+"""
+
+import logging
+import os
+
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, strdup
+
+from broker.store.disk cimport OP_MKDIR, OP_WRITE_FILE, Op
+from broker.store.io_thread cimport IoThread, Round, STAGE_REMOVE, round_add, round_new
+from broker.store.open_files cimport OpenFiles
+
+log = logging.getLogger("leveret.store")
+
+
+cdef class Dirty:
+    """Somebody with bytes to write: a queue's store."""
+
+    cdef int freeze(self, Round* round) except -1:
+        """Adds the operations that write everything unwritten; what they point to stays unchanged
+        until `written`."""
+        raise NotImplementedError
+
+    cdef int written(self, Round* round) except -1:
+        raise NotImplementedError
+
+    cdef int read_done(self, Round* round) except -1:
+        raise NotImplementedError
+
+    cdef int retry(self) except -1:
+        """A round is over: whatever had to wait for files in flight can be tried again."""
+        raise NotImplementedError
+
+    cdef bint background(self) except? True:
+        """Everything written so far is synced: time for what nobody waits for. Returns whether to
+        be called again after the next such round."""
+        raise NotImplementedError
+
+    cdef int background_done(self, Round* round) except -1:
+        """A round given to `remove_for` is over."""
+        raise NotImplementedError
+
+
+cdef class Background(OpenFiles):
+    """Stores with something left to do, and the thread that does it. `root` is the data directory.
+    """
+
+    def __init__(self, str root):
+        self.root = root
+        self.remover = IoThread("remover")
+        self.removing = {}
+        self.attended = []
+        self.owners = []
+        self.makes_holes = True
+
+    cdef int attend(self, Dirty store) except -1:
+        """The store has work in the background: it is called once everything is synced."""
+        if not store.attended:
+            store.attended = True
+            self.attended.append(store)
+        return 0
+
+    cdef int work_in_background(self) except -1:
+        cdef Dirty store
+        cdef list stores = self.attended
+        if stores:
+            self.attended = []
+            for store in stores:
+                store.attended = False
+                if store.background():
+                    self.attend(store)
+        return 0
+
+    cdef int remove_for(self, Round* round, Dirty owner) except -1:
+        """Hands a round to the thread for what nobody waits for; `owner.background_done` follows.
+        """
+        self.owners.append(owner)
+        round.owner = <void*> owner
+        self.remover.submit(round)
+        return 0
+
+    cdef int background_over(self, Round* round) except -1:
+        """A round of the remover has ended: tells its owner, if it has one."""
+        if round.owner != NULL:
+            (<Dirty> round.owner).background_done(round)
+            self.owners.remove(<Dirty> round.owner)
+        return 0
+
+    @property
+    def busy_in_background(self):
+        """Whether files are being removed, summaries written or holes made."""
+        return bool(self.owners or self.removing)
+
+    def write_files(self, str directory, dict files):
+        """Writes whole small files (names to bytes) in the background, unsynced, after making the
+        directory."""
+        cdef Round* round = round_new()
+        cdef Op* op = round_add(round, STAGE_REMOVE, OP_MKDIR, NULL)
+        cdef bytes data
+        encoded = os.fsencode(directory)
+        op.path = strdup(<char*> encoded)
+        for name, data in files.items():
+            op = round_add(round, STAGE_REMOVE, OP_WRITE_FILE, NULL)
+            encoded = os.fsencode(f"{directory}/{name}")
+            op.path = strdup(<char*> encoded)
+            op.length = len(data)
+            op.data = <uint8_t*> malloc(op.length + 1)
+            if op.data == NULL:
+                raise MemoryError("no memory for a file to write")
+            op.owns_data = True
+            memcpy(op.data, <char*> data, op.length)
+        self.remover.submit(round)
+
+    def no_holes(self):
+        """The file system cannot give back parts of files."""
+        if self.makes_holes:
+            self.makes_holes = False
+            log.warning(
+                "%s: this file system cannot give back parts of a file (no holes): the space of "
+                "a segment comes free when all of it is settled", self.root)

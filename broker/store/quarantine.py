@@ -1,0 +1,107 @@
+"""Bytes that lie in a segment and are no record: kept aside, reported, and never delivered.
+
+Each stretch is two files in `<data>/quarantine`: the bytes, and a JSON object that tells where they
+were. The names hold the place, so a stretch that is found again replaces itself. Nothing here is
+ever read back into a queue or deleted by the broker.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from broker.store import disk
+
+log = logging.getLogger("leveret.store")
+
+SHOWN = 200
+"""Entries kept in memory; the directory holds them all."""
+
+
+class Writer(Protocol):
+    """Writes whole files in the background."""
+
+    def write_files(self, directory: str, files: dict[str, bytes]) -> None:
+        """Names to bytes."""
+
+
+def nameless(_incarnation: int) -> tuple[str, str]:
+    """Nobody knows the queue."""
+    return "", ""
+
+
+class Quarantine:
+    """The quarantine of a data directory. `name_of(incarnation)` is (vhost, queue)."""
+
+    def __init__(self, directory: str, now: Callable[[], float] = lambda: time.time()) -> None:
+        self.directory = directory
+        self.name_of: Callable[[int], tuple[str, str]] = nameless
+        self.entries: list[dict[str, Any]] = []
+        self.count = 0
+        self._now = now
+
+    def load(self) -> None:
+        """Reads what earlier runs put here. A file that cannot be read is left alone."""
+        for name in disk.listdir(self.directory):
+            if not name.endswith(".json"):
+                continue
+            try:
+                entry = json.loads(disk.read(f"{self.directory}/{name}"))
+                self._add({**entry, "file": str(entry["file"])})
+            except (OSError, ValueError, TypeError, KeyError):
+                log.warning("%s/%s is not a quarantine entry; left alone", self.directory, name)
+
+    def take(
+        self,
+        incarnation: int,
+        segment: int,
+        position: int,
+        data: bytes,
+        length: int,
+        writer: Writer | None = None,
+    ) -> dict[str, Any]:
+        """Keeps what lies at a place: `length` bytes, of which `data` could be read. With a
+        `writer` in the background, else at once. Failing to write it is logged, never raised."""
+        vhost, queue = self.name_of(incarnation)
+        stem = f"{incarnation:016x}-{segment:010d}-{position:010d}"
+        entry = {
+            "vhost": vhost,
+            "queue": queue,
+            "incarnation": f"{incarnation:016x}",
+            "segment": segment,
+            "position": position,
+            "length": length,
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._now())),
+            "file": f"{self.directory}/{stem}.bin",
+        }
+        log.error(
+            "queue '%s' in vhost '%s': %d bytes at position %d of segment %d are no message; they "
+            "were copied to %s, and delivery goes on behind them",
+            queue,
+            vhost,
+            length,
+            position,
+            segment,
+            entry["file"],
+        )
+        files = {f"{stem}.bin": data, f"{stem}.json": json.dumps(entry, indent=1).encode()}
+        try:
+            if writer is not None:
+                writer.write_files(self.directory, files)
+            else:
+                disk.makedirs(self.directory)
+                for name, content in files.items():
+                    disk.write_atomic(f"{self.directory}/{name}", content)
+        except OSError as error:
+            log.error("%s: cannot keep damaged bytes: %s", self.directory, error)
+        self.entries = [each for each in self.entries if each["file"] != entry["file"]]
+        self._add(entry)
+        return entry
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        self.count += 1
+        self.entries.append(entry)
+        del self.entries[:-SHOWN]

@@ -1,0 +1,154 @@
+# cython: language_level=3
+"""Failpoints and the recorder, which everything that the store does to a file passes.
+
+A failpoint makes the n-th call of a kind fail. The recorder writes down what happened in which
+order, so that tests can check orders and enumerate crash states.
+"""
+
+import os
+
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, strdup
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+
+
+KINDS = (
+    "mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system",
+    "close", "unlink", "read", "rmdir", "punch", "write_file", "rename", "truncate",
+)
+
+cdef enum:
+    WITH_BYTES = 2
+
+
+cdef struct Event:
+    char* kind
+    char* path
+    uint64_t offset
+    uint64_t length
+    int error
+    uint8_t* data                # a copy of what was written, in a recording with bytes
+    size_t data_length
+
+
+cdef pthread_mutex_t guard
+pthread_mutex_init(&guard, NULL)
+recording = 0
+cdef Event* events = NULL
+cdef size_t event_count = 0
+cdef size_t event_capacity = 0
+cdef int failpoints = 0
+cdef long fail_after[16]
+cdef int fail_errno[16]
+
+
+cdef void record_event(const char* kind, const char* path, uint64_t offset, uint64_t length,
+                       int error, const void* data, size_t data_length) noexcept nogil:
+    global events, event_count, event_capacity
+    cdef Event* grown
+    pthread_mutex_lock(&guard)
+    if event_count == event_capacity:
+        event_capacity = event_capacity * 2 if event_capacity else 1024
+        grown = <Event*> realloc(events, event_capacity * sizeof(Event))
+        if grown == NULL:
+            pthread_mutex_unlock(&guard)
+            return
+        events = grown
+    events[event_count].kind = strdup(kind)
+    events[event_count].path = strdup(path) if path != NULL else NULL
+    events[event_count].offset = offset
+    events[event_count].length = length
+    events[event_count].error = error
+    events[event_count].data = NULL
+    events[event_count].data_length = 0
+    if recording == WITH_BYTES and data != NULL:
+        events[event_count].data = <uint8_t*> malloc(data_length + 1)
+        if events[event_count].data != NULL:
+            memcpy(events[event_count].data, data, data_length)
+            events[event_count].data_length = data_length
+    event_count += 1
+    pthread_mutex_unlock(&guard)
+
+
+cdef void record_mark(const char* kind, uint64_t number) noexcept nogil:
+    """Notes something that is not a file operation, such as a confirm's bytes leaving the
+    channel."""
+    record_event(kind, NULL, number, 0, 0, NULL, 0)
+
+
+cdef int failing(int kind) noexcept nogil:
+    """The errno that this call of `kind` has to fail with, or 0."""
+    if not failpoints:
+        return 0
+    cdef int error = 0
+    pthread_mutex_lock(&guard)
+    if fail_after[kind] > 0:
+        fail_after[kind] -= 1
+        if fail_after[kind] == 0:
+            error = fail_errno[kind]
+    pthread_mutex_unlock(&guard)
+    return error
+
+
+def record(bint on, bint with_bytes=False):
+    """Starts an empty recording, or ends one. `with_bytes`: what is written is kept too."""
+    global recording, event_count
+    cdef size_t i
+    pthread_mutex_lock(&guard)
+    for i in range(event_count):
+        free(events[i].kind)
+        free(events[i].path)
+        free(events[i].data)
+    event_count = 0
+    recording = WITH_BYTES if on and with_bytes else on
+    pthread_mutex_unlock(&guard)
+
+
+def recorded() -> list:
+    """The recording so far: tuples (kind, path or None, offset or number, length, errno), in the
+    order of their completion."""
+    cdef size_t i
+    rows = []
+    pthread_mutex_lock(&guard)
+    for i in range(event_count):
+        rows.append((
+            events[i].kind.decode(),
+            None if events[i].path == NULL else os.fsdecode(<bytes> events[i].path),
+            events[i].offset, events[i].length, events[i].error))
+    pthread_mutex_unlock(&guard)
+    return rows
+
+
+def recorded_bytes() -> list:
+    """What each event of the recording wrote; of a rename, the old name. None where there is
+    nothing."""
+    cdef size_t i
+    rows = []
+    pthread_mutex_lock(&guard)
+    for i in range(event_count):
+        rows.append(
+            None if events[i].data == NULL
+            else <bytes> (<char*> events[i].data)[:events[i].data_length])
+    pthread_mutex_unlock(&guard)
+    return rows
+
+
+def fail(str kind, long nth, int error):
+    """Lets the n-th call of `kind` from now (1 = the next) fail with `error`; n = 0 takes the
+    failpoint away."""
+    global failpoints
+    pthread_mutex_lock(&guard)
+    for index, name in enumerate(KINDS):
+        if name == kind:
+            fail_after[index] = nth
+            fail_errno[index] = error
+    failpoints = any(fail_after[i] for i in range(16))
+    pthread_mutex_unlock(&guard)

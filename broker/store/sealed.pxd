@@ -1,0 +1,11 @@
+from broker.store.disk cimport File
+from broker.store.io_thread cimport Round
+from broker.store.segments cimport Segment, Segments
+
+
+cdef class Sealed(Segments):
+    cdef bint synced(self, File* file) noexcept
+    cdef bint background(self) except? True
+    cdef bint summarise(self, Segment* segment) except? True
+    cdef bint punch(self, Segment* segment) except? True
+    cdef int background_done(self, Round* round) except -1

@@ -1,0 +1,9 @@
+from broker.store.segments import Segments
+
+class Sealed(Segments):
+    @property
+    def segments(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+    @property
+    def disk_bytes_live(self) -> int: ...

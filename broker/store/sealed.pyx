@@ -1,0 +1,181 @@
+# cython: language_level=3
+"""What is done for a sealed segment when nobody waits: its summary is written, and the disk space
+of what is settled in it is given back.
+
+Both wait until what they rest on is synced: a summary says that the whole segment is on disk, and a
+hole must never be older on disk than the acks that allow it. Positions never change.
+"""
+
+import errno
+import logging
+import os
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memset, strdup
+
+from broker.kernel.checksum cimport crc32c_of, place_seed
+from broker.kernel.message cimport BODY_IS_REFERENCE
+from broker.store.disk cimport File, OP_PUNCH, OP_WRITE_FILE, Op
+from broker.store.io_thread cimport Round, STAGE_REMOVE, round_add, round_new
+from broker.store.record cimport FORMAT_VERSION, HEADER_BYTES, SUMMARY_MAGIC, Summary
+from broker.store.segments cimport Block, MIXED, Segment, Segments, WRITING, WRITTEN, punch_when
+
+log = logging.getLogger("leveret.store")
+
+
+cdef class Sealed(Segments):
+    """The background work of one queue's sealed segments."""
+
+    cdef bint synced(self, File* file) noexcept:
+        """Whether all that was handed to the writer is on disk."""
+        return file != NULL and not file.busy and (not file.dirty or self.persister.no_sync)
+
+    cdef bint background(self) except? True:
+        """Called after a round that synced everything. Returns whether something has to wait for
+        the next one."""
+        cdef Segment* segment = self.head
+        cdef bint waits = False
+        if self.deleted or not self.durable:
+            return False
+        while segment != NULL:
+            if segment.sealed:
+                if not segment.summarised and not self.summarise(segment):
+                    waits = True
+                if (segment.settled_bytes >= segment.punch_at
+                        and self.persister.makes_holes and not self.punch(segment)):
+                    waits = True
+            segment = segment.next
+        return waits
+
+    cdef bint summarise(self, Segment* segment) except? True:
+        """Hands the summary to the writer if the segment is on disk."""
+        cdef Round* round
+        cdef Op* op
+        cdef Summary* summary
+        cdef Block* block
+        if segment.messages == NULL or segment.overhead == 0:
+            # Nothing of it was handed to the writer yet.
+            return False
+        if not self.synced(segment.messages):
+            return False
+        block = self.first_block
+        while block != NULL:
+            if block.segment == segment and block.state < WRITTEN:
+                return False
+            block = block.next
+        segment.summarised = True
+        round = round_new()
+        op = round_add(round, STAGE_REMOVE, OP_WRITE_FILE, NULL)
+        encoded = os.fsencode(f"{self.directory}/meta.{segment.number:010d}")
+        op.path = strdup(<char*> encoded)
+        op.length = sizeof(Summary) + 4
+        op.data = <uint8_t*> malloc(op.length)
+        if op.data == NULL:
+            raise MemoryError("no memory for a summary")
+        op.owns_data = True
+        summary = <Summary*> op.data
+        memset(summary, 0, op.length)
+        summary.magic = SUMMARY_MAGIC
+        summary.version = FORMAT_VERSION
+        summary.count = segment.count
+        summary.length = segment.length
+        summary.body_bytes = segment.body_bytes
+        if segment.overhead != MIXED and not segment.flags & BODY_IS_REFERENCE:
+            summary.overhead = segment.overhead
+        summary.flags = segment.flags
+        (<uint32_t*> (op.data + sizeof(Summary)))[0] = crc32c_of(
+            place_seed(self.incarnation, segment.number, 0), op.data, sizeof(Summary))
+        self.persister.remove_for(round, self)
+        return True
+
+    cdef bint punch(self, Segment* segment) except? True:
+        """Lets holes be made where the synced acks say that whole blocks are settled. A segment
+        that the cursor has not left will soon go as a whole."""
+        cdef Round* round
+        cdef Op* op
+        if segment.acks == NULL:
+            return segment.pending_count == 0
+        if not segment.recovered and (
+                self.cursor == NULL or segment.number >= self.cursor.number):
+            return True
+        if self.punching or not self.synced(segment.acks) or segment.pending_count:
+            return False
+        self.punching = segment.number
+        round = round_new()
+        op = round_add(round, STAGE_REMOVE, OP_PUNCH, NULL)
+        encoded = os.fsencode(f"{self.directory}/msgs.{segment.number:010d}")
+        op.path = strdup(<char*> encoded)
+        op.length = segment.acks_length
+        op.incarnation = self.incarnation
+        op.segment = segment.number
+        self.persister.remove_for(round, self)
+        return True
+
+    cdef int background_done(self, Round* round) except -1:
+        cdef Op* op = &round.stages[STAGE_REMOVE].ops[0]
+        cdef Segment* segment
+        if op.kind == OP_WRITE_FILE:
+            # A summary that could not be written is missed by nobody.
+            return 0
+        self.punching = 0
+        if op.error in (errno.EOPNOTSUPP, errno.ENOSYS):
+            self.persister.no_holes()
+            return 0
+        if op.error and op.error != errno.ENOENT:
+            log.warning("%s: giving disk space back failed: %s", os.fsdecode(<bytes> op.path),
+                        os.strerror(op.error))
+        segment = self.find(op.segment)
+        if segment != NULL:
+            segment.holes = op.done
+            segment.punch_at = punch_when(segment)
+            if op.error:
+                segment.punch_at = <uint64_t> -1
+            elif segment.settled_bytes >= segment.punch_at:
+                # What was settled lies in too many small pieces: wait for more of it.
+                segment.punch_at = segment.settled_bytes + (segment.punch_at - segment.holes)
+        return 0
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> int:
+        cdef Segment* segment = self.head
+        count = 0
+        while segment != NULL:
+            count += 1
+            segment = segment.next
+        return count
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that the queue's files take on the disk, as handed to the writer, without holes."""
+        cdef Segment* segment = self.head
+        cdef Block* block = self.first_block
+        count = 0
+        while segment != NULL:
+            if segment.messages != NULL:
+                count += segment.length - segment.holes
+            count += segment.acks_length
+            segment = segment.next
+        while block != NULL:
+            if block.state < WRITING and block.segment.messages != NULL:
+                count -= block.length
+            block = block.next
+        return count
+
+    @property
+    def disk_bytes_live(self) -> int:
+        """Bytes of the queue's files that hold unsettled messages."""
+        cdef Segment* segment = self.head
+        cdef Block* block = self.first_block
+        count = 0
+        while segment != NULL:
+            if segment.messages != NULL:
+                count += segment.length - HEADER_BYTES - segment.settled_bytes
+            segment = segment.next
+        while block != NULL:
+            if block.state < WRITING and block.segment.messages != NULL:
+                count -= block.length
+            block = block.next
+        return max(0, count)

@@ -1,0 +1,448 @@
+"""What a start makes of what it finds: summaries, damage, a disk that failed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.store import disk
+from broker.store.data_directory import write_again
+from tests.store.driven import Driven
+
+SEGMENT = 65536
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
+    """A function that starts a queue on the test's directory, again and again."""
+
+    def start(**options: int) -> Driven:
+        return Driven(tmp_path, **{"segment_size": SEGMENT, **options})
+
+    yield start
+    for kind in ("write", "write_file"):
+        disk.fail(kind, 0, 0)
+    disk.record(False)
+
+
+def body(number: int, size: int = 500) -> bytes:
+    return number.to_bytes(4, "big") * (size // 4)
+
+
+def fill(driven: Driven, count: int = 400, size: int = 500) -> list[bytes]:
+    bodies = [body(number, size) for number in range(count)]
+    for each in bodies:
+        driven.publish(each)
+    driven.sync()
+    driven.tick()
+    return bodies
+
+
+def reads(kind: str) -> int:
+    """How many files of a kind were read whole since the recording began."""
+    return sum(event[0] == "read" and f"/{kind}." in (event[1] or "") for event in disk.recorded())
+
+
+# -- summaries -------------------------------------------------------------------------------------
+
+
+def test_sealed_segments_are_recovered_from_their_summaries(make: Callable[..., Driven]) -> None:
+    driven = make()
+    bodies = fill(driven)
+    summarised = {path.suffix for path in driven.files("meta")}
+    segments = driven.files("msgs")
+    assert summarised == {path.suffix for path in segments[:-1]}
+    driven.kill()
+    again = make()
+    disk.record(True)
+    assert again.recover() == []
+    assert reads("msgs") == 1  # the one that was being written
+    assert again.queue.messages_ready == len(bodies)
+    assert again.queue.message_bytes_ready == sum(map(len, bodies))
+    assert again.drain() == bodies
+    again.kill()
+
+
+def test_a_summary_and_the_acks_are_exact_together(make: Callable[..., Driven]) -> None:
+    driven = make()
+    bodies = fill(driven)
+    for number in range(150):
+        taker = driven.take()
+        if number % 3:
+            driven.settle(taker)
+    driven.tick()
+    left = [each for number, each in enumerate(bodies) if number >= 150 or number % 3 == 0]
+    driven.kill()
+    again = make()
+    disk.record(True)
+    assert again.recover() == []
+    assert reads("msgs") == 1
+    assert again.queue.messages_ready == len(left)
+    assert again.queue.message_bytes_ready == sum(map(len, left))
+    assert again.drain() == left
+    again.kill()
+
+
+def test_records_of_different_overhead_are_counted_one_by_one(make: Callable[..., Driven]) -> None:
+    driven = make()
+    for number in range(400):
+        driven.queue.put(b"", b"k" * (number % 7), b"\x10\x00\x02", body(number), True)
+    driven.sync()
+    driven.tick()
+    for _ in range(10):
+        driven.settle(driven.take())
+    driven.tick()
+    driven.kill()
+    again = make()
+    disk.record(True)
+    assert again.recover() == []
+    assert reads("msgs") == 2  # the last one, and the first, of which something is settled
+    assert again.queue.messages_ready == 390
+    assert again.queue.message_bytes_ready == sum(len(body(number)) for number in range(10, 400))
+    again.kill()
+
+
+@pytest.mark.parametrize("wrong", ["flipped", "short", "gone", "of a longer file"])
+def test_a_summary_that_does_not_fit_is_not_believed(
+    make: Callable[..., Driven], wrong: str
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    first = driven.files("meta")[0]
+    driven.kill()
+    data = bytearray(first.read_bytes())
+    if wrong == "flipped":
+        data[9] ^= 1
+        first.write_bytes(data)
+    elif wrong == "short":
+        first.write_bytes(data[:-1])
+    elif wrong == "gone":
+        first.unlink()
+    else:
+        segment = first.with_name(first.name.replace("meta", "msgs"))
+        cut = segment.read_bytes()
+        segment.write_bytes(cut[:-10])
+        bodies = [each for each in bodies if each != last_of(cut)]
+    again = make()
+    disk.record(True)
+    problems = again.recover()
+    assert bool(problems) == (wrong == "of a longer file")
+    assert reads("msgs") == 2
+    assert again.drain() == bodies
+    again.tick()
+    assert first.exists()
+    again.kill()
+
+
+def last_of(segment: bytes) -> bytes:
+    """The last body of a segment of these tests."""
+    return segment[-500:]
+
+
+def test_expirations_are_known_from_summaries(make: Callable[..., Driven]) -> None:
+    driven = make()
+    properties = b"\x11\x00\x02\x0560000"
+    for number in range(400):
+        driven.queue.put(b"", b"q", properties, body(number), True)
+    driven.sync()
+    driven.tick()
+    last = driven.files("msgs")[-1]
+    driven.kill()
+    last.unlink()
+    again = make()
+    disk.record(True)
+    again.recover()
+    assert reads("msgs") == 0
+    again.queue.wake()
+    again.pump(lambda: bool(again.timers))
+    assert again.timers == [pytest.approx(60, abs=10)]
+    again.kill()
+
+
+def test_recovering_twice_is_recovering_once(make: Callable[..., Driven]) -> None:
+    driven = make()
+    fill(driven)
+    for number in range(100):
+        taker = driven.take()
+        if number % 2:
+            driven.settle(taker)
+    driven.tick()
+    driven.kill()
+    seen = []
+    for _ in range(3):
+        again = make()
+        problems = again.recover()
+        contents = [
+            (path.name, path.read_bytes())
+            for kind in ("msgs", "acks")
+            for path in again.files(kind)
+        ]
+        counts = (again.queue.messages_ready, again.queue.message_bytes_ready)
+        seen.append((problems, contents, counts))
+        again.kill()
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_new_messages_go_to_a_fresh_segment_after_each_recovery(
+    make: Callable[..., Driven],
+) -> None:
+    numbers = []
+    for each in range(4):
+        driven = make()
+        driven.recover()
+        driven.publish(bytes([each]))
+        driven.sync()
+        numbers.append(driven.files("msgs")[-1].name)
+        driven.kill()
+    assert len(set(numbers)) == 4
+    assert numbers == sorted(numbers)
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def quarantined(directory: Path) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(directory.glob("quarantine/*.json"))]
+
+
+def test_a_corrupt_part_inside_a_segment_goes_to_quarantine_at_recovery(
+    make: Callable[..., Driven], tmp_path: Path
+) -> None:
+    driven = make()
+    bodies = fill(driven, 20)
+    (segment,) = driven.files("msgs")
+    driven.kill()
+    record = (segment.stat().st_size - 8) // 20
+    flip(segment, 8 + 5 * record + 100)
+    damaged = segment.read_bytes()[8 + 5 * record : 8 + 6 * record]
+    again = make()
+    (problem,) = again.recover()
+    assert f"{record} bytes at position {8 + 5 * record}" in problem
+    (entry,) = quarantined(tmp_path)
+    assert (entry["segment"], entry["position"], entry["length"]) == (1, 8 + 5 * record, record)
+    assert Path(str(entry["file"])).read_bytes() == damaged
+    assert again.drain() == bodies[:5] + bodies[6:]
+    again.tick()
+    again.kill()
+    third = make()
+    assert third.recover() == []  # said once
+    assert third.drain() == bodies[:5] + bodies[6:]
+    third.kill()
+
+
+def test_a_corrupt_part_goes_to_quarantine_when_it_is_read(
+    make: Callable[..., Driven], tmp_path: Path
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    segment = driven.files("msgs")[0]
+    driven.kill()
+    again = make()
+    assert again.recover() == []  # its summary says that it was synced
+    record = len(bodies[0]) + 24 + 1 + 3
+    flip(segment, 8 + 3 * record + 60)
+    flip(segment, 8 + 4 * record + 60)
+    assert again.queue.messages_ready == len(bodies)
+    assert again.drain() == bodies[:3] + bodies[5:]
+    again.tick()
+    assert again.queue.messages_ready == 0
+    assert again.queue.messages_unacknowledged == len(bodies) - 2
+    entries = quarantined(tmp_path)
+    assert [(entry["position"], entry["length"]) for entry in entries] == [
+        (8 + 3 * record, 2 * record)
+    ]
+    assert again.persister.quarantine.count == 1
+    again.kill()
+    third = make()
+    assert third.recover() == []
+    assert third.drain() == bodies[:3] + bodies[5:]
+    third.kill()
+
+
+def test_a_damaged_segment_goes_when_all_that_is_left_of_it_is_settled(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    segment = driven.files("msgs")[0]
+    driven.kill()
+    again = make()
+    again.recover()
+    flip(segment, 3000)
+    flip(segment, 30000)
+    while (taker := again.take()).body is not None:
+        again.settle(taker)
+    again.tick()
+    assert again.queue.messages_ready == again.queue.messages_unacknowledged == 0
+    assert again.queue.message_bytes_ready == again.queue.message_bytes_unacknowledged == 0
+    assert not segment.exists()
+    assert len(bodies) == 400
+    again.kill()
+
+
+@pytest.mark.parametrize("keep", [0, 3, 8, 9, 100, 20000])
+def test_a_segment_that_got_shorter_while_it_was_read_ends_there(
+    make: Callable[..., Driven], keep: int
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    segments = driven.files("msgs")
+    driven.kill()
+    again = make()
+    again.recover()
+    record = len(bodies[0]) + 24 + 1 + 3
+    in_first = (segments[0].stat().st_size - 8) // record
+    with segments[0].open("r+b") as file:
+        file.truncate(keep)
+    whole = max(0, keep - 8) // record
+    assert again.drain() == bodies[:whole] + bodies[in_first:]
+    again.kill()
+
+
+def test_a_tail_with_nothing_behind_it_is_cut_at_every_byte(make: Callable[..., Driven]) -> None:
+    driven = make()
+    bodies = fill(driven, 4, 40)
+    (segment,) = driven.files("msgs")
+    driven.kill()
+    data = segment.read_bytes()
+    record = (len(data) - 8) // 4
+    for cut in range(len(data)):
+        segment.write_bytes(data[:cut])
+        again = make()
+        whole = max(0, cut - 8) // record
+        problems = again.recover()
+        assert again.drain() == bodies[:whole]
+        assert bool(problems) == (whole * record + 8 < cut), cut
+        again.kill()
+        for path in again.directory.iterdir():
+            path.unlink()
+
+
+@pytest.mark.parametrize("filler", ["zeros", "random"])
+def test_a_filled_tail_is_cut(make: Callable[..., Driven], filler: str, tmp_path: Path) -> None:
+    driven = make()
+    bodies = fill(driven, 4, 40)
+    (segment,) = driven.files("msgs")
+    driven.kill()
+    data = segment.read_bytes()
+    tail = bytes(5000) if filler == "zeros" else random.Random(3).randbytes(5000)
+    segment.write_bytes(data + tail)
+    again = make()
+    (problem,) = again.recover()
+    assert "cut 5000 bytes" in problem
+    assert again.drain() == bodies
+    assert segment.read_bytes() == data
+    assert not (tmp_path / "quarantine").exists()
+    again.kill()
+
+
+def test_a_damaged_header_costs_no_message(make: Callable[..., Driven]) -> None:
+    driven = make()
+    bodies = fill(driven, 4)
+    (segment,) = driven.files("msgs")
+    driven.kill()
+    flip(segment, 1)
+    flip(segment, 5)
+    again = make()
+    (problem,) = again.recover()
+    assert "4 messages were found in it" in problem
+    assert again.drain() == bodies
+    again.kill()
+
+
+def test_damaged_acks_are_reported_and_bring_messages_back(make: Callable[..., Driven]) -> None:
+    driven = make()
+    bodies = fill(driven, 20)
+    for _ in range(10):
+        driven.settle(driven.take())
+    driven.tick()
+    (acks,) = driven.files("acks")
+    driven.kill()
+    entries = (acks.stat().st_size - 8) // 12
+    flip(acks, 8 + (entries - 3) * 12 + 2)
+    again = make()
+    (problem,) = again.recover()
+    assert "1 entries are damaged" in problem
+    assert len(again.drain()) == 11
+    assert len(bodies) == 20
+    again.kill()
+
+
+def test_unknown_files_are_reported_and_stay(make: Callable[..., Driven]) -> None:
+    driven = make()
+    bodies = fill(driven, 3)
+    driven.kill()
+    for name in ("notes.txt", "msgs.1", "msgs.old", "acks.0000000009", "x.tmp"):
+        (driven.directory / name).write_bytes(b"?")
+    again = make()
+    problems = again.recover()
+    assert len(problems) == 3
+    assert all("left alone" in problem for problem in problems)
+    left = {path.name for path in again.directory.iterdir()}
+    assert left == {"notes.txt", "msgs.1", "msgs.old", "msgs.0000000001"}
+    assert again.drain() == bodies
+    again.kill()
+
+
+def test_a_segment_that_cannot_be_read_does_not_stop_the_start(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    first, second = driven.files("msgs")[:2]
+    for meta in driven.files("meta"):
+        meta.unlink()
+    driven.kill()
+    in_first = (first.stat().st_size - 8) // (len(bodies[0]) + 28)
+    disk.fail("read", 1, errno.EIO)
+    again = make()
+    (problem,) = again.recover()
+    assert "cannot be read: Input/output error" in problem
+    assert again.drain() == bodies[in_first:]
+    assert first.exists()
+    assert second.exists()
+    again.kill()
+    third = make()
+    assert third.recover() == []
+    assert third.drain() == bodies
+    third.kill()
+
+
+# -- a disk that failed ----------------------------------------------------------------------------
+
+
+def test_after_a_failed_sync_what_may_not_be_on_disk_is_written_into_new_files(
+    make: Callable[..., Driven], tmp_path: Path
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    driven.settle(driven.take())
+    driven.tick()
+    before = {path.name: path.stat().st_ino for path in driven.directory.iterdir()}
+    last = driven.files("msgs")[-1].name
+    driven.kill()
+    disk.record(True)
+    write_again(str(tmp_path))
+    again = make()
+    assert again.recover() == []
+    after = {path.name: path.stat().st_ino for path in again.directory.iterdir()}
+    assert after.keys() == before.keys()
+    assert after[last] != before[last]
+    assert all(after[path.name] != before[path.name] for path in again.files("acks"))
+    summarised = [path.name.replace("meta", "msgs") for path in again.files("meta")]
+    assert all(after[name] == before[name] for name in summarised)
+    kinds = [event[0] for event in disk.recorded() if last in (event[1] or "")]
+    assert kinds.index("sync") < kinds.index("rename")
+    assert again.drain() == bodies[1:]
+    again.kill()
