@@ -324,3 +324,8 @@ cdef class PriorityStore(QueueStore):
     def disk_bytes(self) -> int:
         """Bytes in the files of all levels, as handed to the writer."""
         return sum([level.disk_bytes for level in self.levels if level is not None])
+
+    @property
+    def disk_bytes_live(self) -> int:
+        """Bytes in the files of all levels that hold unsettled messages."""
+        return sum([level.disk_bytes_live for level in self.levels if level is not None])

@@ -27,6 +27,11 @@ log = logging.getLogger("leveret.store")
 cdef class Sealed(Segments):
     """The background work of one queue's sealed segments."""
 
+    cdef int roll(self) except -1:
+        if self.active != NULL:
+            self.persister.attend(self)
+        return Segments.roll(self)
+
     cdef bint synced(self, File* file) noexcept:
         """Whether all that was handed to the writer is on disk."""
         return file != NULL and not file.busy and (not file.dirty or self.persister.no_sync)

@@ -122,7 +122,6 @@ cdef class Segments(Dirty):
         if self.active != NULL:
             self.active.sealed = True
             self.active.punch_at = punch_when(self.active)
-            self.persister.attend(self)
         segment = <Segment*> calloc(1, sizeof(Segment))
         if segment == NULL:
             raise MemoryError("no memory for a segment")
