@@ -23,6 +23,15 @@ def short(text: str) -> bytes:
     return bytes([len(data)]) + data
 
 
+def table(fields: dict[str, str]) -> bytes:
+    """A field table of long strings."""
+    pairs = [
+        short(name) + b"S" + struct.pack(">I", len(text.encode())) + text.encode()
+        for name, text in fields.items()
+    ]
+    return struct.pack(">I", sum(map(len, pairs))) + b"".join(pairs)
+
+
 def method(channel: int, class_id: int, method_id: int, arguments: bytes = b"") -> bytes:
     """A whole method frame."""
     head = struct.pack(">BHIHH", 1, channel, 4 + len(arguments), class_id, method_id)
@@ -225,12 +234,19 @@ class Client:
                     return event.arguments
             self.receive()
 
-    def declare_queue(self, name: str, durable: bool = True, passive: bool = False) -> int:
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool = True,
+        passive: bool = False,
+        arguments: dict[str, str] | None = None,
+    ) -> int:
         """Declares a queue; returns how many messages are ready in it."""
         flags = (1 if passive else 0) | (2 if durable else 0)
-        self.send(method(1, 50, 10, b"\0\0" + short(name) + bytes([flags]) + b"\0\0\0\0"))
-        arguments = self.wait(50, 11)
-        (ready,) = struct.unpack_from(">I", arguments, 1 + arguments[0])
+        flags_and_table = bytes([flags]) + table(arguments or {})
+        self.send(method(1, 50, 10, b"\0\0" + short(name) + flags_and_table))
+        answer = self.wait(50, 11)
+        (ready,) = struct.unpack_from(">I", answer, 1 + answer[0])
         return int(ready)
 
     def delete_queue(self, name: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.bench.leveret import Leveret
 from tests.crash.loop import Crash
+from tests.crash.resend import MODES, Resend
 
 
 @pytest.fixture
@@ -32,3 +33,14 @@ def test_it_loses_alters_and_reorders_nothing_confirmed_when_killed_under_load(
         verdict = crash.cycle()
         assert verdict.clean, str(verdict)
     assert verdict.confirmed > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_it_loses_nothing_in_any_mode_of_confirms_when_the_publisher_sends_again(
+    victim: Leveret, mode: str
+) -> None:
+    resend = Resend(victim, mode, messages=1000, kills=1, run=7)
+    resend.go()
+    assert len(resend.confirmed) >= 1000
+    assert (resend.lost, resend.early, resend.altered) == ([], [], 0)
