@@ -38,6 +38,12 @@ def user(name: str) -> str:
     return _address("user", {"name": name})
 
 
+def policy(vhost: str, name: str, operator: bool = False) -> str:
+    """The page of a policy or operator policy."""
+    names = {"vhost": vhost, "name": name, **({"operator": "1"} if operator else {})}
+    return f"{link('policy')}?{urlencode(names)}"
+
+
 def _address(view: str, names: dict[str, str], tab: str = "") -> str:
     if _FOLDED.isdisjoint(names.values()) and all(names.values()):
         return link(f"{view}-{tab}" if tab else view, *names.values())

@@ -22,6 +22,7 @@ from frontend.templatetags.show import at
 from management.broker_client import BrokerError
 
 PAGE_SIZE = 100
+POLICED = ("policy", "operator_policy", "effective_policy_definition")
 NUMBERS = {"count", "rate", "net", "size", "duration"}
 
 

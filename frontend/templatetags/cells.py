@@ -105,9 +105,17 @@ def _features(row: Row, column: Column) -> SafeString | str:
     if arguments:
         text = ", ".join(f"{key} = {found}" for key, found in arguments.items())
         chips.append((f"{len(arguments)} argument{'s' if len(arguments) > 1 else ''}", text))
+    for noun in ("policy", "operator_policy"):
+        if row.get(noun):
+            chips.append((f"{noun.replace('_', ' ')} {row[noun]}", _effective(row)))
     if not chips:
         return mark_safe('<span class="unknown">–</span>')
     return format_html_join(" ", '<span class="chip" title="{1}">{0}</span>', chips)
+
+
+def _effective(row: Row) -> str:
+    definition = row.get("effective_policy_definition") or {}
+    return ", ".join(f"{key} = {found}" for key, found in definition.items())
 
 
 def _tags(row: Row, column: Column) -> SafeString | str:
@@ -131,6 +139,40 @@ def _code(row: Row, column: Column) -> SafeString:
 
 def _value(row: Row, column: Column) -> SafeString | str:
     return value(at(row, column.key))
+
+
+def _policy(row: Row, column: Column) -> SafeString:
+    if not row.get("may_edit"):
+        return name(row["name"])
+    address = addresses.policy(row["vhost"], row["name"], bool(row["operator"]))
+    return _link(address, name(row["name"]))
+
+
+def _pattern(row: Row, column: Column) -> SafeString:
+    return _code(row, column) if at(row, column.key) else mark_safe("every name")
+
+
+def _applies_to(row: Row, column: Column) -> str:
+    return str(at(row, column.key)).replace("_", " ")
+
+
+def _definition(row: Row, column: Column) -> SafeString:
+    """What a policy sets, as chips."""
+    definition = at(row, column.key) or {}
+    chips = ((key, value(found)) for key, found in definition.items())
+    return format_html_join(" ", '<span class="chip">{} <b>{}</b></span>', chips)
+
+
+def _reach(row: Row, column: Column) -> SafeString:
+    """How many queues and exchanges are under a policy."""
+    parts = [
+        (figures.count(row[noun]), noun if row[noun] != 1 else noun[:-1])
+        for noun in ("queues", "exchanges")
+        if row.get(noun)
+    ]
+    if not parts:
+        return mark_safe('<span class="zero">nothing now</span>')
+    return format_html_join(", ", '<span class="nowrap">{} {}</span>', parts)
 
 
 @register.simple_tag
@@ -157,6 +199,11 @@ _KINDS: dict[str, Callable[[Row, Column], SafeString | str]] = {
     "user": _user,
     "trouble": _trouble,
     "features": _features,
+    "policy": _policy,
+    "pattern": _pattern,
+    "applies-to": _applies_to,
+    "definition": _definition,
+    "reach": _reach,
     "tags": _tags,
     "yes-no": _yes_no,
     "moment": _moment,

@@ -31,6 +31,7 @@ register.simple_tag(addresses.exchange, name="exchange_url")
 register.simple_tag(addresses.connection, name="connection_url")
 register.simple_tag(addresses.vhost, name="vhost_url")
 register.simple_tag(addresses.user, name="user_url")
+register.simple_tag(addresses.policy, name="policy_url")
 
 
 @register.filter

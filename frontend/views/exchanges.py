@@ -9,7 +9,7 @@ from django.shortcuts import render
 
 from frontend import addresses
 from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
-from frontend.tables import Column, fragment, load
+from frontend.tables import POLICED, Column, fragment, load
 from management.broker_client import BrokerError
 
 COLUMNS = (
@@ -34,7 +34,7 @@ COLUMNS = (
         phone=True,
     ),
 )
-ALSO = ("auto_delete", "internal", "arguments", "message_stats")
+ALSO = ("auto_delete", "internal", "arguments", "message_stats", *POLICED)
 TYPES = (
     ("topic", "topic: by words of the routing key, with * and #"),
     ("direct", "direct: by the whole routing key"),

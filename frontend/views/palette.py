@@ -20,6 +20,7 @@ PAGES = (
     ("Connections", "/connections"),
     ("Channels", "/channels"),
     ("Consumers", "/consumers"),
+    ("Policies", "/policies"),
     ("Virtual hosts", "/vhosts"),
     ("Reports", "/reports"),
     ("Console", "/console"),

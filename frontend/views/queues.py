@@ -10,7 +10,7 @@ from django.shortcuts import render
 
 from frontend import addresses
 from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
-from frontend.tables import Column, fragment, load
+from frontend.tables import POLICED, Column, fragment, load
 from frontend.troubles import WORDS
 from management.broker_client import BrokerError
 
@@ -30,7 +30,7 @@ COLUMNS = (
     Column("consumers", "Consumers", "count", "", "Consumers attached to the queue"),
     Column("durable", "Features", "features", sort=None),
 )
-ALSO = ("auto_delete", "exclusive", "arguments", "type", "state", "message_stats")
+ALSO = ("auto_delete", "exclusive", "arguments", "type", "state", "message_stats", *POLICED)
 
 
 async def queues(request: HttpRequest) -> HttpResponseBase:

@@ -7,14 +7,14 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses, figures, permissions
+from frontend import addresses, figures, limits, permissions
 from frontend.asking import FormError, ask, done, names_of, reason_of
 from frontend.views.users import TAGS
 from management.broker_client import BrokerError
 
 
 async def user(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """GET: the page. POST `action`: permit, revoke, change, delete."""
+    """GET: the page. POST `action`: permit, revoke, change, limit, delete."""
     name = name or request.GET.get("name", "")
     if not name:
         raise Http404
@@ -31,6 +31,7 @@ async def user(request: HttpRequest, name: str = "") -> HttpResponseBase:
         "shown": row,
         "key": [name],
         "permissions": rows["items"],
+        "limits": await limits.shown(request, "user", name),
         "vhosts": await names_of(request, "vhosts"),
         "all_tags": [tag for tag, _ in TAGS if tag],
         "is_self": request.user.name == name,  # type: ignore[attr-defined]
@@ -46,6 +47,8 @@ async def _act(request: HttpRequest, name: str, expect: str) -> HttpResponseBase
             raise FormError("The name that was typed is not this user's name. Nothing was done.")
         await ask(request, "user.delete", name=name)
         return done(request, "/users", "The user is deleted and its connections are closed.")
+    if action == "limit":
+        return done(request, addresses.user(name), await limits.act(request, "user", name))
     if action == "change":
         changes: dict[str, Any] = {"name": name, "tags": fields.getlist("tags")}
         if fields.get("password"):

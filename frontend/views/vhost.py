@@ -7,13 +7,13 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses, charts, figures, permissions
+from frontend import addresses, charts, figures, limits, permissions
 from frontend.asking import FormError, ask, done, names_of, reason_of
 from management.broker_client import BrokerError
 
 
 async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """GET: the page. POST `action`: permit, revoke, delete."""
+    """GET: the page. POST `action`: permit, revoke, limit, delete."""
     name = name or request.GET.get("name", "")
     if not name:
         raise Http404
@@ -22,6 +22,9 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
     expect = name if figures.is_plain(name) else "delete"
     if request.method == "POST":
         try:
+            if request.POST.get("action") == "limit":
+                text = await limits.act(request, "vhost", name)
+                return done(request, addresses.vhost(name), text)
             if request.POST.get("action") != "delete":
                 text = await permissions.act(request, name, request.POST.get("user", ""))
                 return done(request, addresses.vhost(name), text)
@@ -47,4 +50,5 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
     if is_administrator:
         rows = await ask(request, "list", noun="permissions", vhost=name)
         facts |= {"permissions": rows["items"], "users": await names_of(request, "users")}
+        facts["limits"] = await limits.shown(request, "vhost", name)
     return render(request, "vhost.html", facts, status=facts["status"])
