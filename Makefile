@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 SETUP := python3 tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test crash bench lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test crash bench bench-store lint demo docs lock clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -24,6 +24,9 @@ crash: test-environment  ## kill the broker under load, restart it twice, compar
 
 bench: test-environment  ## measure messages per second and CPU per message, beside RabbitMQ
 	@$(PYTHON) -m tests.bench $(ARGS)
+
+bench-store: test-environment  ## measure the storage engine row by row (options: ARGS="--only T-Q4 --quick")
+	@$(PYTHON) -m tests.bench.store $(ARGS)
 
 lint: test-environment  ## ruff, mypy, cython-lint, generated files
 	@$(PYTHON) tools/lint.py
