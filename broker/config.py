@@ -370,12 +370,14 @@ class Config:
         "size",
         "with less free space nothing is published; 0 for tail_memory or three segments if "
         "that is more, and at least 50 MiB",
+        reload=True,
     )
     memory_high_watermark: int | float = setting(
         "store",
         0.6,
         "memory",
         "with more memory in use nothing is published: a size, or a share of the machine's",
+        reload=True,
     )
 
     reports_schedule: str = setting(
@@ -477,8 +479,13 @@ def help_text(command: str, summary: str) -> str:
                 value = "" if item.is_flag else " " + item.kind.replace(" ", "-").upper()
                 default = item.shown_default()
                 shown = f" ({default})" if default and item.kind != "secret" else ""
+                shown += " [SIGHUP]" if item.reload else ""
                 lines += _help_row(item.option + value, item.text + shown)
-    lines += ["", "The same names work as INI keys and as LEVERET_* variables."]
+    lines += [
+        "",
+        "The same names work as INI keys and as LEVERET_* variables.",
+        "Those marked are read again on SIGHUP.",
+    ]
     return "\n".join(lines)
 
 

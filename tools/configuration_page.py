@@ -28,6 +28,12 @@ The file is named by `--config FILE` or `LEVERET_CONFIG`; without either it is
 unknown option or a value that cannot be read ends the program with one line and status
 {exit_config}.
 
+SIGHUP to `manage.py serve` reads them all again and puts into force those that have `yes` in the
+column SIGHUP, for what is asked anew: new connections, new channels, the next look at a limit. What
+changed is a line in the log each; a change to any other setting waits for the next start, and the
+log says so. A file that cannot be used changes nothing. The node's page in the web app shows the
+values in force.
+
 Sizes take units: `65536`, `64 KiB`, `8 MiB`, `1 GiB`; `kB`, `MB` and `GB` are powers of 1000. So do
 times: `200 ms`, `10 s`, `5 min`, `8 h`, `30 d`; a bare number is seconds. Lists are words between
 commas. Relative paths in the file are taken from the file's directory.
@@ -47,13 +53,18 @@ default_password_file = /run/secrets/leveret
 def page() -> str:
     lines = [HEAD.format(default_file=config.DEFAULT_FILE, exit_config=config.EXIT_CONFIG)]
     for section, title in config.SECTIONS.items():
-        lines += [f"## [{section}] {title}", "", "| Name | Default | Kind | What it does |"]
-        lines += ["| --- | --- | --- | --- |"]
+        lines += [
+            f"## [{section}] {title}",
+            "",
+            "| Name | Default | Kind | SIGHUP | What it does |",
+        ]
+        lines += ["| --- | --- | --- | --- | --- |"]
         for item in config.settings():
             if item.section == section:
                 default = f"`{item.shown_default()}`" if item.shown_default() else "none"
+                when = "yes" if item.reload else ""
                 text = item.text[0].upper() + item.text[1:]
-                lines.append(f"| `{item.name}` | {default} | {item.kind} | {text} |")
+                lines.append(f"| `{item.name}` | {default} | {item.kind} | {when} | {text} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -61,11 +61,15 @@ class Alarms:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.active: set[str] = set()
-        self.disk_limit = disk_limit(broker.config)
-        self.memory_watermark = memory_watermark(broker.config)
+        self.configure(broker.config)
         self.reading = Reading()
         self._thread: ThreadPoolExecutor | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def configure(self, config: Any) -> None:
+        """Takes over the limits; the next look judges by them."""
+        self.disk_limit = disk_limit(config)
+        self.memory_watermark = memory_watermark(config)
 
     @property
     def reason(self) -> str:

@@ -79,5 +79,6 @@ class Reload:
         broker.certificates = certificates
         broker.proxies = Sources(config.proxy_protocol_sources)
         broker.admission.configure(config.connections_max)
+        broker.watch.configure(config)
         broker.access.throttle.configure(config.login_failures_max, config.login_backoff_max)
         reloading.follow_log("broker", reloaded)

@@ -71,6 +71,7 @@ def _settings() -> list[dict[str, Any]]:
                     "default": _shown(item.default, item.kind),
                     "is_default": is_default,
                     "variable": item.variable,
+                    "reload": item.reload,
                 }
             )
         groups.append({"title": title, "rows": rows})

@@ -280,6 +280,7 @@ class Broker:
 
     def __init__(self, directory: Path) -> None:
         self.certificates = SimpleNamespace(verifies_clients=False)
+        self.admission = SimpleNamespace(sockets=0, limit=1000)
         self.config = SimpleNamespace(
             data_dir=directory,
             no_sync=False,

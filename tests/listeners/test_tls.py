@@ -297,3 +297,33 @@ def test_it_counts_sockets_back_after_failed_handshakes(make: Make, authority: A
         hang_up(address(broker), b"nonsense" * 10)
     with TLSClient(address(broker), authority.client_context()).use() as client:
         client.close()
+
+
+@pytest.mark.parametrize("carried", [0, 300_000])
+def test_an_idle_connection_costs_at_most_48_kib(
+    make: Make, authority: Authority, carried: int
+) -> None:
+    broker = make()
+    context = authority.client_context()
+    clients: list[TLSClient] = []
+
+    def connect(count: int) -> int:
+        """The broker's memory in bytes with so many more connections."""
+        for _ in range(count):
+            client = TLSClient(address(broker), context).use()
+            clients.append(client)
+            if carried:
+                client.call(1, "queue.declare", queue="q")
+                client.publish(1, "", "q", bytes(carried))
+                assert client.get(1, "q", no_ack=True) is not None
+        assert broker.process is not None
+        text = Path(f"/proc/{broker.process.pid}/smaps_rollup").read_text()
+        return sum(
+            int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")
+        )
+
+    before = connect(100)
+    after = connect(400)
+    for client in clients:
+        client.cut()
+    assert (after - before) / 400 <= 48 * 1024

@@ -61,11 +61,12 @@ def test_it_sets_only_settings_that_exist() -> None:
 
 def test_it_offers_the_default_ports() -> None:
     exposed = next(rest for name, rest in instructions() if name == "EXPOSE").split()
-    ports = ("AMQP", "WS", "HTTP", "METRICS")
-    defaults = [str(SETTINGS[f"LEVERET_{port}_PORT"].default) for port in ports]
-    assert exposed == defaults
+    ports = ("AMQPS", "AMQP", "WS", "HTTPS", "HTTP", "METRICS")
+    defaults = {port: str(SETTINGS[f"LEVERET_{port}_PORT"].default) for port in ports}
+    assert exposed == list(defaults.values())
     published = compose()["services"]["leveret"]["ports"]
-    assert [port.split(":")[2] for port in published] == defaults
+    plain = [number for port, number in defaults.items() if port not in ("AMQPS", "HTTPS")]
+    assert [port.split(":")[2] for port in published] == plain
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
