@@ -41,6 +41,7 @@ CAPABILITIES = {
     "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,
+    "connection.blocked": True,
     "consumer_priorities": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
@@ -162,6 +163,8 @@ class Handshake:
 
     def _on_open(self, virtual_host: str) -> None:
         session = self._session
+        # A URI that ends with a slash names an empty vhost; none is called so.
+        virtual_host = virtual_host or "/"
         vhost = self._host.vhosts.get(virtual_host)
         if vhost is None:
             raise NotAllowed(f"vhost {virtual_host} not found")

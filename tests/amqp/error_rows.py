@@ -335,6 +335,15 @@ HANDSHAKE = [
         stage="tuned",
     ),
     Row(
+        "vhost-empty",
+        "connection.open of an empty vhost",
+        (send("connection.open", 0, virtual_host=""),),
+        reply("connection.open-ok"),
+        rabbitmq=ConnectionClose(530, "connection.open", "vhost"),
+        why="it is what `amqp://host/` means to many clients; LavinMQ does the same",
+        stage="tuned",
+    ),
+    Row(
         "open-twice",
         "a second connection.open",
         (send("connection.open", 0, virtual_host="/"),),

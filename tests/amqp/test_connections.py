@@ -23,8 +23,11 @@ def test_it_offers_what_clients_expect(amqp_address: Address) -> None:
             "exchange_exchange_bindings",
             "basic.nack",
             "consumer_cancel_notify",
+            "connection.blocked",
+            "consumer_priorities",
             "authentication_failure_close",
             "per_consumer_qos",
+            "direct_reply_to",
         } <= {name for name, on in properties["capabilities"].items() if on is True}
 
 
