@@ -50,9 +50,7 @@ class StreamModel:
         entries = self.entries
         return entries[0].offset if entries else self.next_offset
 
-    def publish(
-        self, body: bytes, headers: dict[str, Any], names: int, properties: int
-    ) -> None:
+    def publish(self, body: bytes, headers: dict[str, Any], names: int, properties: int) -> None:
         """A message at the end. `names` is the length of exchange and routing key, `properties`
         that of its property list."""
         self._append(RECORD_HEAD + names + OFFSET + properties + len(body)).entries.append(

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.amqp import arguments as fields
 from tests.amqp import raw, streams
@@ -59,9 +53,7 @@ filters = st.fixed_dictionaries(
 )
 starts = st.sampled_from(["first", "last", "next", None]) | st.integers(-12, 60)
 # Times that are far from every message, and what they come to.
-times = st.sampled_from(
-    [("1h", "first"), (Typed("T", 0), "first"), (Typed("T", 2**33), "next")]
-)
+times = st.sampled_from([("1h", "first"), (Typed("T", 0), "first"), (Typed("T", 2**33), "next")])
 
 
 class StreamMachine(RuleBasedStateMachine):
@@ -219,16 +211,21 @@ def test_a_stream_is_a_list_of_segments(
 
 
 class RestartedStreamMachine(StreamMachine):
-    """The same with a broker that is killed or stopped in between."""
+    """The same with a broker that is killed or stopped right after a message is confirmed."""
 
     restart: Callable[[bool], None]
-    seen = 0
 
-    @precondition(lambda self: self.model.next_offset > self.seen)
-    @rule(kill=st.booleans())
-    def end_and_start(self, kill: bool) -> None:
-        self.seen = self.model.next_offset
-        type(self).restart(kill)
+    @rule(
+        parts=st.lists(st.tuples(bodies, headers), min_size=1, max_size=8),
+        end=st.sampled_from([None, "kill", "stop"]),
+    )
+    def publish(  # type: ignore[override]
+        self, parts: list[tuple[bytes, dict[str, Any]]], end: str | None
+    ) -> None:
+        super().publish(parts)
+        if end is None:
+            return
+        type(self).restart(end == "kill")
         self.client.cut()
         self.connect()
         self.model.restart()
@@ -255,5 +252,5 @@ def test_a_stream_is_a_list_of_segments_over_restarts(broker: Any) -> None:
 
     Machine.restart = staticmethod(restart)
     run_state_machine_as_test(
-        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 4, stateful_step_count=15)
+        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 5, stateful_step_count=10)
     )
