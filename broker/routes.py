@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from broker.kernel import clock
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import NO_PROPERTIES, BoundExchange
 
@@ -21,7 +22,7 @@ class Routes:
     def is_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
         """Whether the routing key alone decides, through exchange-to-exchange bindings and
         alternate exchanges too."""
-        if exchange.holding is not None:
+        if not exchange.is_plain:
             return False
         return self.is_by_key_when_due(exchange, seen)
 
@@ -43,6 +44,29 @@ class Routes:
             for name in followers
             if name in self.exchanges and name not in seen
         )
+
+    def publish(
+        self,
+        exchange: BoundExchange,
+        routing_keys: list[str],
+        properties: Mapping[str, Any],
+        listed: bytes,
+    ) -> tuple[Any, ...]:
+        """The same as `route` for a message that is published now, after the exchange's
+        deduplication: a duplicate goes nowhere, and only what has a queue is remembered.
+        `properties` are `listed` decoded."""
+        headers = properties.get("headers", {})
+        duplicates = exchange.duplicates
+        if duplicates is None:
+            return self.route(exchange, routing_keys, headers, properties)
+        identity = duplicates.identity(listed)
+        if identity is not None and duplicates.drops(identity):
+            targets: tuple[Any, ...] = duplicates.targets
+            return targets
+        targets = self.route(exchange, routing_keys, headers, properties)
+        if targets and identity is not None:
+            duplicates.remember(identity, listed, clock.now())
+        return targets
 
     def route(
         self,

@@ -687,15 +687,17 @@ class VHost:
         if "BCC" in headers and not found.holds(headers):
             kept = {name: value for name, value in headers.items() if name != "BCC"}
             listed = properties.encode({**told, "headers": kept})
-        queues = self.routes.route(found, keys, headers, told)
         expiration = told.get("expiration", "0")
         if not (expiration.isascii() and expiration.isdigit()):
             raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
+        queues = self.routes.publish(found, keys, told, listed)
         persistent = told.get("delivery_mode") == 2
         taken = 0
         for queue in queues:
             answer = queue.put(octets(exchange), octets(routing_key), listed, body, persistent)
             taken += answer != REJECTED
+        if taken < len(queues) and found.duplicates is not None:
+            found.duplicates.forget(listed)
         found.publish_in += 1
         found.publish_out += bool(taken)
         return bool(taken)

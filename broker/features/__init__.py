@@ -11,6 +11,7 @@ from broker.features.joints import Feature
 NAMES = (
     "usage",
     "delayed",
+    "dedup",
 )
 
 

@@ -89,6 +89,8 @@ def header(bytes properties, str name):
     message's way."""
     cdef uint32_t size = 0
     encoded = name.encode("utf-8", "surrogateescape")
+    if len(encoded) > 255:
+        return None
     cdef const uint8_t* found = find_header(
         <const uint8_t*> <char*> properties, <uint32_t> len(properties),
         <const uint8_t*> <char*> encoded, <uint8_t> len(encoded), &size)

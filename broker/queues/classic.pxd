@@ -28,6 +28,7 @@ cdef class ClassicQueue(Queue):
     cdef public int64_t used_at          # last cancel, get or declare, ms of our clock
     cdef readonly uint64_t expired
     cdef readonly uint64_t dropped
+    cdef object _duplicates              # remembered message ids (a feature), or None
     cdef public object dead_letter       # (queue, reason, exchange, routing key, properties) -> ...
     cdef Dying dying                     # None until the first one dies
     cdef list refusing                   # queues that still have to take the oldest dead letter

@@ -32,6 +32,7 @@ class ClassicQueue(Queue):
     used_at: int
     unused: Callable[[ClassicQueue], object] | None
     policy: Any
+    duplicates: Any
     gauge: Any
     def __init__(
         self,

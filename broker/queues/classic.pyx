@@ -19,8 +19,8 @@ from broker.queues.dying cimport (
     DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_MAXLEN, DEAD_REJECTED, Death, Dying,
 )
 from broker.queues.limits cimport (
-    CONFIRM_ON_ACK, HAS_DEAD_LETTERS, HAS_DELIVERY_LIMIT, HAS_EXPIRY, HAS_LENGTH_LIMIT, IS_LEAN,
-    Limits, SINGLE_ACTIVE, ttl_of,
+    CONFIRM_ON_ACK, DEDUPLICATES, HAS_DEAD_LETTERS, HAS_DELIVERY_LIMIT, HAS_EXPIRY,
+    HAS_LENGTH_LIMIT, IS_LEAN, Limits, SINGLE_ACTIVE, ttl_of,
 )
 from broker.store.persister cimport Persister
 from broker.store.priority_store cimport PriorityStore
@@ -148,11 +148,21 @@ cdef class ClassicQueue(Queue):
         cdef QueueStore store = self.store
         cdef bint is_held = False
         cdef int answer
+        cdef bytes identity = None
         if store is None:
             store = self.open_store()
         if self.features or message.flags & EXPIRES:
+            if self.features & DEDUPLICATES:
+                identity = self._duplicates.identity(
+                    message.properties[:message.properties_length])
+                if identity is not None and self._duplicates.drops(identity):
+                    # The first of them may still be on its way to the disk.
+                    return NEEDS_SYNC if self.durable and message.flags & PERSISTENT else STORED
             if self.features & HAS_LENGTH_LIMIT and self.make_room(message) == REJECTED:
                 return REJECTED
+            if identity is not None:
+                self._duplicates.remember(
+                    identity, message.properties[:message.properties_length], message.timestamp)
             if self._consumers is None and ttl_of(message, self.message_ttl()) == 0:
                 # Its time is over before anybody could take it.
                 return self.expire_at_once(message)
@@ -185,6 +195,19 @@ cdef class ClassicQueue(Queue):
         if self.durable and message.flags & PERSISTENT:
             return NEEDS_SYNC
         return STORED
+
+    @property
+    def duplicates(self):
+        """What remembers message ids (`broker.features.dedup`), or None."""
+        return self._duplicates
+
+    @duplicates.setter
+    def duplicates(self, found):
+        self._duplicates = found
+        if found is not None:
+            self.features |= DEDUPLICATES
+        else:
+            self.features &= ~<uint32_t> DEDUPLICATES
 
     def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
             bint persistent) -> int:

@@ -12,6 +12,7 @@ cdef enum:
     HAS_DELIVERY_LIMIT = 16
     CONFIRM_ON_ACK = 32
     IS_LEAN = 64
+    DEDUPLICATES = 128
 
 
 cdef class Limits:

@@ -67,6 +67,8 @@ class BoundExchange(Exchange):
         # Joints of features; None is the fast path.
         self.holding: Any = None
         """A queue that takes messages whose time has not come: `takes(headers)`."""
+        self.duplicates: Any = None
+        """Remembers message ids: `identity(listed)`, `drops(identity)`, `remember`, `forget`."""
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
@@ -74,6 +76,11 @@ class BoundExchange(Exchange):
 
     def check(self, binding: Binding) -> None:
         """Raises PreconditionFailed for a key or arguments that the type cannot use."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no feature looks at each message."""
+        return self.holding is None and self.duplicates is None
 
     def holds(self, headers: Mapping[str, Any]) -> bool:
         """Whether a message with these headers is held back now, to be routed later."""

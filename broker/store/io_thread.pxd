@@ -25,8 +25,9 @@ cdef enum:
     STAGE_DIRECTORIES = 2
     STAGE_WRITE = 3
     STAGE_SYNC = 4
-    STAGE_REMOVE = 5
-    STAGES = 6
+    STAGE_BEHIND = 5         # written and synced only when all before is on disk
+    STAGE_REMOVE = 6
+    STAGES = 7
 
 
 cdef struct OpList:
@@ -37,7 +38,7 @@ cdef struct OpList:
 
 cdef struct Round:
     uint64_t number
-    OpList stages[6]
+    OpList stages[7]
     int error                # errno of the first operation that failed; later ones were not tried
     int failed_kind
     char* failed_path        # borrowed from the operation

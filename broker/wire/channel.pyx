@@ -356,6 +356,8 @@ cdef class WireChannel(Channel):
                 self.dropped += 1
         else:
             exchange.publish_out += 1
+            if result & REJECTED:
+                self.connection.refused(exchange, message.properties[:message.properties_length])
         if self.confirm_mode:
             self.sequence += 1
             if held or self.held_confirms is not None:

@@ -422,14 +422,18 @@ class Session(Connection):
             channel.replaced = properties.encode(changed)
         if targets is not None and len(keys) == 1:
             return targets
-        routed: tuple[Any, ...] = self.vhost.routes.route(exchange, keys, headers, found)
-        return routed
+        return tuple(self.vhost.routes.publish(exchange, keys, found, listed))
 
     def check_properties(self, channel: WireChannel, listed: bytes) -> None:
         publishing.check_properties(self, properties.decode(listed))
 
     def send_nack(self, channel: WireChannel, tag: int) -> None:
         self.send(method_frame(channel.number, "basic.nack", delivery_tag=tag))
+
+    def refused(self, exchange: Any, listed: bytes) -> None:
+        """A queue refused a publish: when it is sent again, that is no duplicate."""
+        if exchange.duplicates is not None:
+            exchange.duplicates.forget(listed)
 
     def _close_ok(self) -> None:
         if self.phase == CLOSING:

@@ -380,9 +380,7 @@ def test_a_deleted_exchange_leaves_no_files(make_broker: Callable[..., Appliance
         durable(client)
         client.send(
             b"".join(
-                raw.publish(
-                    1, "later", "", b"x", headers={"x-delay": 60000 + n}, delivery_mode=2
-                )
+                raw.publish(1, "later", "", b"x", headers={"x-delay": 60000 + n}, delivery_mode=2)
                 for n in range(40000)
             )
         )

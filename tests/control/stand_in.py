@@ -47,6 +47,7 @@ class Exchange:
         self.arguments = flags.get("arguments") or {}
         self.policy = None
         self.publish_in = self.publish_out = 0
+        self.holding = self.duplicates = None
 
 
 class Queue:

@@ -101,8 +101,7 @@ class Delayed(Feature):
 def is_delayed(exchange: Any) -> bool:
     """Whether an exchange holds back what asks for it. The predeclared ones never do."""
     return bool(exchange.incarnation) and (
-        exchange.type == "x-delayed-message"
-        or exchange.effective.get("x-delayed-exchange") is True
+        exchange.type == "x-delayed-message" or exchange.effective.get("x-delayed-exchange") is True
     )
 
 

@@ -121,6 +121,15 @@ cdef class Holding(Queue):
             "cancelled": self.cancelled,
         }
 
+    def facts(self) -> dict:
+        """What is shown of it."""
+        return {
+            "messages_delayed": self.messages,
+            "messages_leaving": self.messages_leaving,
+            "message_bytes_delayed": self.store.ready_bytes,
+            "delayed_disk_bytes": self.store.disk_bytes,
+        }
+
     # -- in ----------------------------------------------------------------------------------------
 
     def takes(self, headers) -> bool:

@@ -138,6 +138,7 @@ class Queues(View):
             "limit_share": troubles.limit_share(thing),
             "trouble": troubles.of_queue(thing, gauge, self.now),
         }
+        row |= feature_facts(getattr(thing, "duplicates", None), row["message_stats"])
         if thing.owner is not None:
             row["owner_pid_details"] = {
                 "name": thing.owner.name,
@@ -240,6 +241,8 @@ class Exchanges(View):
         gauge = watched(self.stats, "exchange", exchange, args.ages)
         counters = {"publish_in": exchange.publish_in, "publish_out": exchange.publish_out}
         row["message_stats"] = message_stats(counters, counters, gauge, args.ages, self.now)
+        for joint in (exchange.holding, exchange.duplicates):
+            row |= feature_facts(joint, row["message_stats"])
         return row
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
@@ -255,6 +258,16 @@ class Exchanges(View):
     def _rate(self, exchange: Any, name: str) -> float:
         gauge = self.stats.gauge("exchange", exchange)
         return gauge.rate(name) if gauge is not None else 0.0
+
+
+def feature_facts(joint: Any, counters: dict[str, Any]) -> dict[str, Any]:
+    """What a feature at a joint of a queue or an exchange (or None) adds to its row; its counters
+    go among the others."""
+    if joint is None:
+        return {}
+    counters |= joint.counters()
+    facts: dict[str, Any] = joint.facts()
+    return facts
 
 
 def _count(thing: Any, name: str) -> Any:

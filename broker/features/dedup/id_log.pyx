@@ -1,0 +1,202 @@
+# cython: language_level=3
+"""Remembered message ids on disk: docs/formats/deduplication.md.
+
+Ids are written in the round of their messages, but behind its syncs (`STAGE_BEHIND`): an id that is
+found after a crash stands for a message that is safe, and a message that was confirmed has its id
+there. Only the last two files are kept; each has room for a whole cache.
+"""
+
+import os
+import struct
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, strdup
+
+from broker.kernel.checksum import crc32c, seed_of
+from broker.store import disk
+from broker.store.disk cimport (
+    File, OP_MKDIR, OP_RMDIR, OP_SYNC, OP_UNLINK, OP_WRITE, Op, file_free, file_new,
+)
+from broker.store.io_thread cimport (
+    Round, STAGE_BEHIND, STAGE_MAKE, STAGE_REMOVE, round_add, round_new,
+)
+from broker.store.persister cimport Dirty, Persister
+
+MAGIC = b"LVRI\x01\x00\x00\x00"
+ENTRY = struct.Struct("<16sqqI")
+
+
+cdef class IdLog(Dirty):
+    """The ids of one queue or exchange, under `directory`. `entries_max` make a file."""
+
+    def __init__(self, Persister persister, str parent, uint64_t incarnation, uint32_t entries_max):
+        self.persister = persister
+        self.directory = f"{parent}/{incarnation:016x}"
+        self.incarnation = incarnation
+        self.entries_max = entries_max
+        self.older = []
+        self.leaving = []
+        self.pending = []
+
+    def __dealloc__(self):
+        file_free(self.file)
+
+    def recover(self) -> list:
+        """[(id, expires, published)] of the last run, oldest first. A new file is begun behind
+        them."""
+        found = []
+        for name in disk.listdir(self.directory):
+            if not (name.startswith("ids.") and name[4:].isdigit()):
+                continue
+            self.directory_made = True
+            number = int(name[4:])
+            found += self.read(f"{self.directory}/{name}", number)
+            self.older.append(number)
+            self.number = max(self.number, number)
+        return found
+
+    def read(self, path: str, number: int) -> list:
+        """The sound entries of one file; what follows the first unsound one was never confirmed."""
+        data = disk.read(path)
+        found = []
+        if data[:len(MAGIC)] != MAGIC:
+            return found
+        seed = seed_of(self.incarnation, number, 0)
+        for at in range(len(MAGIC), len(data) - ENTRY.size + 1, ENTRY.size):
+            identity, expires, published, check = ENTRY.unpack_from(data, at)
+            if crc32c(data[at:at + ENTRY.size - 4], seed) != check:
+                break
+            found.append((identity, expires, published))
+        return found
+
+    def append(self, identity: bytes, expires: int, published: int) -> None:
+        """Remembers an id; on disk with the next synced round."""
+        self.pending.append((identity, expires, published))
+        self.persister.add(self)
+
+    def forget(self, identity: bytes) -> None:
+        """The message of the id that was just appended was refused."""
+        self.pending = [entry for entry in self.pending if entry[0] != identity]
+
+    cdef int start_file(self, uint32_t number) except -1:
+        """The next file; the ones before the last full one go."""
+        cdef Round* round
+        cdef size_t address
+        cdef File* old
+        if self.file != NULL:
+            self.older.append(self.number)
+            self.leaving.append(<size_t> self.file)
+        self.number = number
+        self.entries = 0
+        self.file = file_new(f"{self.directory}/ids.{number:010d}")
+        while len(self.older) > 1:
+            gone = self.older.pop(0)
+            path = f"{self.directory}/ids.{gone:010d}"
+            round = round_new()
+            for address in self.leaving:
+                old = <File*> address
+                if os.fsdecode(<bytes> old.path) == path:
+                    self.leaving.remove(address)
+                    break
+            else:
+                old = file_new(path)
+            self.persister.forget(old)
+            round_add(round, STAGE_REMOVE, OP_UNLINK, old)
+            self.persister.remove(round)
+        return 0
+
+    cdef int freeze(self, Round* round) except -1:
+        cdef Op* op
+        cdef bytes data
+        if self.deleted or not self.pending:
+            return 0
+        if not round.sync:
+            # An id must not be found where its message is not.
+            self.persister.add(self)
+            return 0
+        if not self.directory_made:
+            self.directory_made = True
+            encoded = os.fsencode(self.directory)
+            op = round_add(round, STAGE_MAKE, OP_MKDIR, NULL)
+            op.path = strdup(<char*> encoded)
+            self.persister.note_directory(os.path.dirname(self.directory))
+        entries, self.pending = self.pending, []
+        parts = []
+        if self.file == NULL or self.entries >= self.entries_max:
+            self.start_file(self.number + 1)
+            self.persister.note_directory(self.directory)
+            parts.append(MAGIC)
+        seed = seed_of(self.incarnation, self.number, 0)
+        for identity, expires, published in entries:
+            plain = ENTRY.pack(identity, expires, published, 0)[:ENTRY.size - 4]
+            parts.append(plain + struct.pack("<I", crc32c(plain, seed)))
+        data = b"".join(parts)
+        self.persister.use(round, self.file)
+        op = round_add(round, STAGE_BEHIND, OP_WRITE, self.file)
+        op.data = <uint8_t*> malloc(len(data))
+        if op.data == NULL:
+            raise MemoryError("no memory for message ids")
+        op.owns_data = True
+        op.length = len(data)
+        memcpy(op.data, <char*> data, op.length)
+        op.offset = 0 if len(parts) > len(entries) else (
+            len(MAGIC) + <uint64_t> self.entries * ENTRY.size)
+        self.entries += <uint32_t> len(entries)
+        self.persister.bytes_written += op.length
+        if not self.persister.no_sync:
+            round_add(round, STAGE_BEHIND, OP_SYNC, self.file)
+        return 0
+
+    cdef int written(self, Round* round) except -1:
+        if self.deleted:
+            self.remove_files()
+        return 0
+
+    cdef int retry(self) except -1:
+        self.remove_files()
+        return 0
+
+    def delete(self) -> None:
+        """Whatever the ids were of is gone."""
+        self.deleted = True
+        self.pending = []
+        self.remove_files()
+
+    def remove_files(self) -> None:
+        """Removes all files, or waits until none is in use."""
+        cdef Round* round
+        cdef Op* op
+        cdef size_t address
+        cdef File* file
+        if not self.directory_made:
+            return
+        if self.file != NULL:
+            self.older.append(self.number)
+            self.leaving.append(<size_t> self.file)
+            self.file = NULL
+        for address in self.leaving:
+            if (<File*> address).busy:
+                self.persister.retries.append(self)
+                return
+        self.directory_made = False
+        self.persister.forget_directory(self.directory)
+        round = round_new()
+        known = {}
+        for address in self.leaving:
+            known[os.fsdecode(<bytes> (<File*> address).path)] = address
+        for number in self.older:
+            path = f"{self.directory}/ids.{number:010d}"
+            if path in known:
+                address = known[path]
+                file = <File*> address
+                self.persister.forget(file)
+            else:
+                file = file_new(path)
+            round_add(round, STAGE_REMOVE, OP_UNLINK, file)
+        self.older = []
+        self.leaving = []
+        encoded = os.fsencode(self.directory)
+        op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
+        op.path = strdup(<char*> encoded)
+        self.persister.remove(round)

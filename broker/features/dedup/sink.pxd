@@ -1,0 +1,5 @@
+from broker.contracts cimport Queue
+
+
+cdef class Sink(Queue):
+    pass
