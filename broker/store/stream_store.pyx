@@ -313,6 +313,31 @@ cdef class StreamStore(Segments):
         self.owner_touch()
         return 0
 
+    # -- figures -----------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> int:
+        cdef Segment* segment = self.head
+        count = 0
+        while segment != NULL:
+            count += 1
+            segment = segment.next
+        return count
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes in the stream's segments, as handed to the writer."""
+        cdef Segment* segment = self.head
+        cdef Block* block = self.first_block
+        count = 0
+        while segment != NULL:
+            count += segment.length if segment.messages != NULL else 0
+            segment = segment.next
+        while block != NULL:
+            count -= block.length if block.state < WRITING and block.segment.messages != NULL else 0
+            block = block.next
+        return count
+
     # -- end ---------------------------------------------------------------------------------------
 
     def delete(self) -> None:
