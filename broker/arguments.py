@@ -14,8 +14,8 @@ from broker.errors import PreconditionFailed
 
 
 class Argument(NamedTuple):
-    """One row. `kind`: integer, string, boolean, any. `choices` bound a string, `least` and `most`
-    an integer. `only` names the one queue type that it belongs to."""
+    """One row. `kind`: integer, string, boolean, array, any. `choices` bound a string, `least` and
+    `most` an integer. `only` names the one queue type that it belongs to."""
 
     name: str
     owner: str
@@ -281,10 +281,45 @@ CONSUMER = (
     ),
 )
 
+BINDING = (
+    Argument(
+        "x-match",
+        "binding",
+        "string",
+        "which headers have to be equal at a headers exchange",
+        choices=("all", "any", "all-with-x", "any-with-x"),
+        built=True,
+    ),
+)
+
+# Headers of a message that the broker looks at. A wrong `CC` or `BCC` is refused; the others may
+# belong to the application, so a value that means nothing here is left alone.
+MESSAGE = (
+    Argument("CC", "message", "array", "routing keys it is sent to as well", built=True),
+    Argument(
+        "BCC", "message", "array", "the same; the header is taken off before delivery", built=True
+    ),
+    Argument(
+        "x-delay", "message", "integer", "ms that a delayed exchange holds it back", built=True
+    ),
+    Argument(
+        "x-stream-filter-value",
+        "message",
+        "string",
+        "what a stream's consumers may filter by",
+        built=True,
+    ),
+    Argument("x-death", "message", "array", "where it has been dead-lettered before", built=True),
+    Argument("x-deduplication-header", "message", "any", "the id that deduplication goes by"),
+    Argument("x-cache-ttl", "message", "integer", "ms its id is remembered"),
+)
+
 BY_OWNER = {
     "queue": {row.name: row for row in QUEUE},
     "exchange": {row.name: row for row in EXCHANGE},
     "consumer": {row.name: row for row in CONSUMER},
+    "binding": {row.name: row for row in BINDING},
+    "message": {row.name: row for row in MESSAGE},
 }
 
 

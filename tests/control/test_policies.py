@@ -20,6 +20,7 @@ from broker.policies import (
 from broker.policy_keys import KEYS, BadDefinition, age_ms, check, lower, term
 from broker.settings_files import SettingsError, SettingsFiles
 from tests.control.disks import MemoryDisk
+from tests.control.policy_values import BAD, GOOD
 from tests.tidy.sources import ROOT
 
 LIMIT = {"max-length": 5}
@@ -175,41 +176,20 @@ def test_it_refuses_a_definition_in_rabbitmqs_words(definition: Any, text: str) 
     assert str(caught.value) == text
 
 
-GOOD = {
-    "max-length": 0,
-    "max-length-bytes": 1,
-    "message-ttl": 0,
-    "expires": 1,
-    "overflow": "reject-publish",
-    "dead-letter-exchange": "dead",
-    "dead-letter-routing-key": "",
-    "delivery-limit": -1,
-    "consumer-timeout": 60_000,
-    "confirm-on": "ack",
-    "max-age": "7D",
-    "alternate-exchange": "other",
-    "delayed-message": True,
-    "queue-mode": "lazy",
-    "queue-version": 2,
-    "max-in-memory-length": 1,
-    "max-in-memory-bytes": 1,
-    "dead-letter-strategy": "at-least-once",
-    "stream-max-segment-size-bytes": 1,
-    "stream-filter-size-bytes": 16,
-    "queue-leader-locator": "balanced",
-    "queue-master-locator": "min-masters",
-    "initial-cluster-size": 3,
-    "target-group-size": 3,
-    "ha-mode": "exactly",
-    "ha-params": 2,
-    "ha-sync-mode": "automatic",
-    "ha-sync-batch-size": 1,
-    "ha-promote-on-shutdown": "always",
-    "ha-promote-on-failure": "always",
-    "federation-upstream": "up",
-    "federation-upstream-set": "all",
-    "federation-upstream-pattern": ".*",
-}
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param(name, value, id=f"{name}={value!r}")
+        for name, values in BAD.items()
+        for value in values
+    ],
+)
+def test_it_refuses_a_value_that_a_key_cannot_have(name: str, value: Any) -> None:
+    text = f"{term(value)} is not a valid {KEYS[name].wrong}"
+    for operator in (False, True) if KEYS[name].operator else (False,):
+        with pytest.raises(BadDefinition) as caught:
+            check({name: value}, operator=operator)
+        assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("name", KEYS)

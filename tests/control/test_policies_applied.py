@@ -1,4 +1,4 @@
-"""Policies on a real broker: each key does its work on what is there and on what comes later."""
+"""Policies on a real broker: which of them holds, how it is shown, the verbs, restarts."""
 
 from __future__ import annotations
 
@@ -9,33 +9,23 @@ from typing import Any
 
 import pika
 import pytest
-from pika.exceptions import NackError
 
 from management.broker_client import BrokerClient, BrokerError
 from tests.appliance import Appliance
-from tests.control.test_real_broker import connect, control, until
-
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
+from tests.control.policed import fill, put, ready, shown, without_policies_after
+from tests.control.test_real_broker import connect, control
 
 
 @pytest.fixture
 async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
-    async with control(shared_broker) as client:
+    async with without_policies_after(shared_broker) as client:
         yield client
-        for noun, verb in (
-            ("policies", "policy.delete"),
-            ("operator-policies", "operator-policy.delete"),
-        ):
-            for row in (await client.call("list", noun=noun))["items"]:
-                await client.call(verb, vhost=row["vhost"], name=row["name"])
 
 
 @pytest.fixture
 def connection(shared_broker: Appliance) -> Iterator[pika.BlockingConnection]:
-    connection = connect(shared_broker)
-    yield connection
-    if connection.is_open:
-        connection.close()
+    with contextlib.closing(connect(shared_broker)) as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -43,190 +33,6 @@ def channel(connection: Any) -> Any:
     channel = connection.channel()
     channel.confirm_delivery()
     return channel
-
-
-async def put(
-    client: BrokerClient,
-    name: str,
-    definition: dict[str, Any],
-    *,
-    pattern: str | None = None,
-    verb: str = "policy.put",
-    **more: Any,
-) -> None:
-    """Sets a policy for the queue or exchange of its own name."""
-    pattern = f"^{name}$" if pattern is None else pattern
-    args = {"vhost": "/", "pattern": pattern, "definition": definition, **more}
-    await client.call(verb, name=name, **args)
-
-
-async def shown(client: BrokerClient, name: str, noun: str = "queues") -> Any:
-    return await client.call("item", noun=noun, vhost="/", name=name)
-
-
-async def ready(client: BrokerClient, name: str, wanted: int) -> None:
-    async def look() -> Any:
-        return (await shown(client, name))["messages_ready"]
-
-    await until(look, lambda count: count == wanted)
-
-
-def fill(channel: Any, queue: str, count: int, body: bytes = b"", **arguments: Any) -> None:
-    channel.queue_declare(queue, durable=True, arguments=arguments.get("arguments"))
-    for number in range(count):
-        channel.basic_publish("", queue, body or b"%d" % number, PERSISTENT)
-
-
-def bodies(channel: Any, queue: str) -> list[bytes]:
-    found = []
-    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
-        found.append(got[2])
-    return found
-
-
-# Each key.
-
-
-async def test_it_drops_heads_that_a_new_length_does_not_let_stay(
-    client: BrokerClient, channel: Any
-) -> None:
-    fill(channel, "length", 10)
-    await put(client, "length", {"max-length": 3})
-    await ready(client, "length", 3)
-    channel.basic_publish("", "length", b"new")
-    assert bodies(channel, "length") == [b"8", b"9", b"new"]
-
-
-async def test_it_drops_heads_that_a_new_size_does_not_let_stay(
-    client: BrokerClient, channel: Any
-) -> None:
-    fill(channel, "size", 10, b"x" * 100)
-    await put(client, "size", {"max-length-bytes": 250})
-    await ready(client, "size", 2)
-
-
-async def test_it_sheds_what_waits_behind_a_full_consumer(
-    client: BrokerClient, channel: Any
-) -> None:
-    fill(channel, "behind", 10)
-    channel.basic_qos(prefetch_count=2)
-    channel.basic_consume("behind", lambda *delivery: None)
-    await ready(client, "behind", 8)
-    await put(client, "behind", {"max-length": 3})
-    await ready(client, "behind", 3)
-    assert (await shown(client, "behind"))["messages_unacknowledged"] == 2
-
-
-async def test_it_refuses_instead_where_overflow_says_so(
-    client: BrokerClient, channel: Any
-) -> None:
-    fill(channel, "overflow", 5)
-    await put(client, "overflow", {"max-length": 3, "overflow": "reject-publish"})
-    await ready(client, "overflow", 5)
-    with pytest.raises(NackError):
-        channel.basic_publish("", "overflow", b"too many")
-    await put(client, "overflow", {"max-length": 3})
-    await ready(client, "overflow", 3)
-
-
-async def test_it_expires_messages_that_are_there(client: BrokerClient, channel: Any) -> None:
-    fill(channel, "ttl", 5)
-    await put(client, "ttl", {"message-ttl": 1})
-    await ready(client, "ttl", 0)
-    channel.basic_publish("", "ttl", b"another")
-    await ready(client, "ttl", 0)
-
-
-async def test_it_keeps_to_a_messages_own_ttl_when_the_queues_is_gone(
-    client: BrokerClient, channel: Any
-) -> None:
-    channel.queue_declare("own-ttl", durable=True)
-    await put(client, "own-ttl", {"message-ttl": 3_600_000})
-    brief = pika.BasicProperties(expiration="300")
-    channel.basic_publish("", "own-ttl", b"", brief)
-    channel.basic_publish("", "own-ttl", b"")
-    await client.call("policy.delete", vhost="/", name="own-ttl")
-    await ready(client, "own-ttl", 1)
-
-
-async def test_it_deletes_unused_queues_and_starts_the_time_anew(
-    client: BrokerClient, channel: Any
-) -> None:
-    channel.queue_declare("unused-kept", durable=True)
-    await put(client, "unused-kept", {"expires": 400})
-    # The time that began is not the one that counts.
-    await put(client, "unused-kept", {"expires": 3_600_000})
-    channel.queue_declare("unused-gone", durable=True)
-    await put(client, "unused-gone", {"expires": 500})
-
-    async def look() -> Any:
-        rows = (await client.call("list", noun="queues", name="unused-"))["items"]
-        return {row["name"] for row in rows} & {"unused-kept", "unused-gone"}
-
-    assert await until(look, lambda names: "unused-gone" not in names) == {"unused-kept"}
-
-
-async def test_it_routes_through_an_alternate_exchange_at_once(
-    client: BrokerClient, channel: Any
-) -> None:
-    channel.exchange_declare("with-alternate", "direct")
-    channel.exchange_declare("the-alternate", "fanout")
-    channel.queue_declare("alternate-queue")
-    channel.queue_bind("alternate-queue", "the-alternate")
-    arguments = {"noun": "queues", "vhost": "/", "name": "alternate-queue"}
-
-    async def routed() -> bool:
-        before = (await client.call("item", **arguments))["messages_ready"]
-        with contextlib.suppress(pika.exceptions.UnroutableError):
-            channel.basic_publish("with-alternate", "nowhere", b"", mandatory=True)
-        return bool((await client.call("item", **arguments))["messages_ready"] - before)
-
-    assert not await routed()
-    await put(client, "with-alternate", {"alternate-exchange": "the-alternate"})
-    assert await routed()
-    row = await shown(client, "with-alternate", "exchanges")
-    assert row["policy"] == "with-alternate"
-    assert row["effective_policy_arguments"] == ["alternate-exchange"]
-    await client.call("policy.delete", vhost="/", name="with-alternate")
-    assert not await routed()
-
-
-async def test_it_dead_letters_what_a_new_limit_does_not_let_stay(
-    client: BrokerClient, channel: Any
-) -> None:
-    fill(channel, "policed-letters", 5)
-    channel.queue_declare("policed-dead", durable=True)
-    definition = {
-        "max-length": 2,
-        "dead-letter-exchange": "",
-        "dead-letter-routing-key": "policed-dead",
-    }
-    await put(client, "policed-letters", definition)
-    await ready(client, "policed-dead", 3)
-    assert bodies(channel, "policed-dead") == [b"0", b"1", b"2"]
-    assert bodies(channel, "policed-letters") == [b"3", b"4"]
-
-
-async def test_it_keeps_the_dead_letter_exchange_of_the_declaration(
-    client: BrokerClient, channel: Any
-) -> None:
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "own-dead"}
-    fill(channel, "own-letters", 3, arguments=arguments)
-    for name in ("own-dead", "other-dead"):
-        channel.queue_declare(name)
-    definition = {"max-length": 1, "dead-letter-routing-key": "other-dead"}
-    await put(client, "own-letters", definition)
-    await ready(client, "own-dead", 2)
-
-
-async def test_it_limits_how_often_a_message_comes_back(client: BrokerClient, channel: Any) -> None:
-    fill(channel, "returns", 1)
-    await put(client, "returns", {"delivery-limit": 1})
-    for _ in range(2):
-        delivery, _, _ = channel.basic_get("returns")
-        assert delivery is not None
-        channel.basic_reject(delivery.delivery_tag, requeue=True)
-    await ready(client, "returns", 0)
 
 
 # Which of them holds, and how it is shown.

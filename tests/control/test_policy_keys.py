@@ -1,0 +1,291 @@
+"""Each policy key on a real broker: what it does to what is there and to what comes later."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.exceptions import NackError
+
+from broker.policy_keys import KEYS
+from management.broker_client import BrokerClient, BrokerError
+from tests.appliance import Appliance
+from tests.control.policed import (
+    PERSISTENT,
+    bodies,
+    fill,
+    put,
+    ready,
+    shown,
+    without_policies_after,
+)
+from tests.control.policy_values import GOOD
+from tests.control.test_real_broker import connect, until
+
+STREAM = {"x-queue-type": "stream"}
+SEGMENT_SIZE = "x-stream-max-segment-size-bytes"
+
+
+@pytest.fixture
+async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
+    async with without_policies_after(shared_broker) as client:
+        yield client
+
+
+@pytest.fixture
+def connection(shared_broker: Appliance) -> Iterator[pika.BlockingConnection]:
+    with contextlib.closing(connect(shared_broker)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def channel(connection: Any) -> Any:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    return channel
+
+
+async def test_it_drops_heads_that_a_new_length_does_not_let_stay(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "length", 10)
+    await put(client, "length", {"max-length": 3})
+    await ready(client, "length", 3)
+    channel.basic_publish("", "length", b"new")
+    assert bodies(channel, "length") == [b"8", b"9", b"new"]
+
+
+async def test_it_drops_heads_that_a_new_size_does_not_let_stay(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "size", 10, b"x" * 100)
+    await put(client, "size", {"max-length-bytes": 250})
+    await ready(client, "size", 2)
+
+
+async def test_it_sheds_what_waits_behind_a_full_consumer(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "behind", 10)
+    channel.basic_qos(prefetch_count=2)
+    channel.basic_consume("behind", lambda *delivery: None)
+    await ready(client, "behind", 8)
+    await put(client, "behind", {"max-length": 3})
+    await ready(client, "behind", 3)
+    assert (await shown(client, "behind"))["messages_unacknowledged"] == 2
+
+
+async def test_it_refuses_instead_where_overflow_says_so(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "overflow", 5)
+    await put(client, "overflow", {"max-length": 3, "overflow": "reject-publish"})
+    await ready(client, "overflow", 5)
+    with pytest.raises(NackError):
+        channel.basic_publish("", "overflow", b"too many")
+    await put(client, "overflow", {"max-length": 3})
+    await ready(client, "overflow", 3)
+
+
+async def test_it_expires_messages_that_are_there(client: BrokerClient, channel: Any) -> None:
+    fill(channel, "ttl", 5)
+    await put(client, "ttl", {"message-ttl": 1})
+    await ready(client, "ttl", 0)
+    channel.basic_publish("", "ttl", b"another")
+    await ready(client, "ttl", 0)
+
+
+async def test_it_keeps_to_a_messages_own_ttl_when_the_queues_is_gone(
+    client: BrokerClient, channel: Any
+) -> None:
+    channel.queue_declare("own-ttl", durable=True)
+    await put(client, "own-ttl", {"message-ttl": 3_600_000})
+    brief = pika.BasicProperties(expiration="300")
+    channel.basic_publish("", "own-ttl", b"", brief)
+    channel.basic_publish("", "own-ttl", b"")
+    await client.call("policy.delete", vhost="/", name="own-ttl")
+    await ready(client, "own-ttl", 1)
+
+
+async def test_it_deletes_unused_queues_and_starts_the_time_anew(
+    client: BrokerClient, channel: Any
+) -> None:
+    channel.queue_declare("unused-kept", durable=True)
+    await put(client, "unused-kept", {"expires": 400})
+    # The time that began is not the one that counts.
+    await put(client, "unused-kept", {"expires": 3_600_000})
+    channel.queue_declare("unused-gone", durable=True)
+    await put(client, "unused-gone", {"expires": 500})
+
+    async def look() -> Any:
+        rows = (await client.call("list", noun="queues", name="unused-"))["items"]
+        return {row["name"] for row in rows} & {"unused-kept", "unused-gone"}
+
+    assert await until(look, lambda names: "unused-gone" not in names) == {"unused-kept"}
+
+
+async def test_it_routes_through_an_alternate_exchange_at_once(
+    client: BrokerClient, channel: Any
+) -> None:
+    channel.exchange_declare("with-alternate", "direct")
+    channel.exchange_declare("the-alternate", "fanout")
+    channel.queue_declare("alternate-queue")
+    channel.queue_bind("alternate-queue", "the-alternate")
+    arguments = {"noun": "queues", "vhost": "/", "name": "alternate-queue"}
+
+    async def routed() -> bool:
+        before = (await client.call("item", **arguments))["messages_ready"]
+        with contextlib.suppress(pika.exceptions.UnroutableError):
+            channel.basic_publish("with-alternate", "nowhere", b"", mandatory=True)
+        return bool((await client.call("item", **arguments))["messages_ready"] - before)
+
+    assert not await routed()
+    await put(client, "with-alternate", {"alternate-exchange": "the-alternate"})
+    assert await routed()
+    row = await shown(client, "with-alternate", "exchanges")
+    assert row["policy"] == "with-alternate"
+    assert row["effective_policy_arguments"] == ["alternate-exchange"]
+    await client.call("policy.delete", vhost="/", name="with-alternate")
+    assert not await routed()
+
+
+async def test_it_dead_letters_what_a_new_limit_does_not_let_stay(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "policed-letters", 5)
+    channel.queue_declare("policed-dead", durable=True)
+    definition = {
+        "max-length": 2,
+        "dead-letter-exchange": "",
+        "dead-letter-routing-key": "policed-dead",
+    }
+    await put(client, "policed-letters", definition)
+    await ready(client, "policed-dead", 3)
+    assert bodies(channel, "policed-dead") == [b"0", b"1", b"2"]
+    assert bodies(channel, "policed-letters") == [b"3", b"4"]
+
+
+async def test_it_keeps_the_dead_letter_exchange_of_the_declaration(
+    client: BrokerClient, channel: Any
+) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "own-dead"}
+    fill(channel, "own-letters", 3, arguments=arguments)
+    for name in ("own-dead", "other-dead"):
+        channel.queue_declare(name)
+    definition = {"max-length": 1, "dead-letter-routing-key": "other-dead"}
+    await put(client, "own-letters", definition)
+    await ready(client, "own-dead", 2)
+
+
+async def test_it_limits_how_often_a_message_comes_back(client: BrokerClient, channel: Any) -> None:
+    fill(channel, "returns", 1)
+    await put(client, "returns", {"delivery-limit": 1})
+    for _ in range(2):
+        delivery, _, _ = channel.basic_get("returns")
+        assert delivery is not None
+        channel.basic_reject(delivery.delivery_tag, requeue=True)
+    await ready(client, "returns", 0)
+
+
+async def test_it_confirms_when_the_policy_says(
+    client: BrokerClient, connection: Any, shared_broker: Appliance
+) -> None:
+    channel = connection.channel()
+    channel.queue_declare("confirmed-on", durable=True)
+    await put(client, "confirmed-on", {"confirm-on": "ack"})
+    told: list[bool] = []
+    loop = asyncio.get_running_loop()
+
+    def publish() -> None:
+        with contextlib.closing(connect(shared_broker)) as mine:
+            publisher = mine.channel()
+            publisher.confirm_delivery()
+            publisher.basic_publish("", "confirmed-on", b"x", PERSISTENT)
+            told.append(True)
+
+    published = loop.run_in_executor(None, publish)
+    await ready(client, "confirmed-on", 1)
+
+    async def waiting() -> Any:
+        rows = (await client.call("list", noun="channels"))["items"]
+        return [row for row in rows if row["messages_unconfirmed"]]
+
+    await until(waiting, bool)
+    assert not told
+    channel.basic_get("confirmed-on", auto_ack=True)
+    await published
+    assert told
+
+
+async def test_it_drops_what_a_new_age_does_not_let_stay(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "aged", 12, b"x" * 1024, arguments={**STREAM, SEGMENT_SIZE: 4096})
+    await put(client, "aged", {"max-age": "1s"})
+    await until(lambda: shown(client, "aged"), lambda row: row["messages_ready"] <= 3)
+
+
+async def test_it_drops_segments_that_a_new_length_does_not_let_stay(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "shortened", 12, b"x" * 1024, arguments={**STREAM, SEGMENT_SIZE: 4096})
+    await put(client, "shortened", {"max-length": 6})
+    await until(lambda: shown(client, "shortened"), lambda row: 0 < row["messages_ready"] <= 6)
+
+
+async def test_it_begins_segments_at_the_size_of_the_policy(
+    client: BrokerClient, channel: Any
+) -> None:
+    fill(channel, "segmented", 9, b"x" * 1024, arguments=STREAM)
+    assert (await shown(client, "segmented"))["segments"] == 1
+    await put(client, "segmented", {"stream-max-segment-size-bytes": 4096})
+    fill(channel, "segmented", 9, b"x" * 1024, arguments=STREAM)
+    assert (await shown(client, "segmented"))["segments"] >= 3
+
+
+async def test_it_holds_messages_back_while_a_policy_says_so(
+    client: BrokerClient, channel: Any
+) -> None:
+    channel.exchange_declare("held-back", "fanout")
+    channel.queue_declare("held-queue")
+    channel.queue_bind("held-queue", "held-back")
+    later = pika.BasicProperties(headers={"x-delay": 1_500})
+    channel.basic_publish("held-back", "", b"at once", later)
+    assert (await shown(client, "held-queue"))["messages_ready"] == 1
+    await put(client, "held-back", {"delayed-message": True})
+    channel.basic_publish("held-back", "", b"later", later)
+    assert (await shown(client, "held-queue"))["messages_ready"] == 1
+    row = await shown(client, "held-back", "exchanges")
+    assert row["effective_policy_arguments"] == ["delayed-message"]
+    # What is held still comes when the policy is gone.
+    await client.call("policy.delete", vhost="/", name="held-back")
+    channel.basic_publish("held-back", "", b"at once again", later)
+    assert (await shown(client, "held-queue"))["messages_ready"] == 2
+    await ready(client, "held-queue", 3)
+
+
+@pytest.mark.parametrize("key", [row.name for row in KEYS.values() if row.rule == "none"])
+async def test_it_keeps_and_shows_a_key_without_effect(
+    client: BrokerClient, channel: Any, key: str
+) -> None:
+    queue = f"without-effect-{key}"
+    channel.queue_declare(queue, durable=True)
+    await put(client, queue, {key: GOOD[key]})
+    row = await shown(client, queue)
+    assert row["effective_policy_definition"] == {key: GOOD[key]}
+    assert row["effective_policy_arguments"] == []
+    fill(channel, queue, 2)
+    assert bodies(channel, queue) == [b"0", b"1"]
+    channel.queue_delete(queue)
+
+
+@pytest.mark.parametrize("key", ["history", "history-max-age", "history.length"])
+async def test_it_reserves_keys_of_history(client: BrokerClient, key: str) -> None:
+    for verb in ("policy.put", "operator-policy.put"):
+        with pytest.raises(BrokerError, match="begin with history are reserved") as caught:
+            await put(client, "history", {key: "7D"}, verb=verb)
+        assert caught.value.status == 400
