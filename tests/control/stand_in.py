@@ -291,6 +291,7 @@ class Broker:
             tail_memory=64 << 20,
             disk_free_limit=0,
             memory_high_watermark=0.6,
+            consumer_timeout=0,
         )
         self.disk = MemoryDisk()
         self.files = SettingsFiles(directory, self.disk)
