@@ -310,8 +310,14 @@ MESSAGE = (
         built=True,
     ),
     Argument("x-death", "message", "array", "where it has been dead-lettered before", built=True),
-    Argument("x-deduplication-header", "message", "any", "the id that deduplication goes by"),
-    Argument("x-cache-ttl", "message", "integer", "ms its id is remembered"),
+    Argument(
+        "x-deduplication-header",
+        "message",
+        "any",
+        "the id that deduplication goes by: a text, bytes or an integer",
+        built=True,
+    ),
+    Argument("x-cache-ttl", "message", "integer", "ms its id is remembered", built=True),
 )
 
 BY_OWNER = {

@@ -13,6 +13,7 @@ _STREAMS = f"{_AMQP}streams.py::test_it_"
 _FILTERED = f"{_AMQP}streams_filtered.py::test_it_"
 _KEPT = f"{_AMQP}streams_kept.py::test_it_"
 _SPREADING = f"{_AMQP}spreading_exchanges.py::test_a_"
+_DUPLICATES = f"{_AMQP}deduplication.py::test_"
 _ANY_QUEUE = f"{_AMQP}arguments.py::test_it_takes_any_value_of_a_queue_argument_without_meaning"
 _ANY_CONSUMER = (
     f"{_AMQP}arguments.py::test_it_takes_any_value_of_a_consumer_argument_without_meaning"
@@ -40,6 +41,11 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "test_one_consumer_at_a_time_is_active",
         "x-max-priority": f"{_AMQP}priorities.py::"
         "test_higher_priorities_come_first_and_equal_ones_in_order",
+        "x-message-deduplication": f"{_DUPLICATES}"
+        "a_queue_drops_what_has_an_id_that_came_before_and_confirms_it",
+        "x-cache-size": f"{_DUPLICATES}the_oldest_id_is_forgotten_first",
+        "x-cache-ttl": f"{_DUPLICATES}ids_are_forgotten_after_their_time",
+        "x-deduplication-header": f"{_DUPLICATES}the_id_may_be_in_another_header",
         "x-max-age": f"{_KEPT}drops_what_is_too_old",
         "x-stream-max-segment-size-bytes": f"{_STREAMS}reads_segments_that_are_sealed",
         "x-stream-filter-size-bytes": f"{_AMQP}arguments.py::"
@@ -63,6 +69,10 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "test_what_reaches_no_queue_goes_to_the_alternate_exchange",
         "x-delayed-type": f"{_AMQP}delayed.py::test_any_type_may_route",
         "x-delayed-exchange": f"{_AMQP}delayed.py::test_any_exchange_is_delayed_by_argument",
+        "x-message-deduplication": f"{_DUPLICATES}an_exchange_drops_duplicates_for_all_its_queues",
+        "x-cache-size": f"{_DUPLICATES}the_exchange_reads_its_own_arguments",
+        "x-cache-ttl": f"{_DUPLICATES}the_exchange_reads_its_own_arguments",
+        "x-deduplication-header": f"{_DUPLICATES}the_exchange_reads_its_own_arguments",
         "hash-header": f"{_SPREADING}consistent_hash_can_look_at_a_header",
         "x-hash-on": f"{_SPREADING}consistent_hash_can_look_at_a_header",
         "hash-property": f"{_SPREADING}consistent_hash_can_look_at_a_property",
@@ -87,6 +97,8 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "x-stream-filter-value": f"{_FILTERED}gives_what_is_wanted",
         "x-death": f"{_AMQP}dead_letters.py::"
         "test_it_counts_deaths_of_the_same_kind_and_keeps_the_first",
+        "x-deduplication-header": f"{_DUPLICATES}texts_bytes_and_integers_are_ids",
+        "x-cache-ttl": f"{_DUPLICATES}a_message_may_say_how_long_its_id_is_remembered",
     },
     "exchange type": {
         "direct": f"{_AMQP}exchanges.py::test_a_direct_exchange_reaches_equal_keys",
@@ -129,6 +141,8 @@ BAD_VALUE: dict[str, dict[str, str]] = {
         "x-stream-filter-value": f"{_FILTERED}gives_what_is_wanted",
         "x-death": f"{_AMQP}arguments.py::"
         "test_it_begins_a_new_history_where_the_one_it_was_sent_is_none",
+        "x-deduplication-header": f"{_DUPLICATES}what_is_no_id_makes_no_duplicate",
+        "x-cache-ttl": f"{_DUPLICATES}a_message_may_say_how_long_its_id_is_remembered",
     },
     "exchange type": {
         **{

@@ -30,7 +30,15 @@ NO_BOOLEAN: tuple[tuple[Any, str], ...] = (
     (None, "expected bool, got void"),
 )
 
+DUPLICATES: Bad = {
+    "x-message-deduplication": NO_BOOLEAN,
+    "x-cache-size": (*NEGATIVE, (1_000_001, "max_value_exceeded")),
+    "x-cache-ttl": NEGATIVE,
+    "x-deduplication-header": NO_STRING,
+}
+
 QUEUE: Bad = {
+    **DUPLICATES,
     "x-message-ttl": NEGATIVE,
     "x-expires": (*NEGATIVE, (0, "value_zero")),
     "x-max-length": NEGATIVE,
@@ -63,6 +71,7 @@ QUEUE_TYPE = {
 }
 
 EXCHANGE: Bad = {
+    **DUPLICATES,
     "alternate-exchange": NO_STRING,
     "x-alternate-exchange": NO_STRING,
     "x-delayed-exchange": NO_BOOLEAN,

@@ -5,19 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.arguments import BY_OWNER
 from broker.routing.types import TYPES
 from tests.amqp import bad_values, streams
 from tests.amqp.raw import Client
 from tests.amqp.test_exchanges import Topology
-
-UNBUILT = [
-    pytest.param(owner, row.name, id=f"{owner}-{row.name}")
-    for owner in ("queue", "exchange", "consumer")
-    for row in BY_OWNER[owner].values()
-    if not row.built
-]
-OF_KIND: dict[str, Any] = {"integer": 5, "string": "a", "boolean": True, "any": 5}
 
 
 @pytest.mark.parametrize(("argument", "value", "text"), bad_values.cases("queue"))
@@ -108,24 +99,6 @@ def test_it_takes_any_value_of_a_consumer_argument_without_meaning(
         client.publish(1, "", queue, b"as ever")
         client.send_method(1, "basic.ack", delivery_tag=client.expect_message(channel=1).tag)
         client.call(1, "basic.cancel", consumer_tag=tag)
-
-
-@pytest.mark.parametrize(("owner", "argument"), UNBUILT)
-def test_it_says_what_it_does_not_carry_out_yet(
-    client: Client, name: str, owner: str, argument: str
-) -> None:
-    given = {argument: OF_KIND[BY_OWNER[owner][argument].kind]}
-    text = f"invalid arg '{argument}' .*: this broker does not carry it out yet"
-    if owner == "queue":
-        client.send_method(1, "queue.declare", queue=name, arguments=given)
-        client.expect_channel_close(1, 406, 50, 10, text)
-    elif owner == "exchange":
-        client.send_method(1, "exchange.declare", exchange=name, type="direct", arguments=given)
-        client.expect_channel_close(1, 406, 40, 10, text)
-    else:
-        queue = client.call(1, "queue.declare", exclusive=True).queue
-        client.send_method(1, "basic.consume", queue=queue, arguments=given)
-        client.expect_channel_close(1, 406, 60, 20, text)
 
 
 @pytest.mark.parametrize("type_", [name for name in TYPES if name != "x-delayed-message"])

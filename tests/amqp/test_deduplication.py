@@ -180,6 +180,20 @@ def test_an_exchange_drops_duplicates_for_all_its_queues(client: Client) -> None
     assert drain(client, queue) == drain(client, other) == [b"1", b"3"]
 
 
+def test_the_exchange_reads_its_own_arguments(client: Client) -> None:
+    exchange, queue = exchange_of(client, x_cache_size=1)
+    send(client, exchange, "", (b"1", "a"), (b"2", "b"), (b"3", "a"), (b"4", "a"))
+    assert drain(client, queue) == [b"1", b"2", b"3"]
+    exchange, queue = exchange_of(client, x_cache_ttl=0)
+    send(client, exchange, "", (b"1", "a"), (b"2", "a"))
+    assert drain(client, queue) == [b"1", b"2"]
+    exchange, queue = exchange_of(client, x_deduplication_header="order")
+    for body, order in ((b"1", "a"), (b"2", "b"), (b"3", "a")):
+        client.publish(1, exchange, "", body, headers={HEADER: "same", "order": order})
+    client.fence(1)
+    assert drain(client, queue) == [b"1", b"2"]
+
+
 def test_what_had_no_queue_is_no_duplicate_when_it_comes_again(client: Client) -> None:
     exchange, queue = exchange_of(client)
     client.call(1, "queue.unbind", queue=queue, exchange=exchange)
