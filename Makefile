@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 SETUP := python3 tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test crash bench bench-store lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test crash full-disk bench bench-store lint demo docs lock clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -21,6 +21,9 @@ test-environment:
 
 crash: test-environment  ## kill the broker under load, restart it twice, compare (options: ARGS="--cycles 50")
 	@$(PYTHON) -m tests.crash $(ARGS)
+
+full-disk: test-environment  ## fill a small disk again and again, drain it, lose nothing (options: ARGS="--rounds 10")
+	@$(PYTHON) -m tests.store.full_disk $(ARGS)
 
 bench: test-environment  ## measure messages per second and CPU per message, beside RabbitMQ
 	@$(PYTHON) -m tests.bench $(ARGS)

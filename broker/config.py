@@ -372,6 +372,12 @@ class Config:
         "that is more, and at least 50 MiB",
         reload=True,
     )
+    disk_reserve: int = setting(
+        "store",
+        16 * 1024 * 1024,
+        "size",
+        "space kept in a file of its own, given back when the disk is full; 0 for none",
+    )
     memory_high_watermark: int | float = setting(
         "store",
         0.6,

@@ -45,6 +45,8 @@ class Appliance:
             "ws_port": 0,
             "http_port": 0,
             "metrics_port": -1,
+            # The directories of many tests stay for a while.
+            "disk_reserve": 0,
             **settings,
         }
         self.open_files: int | None = None

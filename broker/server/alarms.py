@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.stats.node import memory_limit, resident_memory
 from broker.store import disk
+from broker.store.reserve import Reserve
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -40,6 +41,8 @@ class Reading(NamedTuple):
     disk_free: int = 0
     disk_total: int = 0
     mem_used: int = 0
+    disk_full: bool = False
+    """Whether a write of the store waits for space."""
 
 
 def disk_limit(config: Any) -> int:
@@ -63,6 +66,7 @@ class Alarms:
         self.active: set[str] = set()
         self.configure(broker.config)
         self.reading = Reading()
+        self._reserve = reserve_of(broker.config)
         self._thread: ThreadPoolExecutor | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -102,6 +106,8 @@ class Alarms:
 
     def pause(self) -> float:
         """Seconds until the next look: less as the disk's limit is nearer."""
+        if self.reading.disk_full:
+            return LOOK_NEAR_S
         distance = abs(self.reading.disk_free - self.disk_limit)
         return min(LOOK_S, max(LOOK_NEAR_S, distance / FILL_RATE))
 
@@ -109,13 +115,17 @@ class Alarms:
         if MEMORY in self.active:
             give_memory_back()
         free, total = disk.usage(str(self._broker.config.data_dir))
-        return Reading(free, total, resident_memory())
+        full = self._broker.persister.writer.full
+        if self._task is not None and not full:
+            # Not at the start: until it listens, the broker may need what is kept for that.
+            self._reserve.look_after(free, int(self.disk_limit * (1 + CLEAR_SHARE)))
+        return Reading(free, total, resident_memory(), full)
 
     def judge(self, reading: Reading) -> None:
         """Sets and clears alarms by a reading."""
         self.reading = reading
         share = 1 + (CLEAR_SHARE if DISK in self.active else 0)
-        self._judge(DISK, reading.disk_free < self.disk_limit * share)
+        self._judge(DISK, reading.disk_free < self.disk_limit * share or reading.disk_full)
         share = 1 - (CLEAR_SHARE if MEMORY in self.active else 0)
         self._judge(MEMORY, reading.mem_used > self.memory_watermark * share)
 
@@ -168,6 +178,8 @@ class Alarms:
         )
 
     def _figures(self, name: str) -> str:
+        if name == DISK and self.reading.disk_full:
+            return "the disk is full: what is not written waits in memory and is not confirmed"
         if name == DISK:
             return (
                 f"{_mebibytes(self.reading.disk_free)} of the disk are free, "
@@ -177,6 +189,11 @@ class Alarms:
             f"the broker uses {_mebibytes(self.reading.mem_used)} of memory, "
             f"the limit is {_mebibytes(self.memory_watermark)}"
         )
+
+
+def reserve_of(config: Any) -> Reserve:
+    """The reserve file of a data directory."""
+    return Reserve(str(config.data_dir / "reserve"), config.disk_reserve)
 
 
 def give_memory_back() -> None:

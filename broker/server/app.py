@@ -31,7 +31,7 @@ from broker.kernel.turn import Turn
 from broker.policies import Policies
 from broker.queues.reply import ReplyQueue
 from broker.server.admission import Admission
-from broker.server.alarms import Alarms
+from broker.server.alarms import Alarms, reserve_of
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.listeners import CannotListen, Listeners
@@ -101,7 +101,7 @@ class Broker(SignIn):
             open_files_limit=open_files_limit,
             no_sync=config.no_sync,
         )
-        self.persister.failed = self._sync_failed
+        self.persister.failed = self._disk_failed
         self.persister.relieved = self._relieved
         self.turn.after = self.persister.collect
         self.files = SettingsFiles(config.data_dir, disk)
@@ -184,6 +184,7 @@ class Broker(SignIn):
         # What a killed predecessor said of its addresses is not true any more.
         self._listeners.unsay_where()
         try:
+            reserve_of(config).give_for_start(disk.usage(str(config.data_dir))[0])
             check_schema(str(config.data_dir))
             if not self.access.load():
                 self.access.create_first_user(config.default_user, config.default_password)
@@ -355,15 +356,16 @@ class Broker(SignIn):
 
     # -- changes -----------------------------------------------------------------------------------
 
-    async def synced(self) -> None:
-        """Returns when every change of definitions and settings so far is on disk."""
+    async def synced(self, records: bool = False) -> None:
+        """Returns when every change of definitions and settings so far is on disk, and with
+        `records` every message."""
         done: asyncio.Future[None] = self.loop.create_future()
 
         def tell() -> None:
             if not done.done():
                 done.set_result(None)
 
-        self.persister.after_round(tell)
+        self.persister.after_round(tell, records=records)
         if self.files.dirty:
             await self.loop.run_in_executor(None, self.files.flush)
         await done
@@ -396,14 +398,15 @@ class Broker(SignIn):
 
     # -- stop --------------------------------------------------------------------------------------
 
-    def _sync_failed(self, text: str) -> None:
+    def _disk_failed(self, text: str, doubtful: bool) -> None:
         log.critical(
             "the disk failed: %s. Nothing is confirmed any more; "
             "the broker ends and recovers at its next start",
             text,
         )
-        with contextlib.suppress(OSError):
-            note_failed_sync(str(self.config.data_dir), text)
+        if doubtful:
+            with contextlib.suppress(OSError):
+                note_failed_sync(str(self.config.data_dir), text)
         self.exit_status = EXIT_SYNC_FAILED
         # What is in memory may not match the disk any more: no more words to clients, no clean
         # stop.

@@ -25,6 +25,8 @@ cdef struct File:
     bint lazy                # its sync may wait for the next tick
     bint created             # its directory entry is not synced
     bint exists              # there is a file of this name
+    bint short_of_space      # records for it were postponed in this round
+    bint gone                # all in it is settled: what is still to be written need not be
     uint32_t busy            # operations in flight
     char* path
     bint listed              # in the persister's list of open files, most recently used first
@@ -43,6 +45,7 @@ cdef struct Op:
     uint64_t incarnation     # seed of OP_WRITE_RECORDS and OP_WRITE_ACKS
     uint32_t segment
     bint owns_data
+    bint can_wait            # its data stays, and nothing is confirmed, while the disk is full
     size_t done              # bytes read or written
 
 

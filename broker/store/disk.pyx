@@ -18,6 +18,7 @@ from libc.string cimport memcpy, strdup, strrchr
 from broker.store.record cimport ACK_BYTES, AckEntry, RecordHead, ack_check, record_check
 from broker.store import recorder
 from broker.store.recorder cimport failing, record_event, recording
+from broker.store.space cimport give_reserve, is_full
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
 
@@ -346,8 +347,21 @@ def sync_file_system(path: str) -> None:
 
 def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
     """Replaces a file: temporary file, sync, rename, sync of the directory. Raises OSError; the old
-    file stays then."""
+    file stays then. On a full disk the reserve is used."""
     temporary = f"{path}.tmp"
+    try:
+        _write_synced(temporary, data, mode)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if not is_full(error.errno or 0) or not give_reserve():
+            raise
+        _write_synced(temporary, data, mode)
+    rename(temporary, path)
+    sync_directory(os.path.dirname(path) or ".")
+
+
+def _write_synced(temporary: str, data: bytes, mode: int) -> None:
     _pass("truncate", temporary)
     _pass("write", temporary, len(data), 0, data)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
@@ -358,8 +372,6 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
         os.fdatasync(fd)
     finally:
         os.close(fd)
-    rename(temporary, path)
-    sync_directory(os.path.dirname(path) or ".")
 
 
 def append(path: str, data: bytes) -> None:

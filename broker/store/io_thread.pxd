@@ -55,6 +55,7 @@ cdef struct Round:
 cdef Round* round_new() except NULL
 cdef void round_free(Round* round) noexcept
 cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL
+cdef bint passes(int kind, int error) noexcept nogil
 
 
 cdef class IoThread:
@@ -65,6 +66,8 @@ cdef class IoThread:
     cdef Round* done_first
     cdef Round* done_last
     cdef bint stopping
+    cdef readonly bint full              # writes wait for space on the disk
+    cdef public bint impatient           # a write that finds none fails its round
     cdef readonly int event_fd
     cdef object thread
     cdef pthread_mutex_t sharing
@@ -78,8 +81,11 @@ cdef class IoThread:
     cdef list helpers
 
     cdef void run_round(self, Round* round) noexcept nogil
-    cdef void share(self, OpList* syncs) noexcept nogil
+    cdef Op* share(self, OpList* syncs) noexcept nogil
     cdef void take_part(self, bint stay) noexcept nogil
     cdef void loop(self) noexcept nogil
+    cdef Op* run_stage(self, OpList* ops, bint in_order) noexcept nogil
+    cdef Op* run_postponable(self, OpList* ops) noexcept nogil
+    cdef bint wait_for_space(self) noexcept nogil
     cdef void submit(self, Round* round) noexcept
     cdef Round* finished(self) noexcept

@@ -13,7 +13,10 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from broker.store.disk cimport File, Op, run_op
+from broker.store.disk cimport (
+    File, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, Op, run_op,
+)
+from broker.store.space cimport cut_back, give_reserve, has_space, is_full
 
 
 cdef extern from "<time.h>" nogil:
@@ -22,10 +25,19 @@ cdef extern from "<time.h>" nogil:
         long tv_nsec
     int CLOCK_MONOTONIC
     int clock_gettime(int clock, timespec* now)
+    int nanosleep(const timespec* duration, timespec* left)
+
+
+cdef extern from "<errno.h>" nogil:
+    int ENOSPC
 
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t c_write "write"(int fd, const void* data, size_t length)
+
+
+cdef enum:
+    SPACE_PAUSE_NS = 50000000    # between tries to write to a full disk
 
 
 cdef uint64_t nanoseconds() noexcept nogil:
@@ -76,6 +88,13 @@ cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL:
     if file != NULL:
         file.busy += 1
     return op
+
+
+cdef bint passes(int kind, int error) noexcept nogil:
+    """Whether the operation found no space and may be repeated: anything but a sync. After a failed
+    sync nobody knows what is on the disk."""
+    return is_full(error) and kind != OP_SYNC and kind != OP_SYNC_DIRECTORY and (
+        kind != OP_SYNC_FILE_SYSTEM)
 
 
 cdef class IoThread:
@@ -133,37 +152,118 @@ cdef class IoThread:
 
     cdef void run_round(self, Round* round) noexcept nogil:
         cdef uint64_t began = nanoseconds()
-        cdef uint64_t sync_began = began
+        cdef uint64_t stage_began
         cdef int stage, i
-        cdef OpList* stage_ops
-        cdef Op* op
+        cdef OpList* ops
+        cdef Op* failed = NULL
         for stage in range(STAGES):
-            stage_ops = &round.stages[stage]
-            if stage == STAGE_DIRECTORIES:
-                sync_began = nanoseconds()
-            elif stage == STAGE_WRITE:
-                round.sync_nanoseconds = nanoseconds() - sync_began
-            elif stage == STAGE_SYNC:
-                sync_began = nanoseconds()
-                if self.has_helpers and stage_ops.count > 1:
-                    self.share(stage_ops)
-            for i in range(stage_ops.count):
-                op = &stage_ops.ops[i]
-                if not (stage == STAGE_SYNC and self.has_helpers and stage_ops.count > 1):
-                    run_op(op)
-                if op.error != 0 and stage != STAGE_REMOVE:
-                    round.error = op.error
-                    round.failed_kind = op.kind
-                    round.failed_path = op.file.path if op.file != NULL else op.path
-                    round.nanoseconds = nanoseconds() - began
-                    return
-            if stage == STAGE_SYNC:
-                round.sync_nanoseconds += nanoseconds() - sync_began
+            ops = &round.stages[stage]
+            stage_began = nanoseconds()
+            if stage == STAGE_REMOVE:
+                for i in range(ops.count):
+                    run_op(&ops.ops[i])
+                continue
+            if stage == STAGE_SYNC and self.has_helpers and ops.count > 1:
+                failed = self.share(ops)
+            else:
+                failed = self.run_stage(ops, stage != STAGE_WRITE)
+            if failed == NULL and stage == STAGE_WRITE:
+                failed = self.run_postponable(ops)
+            if stage == STAGE_DIRECTORIES or stage == STAGE_SYNC:
+                round.sync_nanoseconds += nanoseconds() - stage_began
+            if failed != NULL:
+                round.error = failed.error
+                round.failed_kind = failed.kind
+                round.failed_path = failed.file.path if failed.file != NULL else failed.path
+                break
         round.nanoseconds = nanoseconds() - began
 
-    cdef void share(self, OpList* syncs) noexcept nogil:
+    cdef Op* run_stage(self, OpList* ops, bint in_order) noexcept nogil:
+        """Carries out the operations of a stage, but for those that can wait. One that finds the
+        disk full is tried again, at the same place, until there is space: nothing of it was synced,
+        so nothing is lost by it. Where the order does not matter, the others go on meanwhile.
+
+        Returns the operation that failed for good; those behind it were not tried.
+        """
+        cdef int i
+        cdef int first = 0
+        cdef bint again = False
+        cdef Op* op
+        cdef Op* waiting
+        while True:
+            waiting = NULL
+            for i in range(first, ops.count):
+                op = &ops.ops[i]
+                if op.can_wait or (again and not in_order and op.error == 0):
+                    continue
+                if op.file != NULL and op.file.gone and (again or op.file.fd < 0):
+                    op.error = 0
+                    continue
+                run_op(op)
+                if op.error == 0:
+                    continue
+                if not passes(op.kind, op.error):
+                    return op
+                waiting = op
+                if in_order:
+                    first = i
+                    break
+            if waiting == NULL:
+                return NULL
+            again = True
+            if not self.wait_for_space():
+                return waiting
+
+    cdef Op* run_postponable(self, OpList* ops) noexcept nogil:
+        """Writes the records of a round, behind all else: what is found after a crash has to be
+        known as delivered. Where there is no space they are postponed to the next round, so that
+        acks, watermarks and definitions go on: consumers need those, and consumers free the disk.
+
+        Returns the operation that failed for good.
+        """
+        cdef int i
+        cdef bint postponed = False
+        cdef Op* op
+        for i in range(ops.count):
+            if ops.ops[i].can_wait:
+                ops.ops[i].file.short_of_space = False
+        for i in range(ops.count):
+            op = &ops.ops[i]
+            if not op.can_wait or op.file.gone:
+                op.error = 0
+                continue
+            if op.file.short_of_space or (self.full and not has_space(op.file.fd, op.length)):
+                op.error = ENOSPC
+            else:
+                run_op(op)
+                if op.error != 0:
+                    if not is_full(op.error):
+                        return op
+                    cut_back(op.file.fd, op.offset)
+            if op.error != 0:
+                op.file.short_of_space = True
+                self.full = postponed = True
+        self.full = postponed
+        return NULL
+
+    cdef bint wait_for_space(self) noexcept nogil:
+        """The disk is full: uses the reserve, or waits a moment. False: the broker stops and cannot
+        wait."""
+        cdef timespec pause
+        self.full = True
+        if give_reserve():
+            return True
+        if self.impatient:
+            return False
+        pause.tv_sec = 0
+        pause.tv_nsec = SPACE_PAUSE_NS
+        nanosleep(&pause, NULL)
+        return True
+
+    cdef Op* share(self, OpList* syncs) noexcept nogil:
         """Syncs of several files at a time: the disk's queue and the file system's journal take
-        them together."""
+        them together. Returns one that failed."""
+        cdef int i
         pthread_mutex_lock(&self.sharing)
         self.syncs = syncs
         self.sync_next = 0
@@ -176,6 +276,10 @@ cdef class IoThread:
             pthread_cond_wait(&self.shared_done, &self.sharing)
         self.syncs = NULL
         pthread_mutex_unlock(&self.sharing)
+        for i in range(syncs.count):
+            if syncs.ops[i].error != 0:
+                return &syncs.ops[i]
+        return NULL
 
     cdef void take_part(self, bint stay) noexcept nogil:
         """Takes one sync after the other; a helper stays for the next round's."""

@@ -9,6 +9,7 @@
 #include <linux/falloc.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ static inline ssize_t native_read_now(int fd, void *data, size_t length, uint64_
 
 static inline int native_errno(void) { return errno; }
 
-static int native_write_all(int fd, const uint8_t *data, size_t length, uint64_t offset) {
+static inline int native_write_all(int fd, const uint8_t *data, size_t length, uint64_t offset) {
     while (length) {
         ssize_t n = pwrite(fd, data, length, (off_t)offset);
         if (n < 0) {
@@ -40,7 +41,8 @@ static int native_write_all(int fd, const uint8_t *data, size_t length, uint64_t
     return 0;
 }
 
-static int native_read_all(int fd, uint8_t *data, size_t length, uint64_t offset, size_t *done) {
+static inline int native_read_all(int fd, uint8_t *data, size_t length, uint64_t offset,
+                                  size_t *done) {
     *done = 0;
     while (*done < length) {
         ssize_t n = pread(fd, data + *done, length - *done, (off_t)(offset + *done));
@@ -54,7 +56,17 @@ static int native_read_all(int fd, uint8_t *data, size_t length, uint64_t offset
     return 0;
 }
 
-static int native_sync_directory(const char *path) {
+/* Errors that end by themselves when somebody frees space: no space, over quota. */
+static inline int native_is_full(int error) { return error == ENOSPC || error == EDQUOT; }
+
+/* Bytes an unprivileged writer may still use; all there are if that cannot be told. */
+static inline uint64_t native_free(int fd) {
+    struct statvfs state;
+    if (fstatvfs(fd, &state)) return UINT64_MAX;
+    return (uint64_t)state.f_bavail * state.f_frsize;
+}
+
+static inline int native_sync_directory(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* A queue's directory may have been removed since it was noted: nothing is left to sync. */
     if (fd < 0) return errno == ENOENT ? 0 : errno;
@@ -63,7 +75,7 @@ static int native_sync_directory(const char *path) {
     return error;
 }
 
-static int native_sync_file_system(const char *path) {
+static inline int native_sync_file_system(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return errno;
     int error = syncfs(fd) ? errno : 0;

@@ -4,6 +4,7 @@ from broker.contracts cimport Confirmer, Origins
 from broker.store.background cimport Background, Dirty
 from broker.store.disk cimport File
 from broker.store.io_thread cimport IoThread, Round
+from broker.store.postponed cimport Postponed
 
 
 cdef class Persister(Background):
@@ -24,13 +25,15 @@ cdef class Persister(Background):
     cdef list lazily_unsynced       # acks files, whose sync may take up to 200 ms
     cdef list flying_unsynced
     cdef bytes encoded_root
+    cdef Postponed postponed        # records that found no space: they go with the next round
     cdef list retries               # stores that wait until files are not in flight any more
     cdef object waiting                 # deque of (round number, removal number, callback)
     cdef uint64_t removals              # number of the last removal that began
     cdef readonly uint64_t answered     # the last round whose waiters were called
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered
-    cdef readonly uint64_t completed
+    cdef readonly uint64_t completed    # the last round that is on disk with all before it
+    cdef uint64_t attempted             # the last round, even if records of it are postponed
     cdef bint urgent                    # a round has to start at the end of this turn
     cdef bint sync_asked
     cdef bint broken
@@ -55,7 +58,7 @@ cdef class Persister(Background):
     cdef int add_syncs(self, Round* round) except -1
     cdef int start_round(self, bint sync) except -1
     cdef int gather(self, bint sync) except -1
-    cdef int give_up(self, str text) except -1
+    cdef int give_up(self, str text, bint doubtful=*) except -1
     cdef int call_waiting(self) except -1
     cdef uint64_t removal_begins(self) except 0
     cdef int read(self, Round* round, Dirty owner) except -1

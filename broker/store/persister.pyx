@@ -26,8 +26,9 @@ from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, SyncMethod
 from broker.store.io_thread cimport (
     IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
-    round_add, round_free, round_new,
+    passes, round_add, round_free, round_new,
 )
+from broker.store.postponed cimport Postponed
 
 # Threads that take part in the syncs of one round, beside the persister's own.
 cdef enum:
@@ -65,6 +66,7 @@ cdef class Persister(Background):
         self.encoded_root = os.fsencode(root)
         self.waiting = collections.deque()
         self.in_flight = NULL
+        self.postponed = Postponed()
         self.gathering = 1
         self.completed = 0
         self.tail_limit = tail_limit
@@ -103,10 +105,12 @@ cdef class Persister(Background):
             self.wake()
         return 0
 
-    def after_round(self, callback, bint sync=True):
+    def after_round(self, callback, bint sync=True, records=None):
         """Calls `callback()` when all that was asked for up to now is written (and synced). Returns
-        the round's number."""
-        self.waiting.append((self.gathering, self.removals, callback))
+        the round's number. Without `records` (by default the value of `sync`) it does not wait for
+        messages that a full disk keeps in memory, only for acks and definitions."""
+        self.waiting.append(
+            (self.gathering, self.removals, callback, sync if records is None else records))
         self.urgent = True
         if sync:
             self.sync_asked = True
@@ -127,14 +131,15 @@ cdef class Persister(Background):
     def collect(self):
         """End of a turn: starts a round if somebody waits for one and none is in flight."""
         if self.in_flight == NULL and (
-                self.urgent or (self.tail_bytes > self.tail_limit and self.dirty)):
+                self.urgent or (self.tail_bytes > self.tail_limit and self.dirty
+                                and not self.postponed.any)):
             self.start_round(self.sync_asked)
 
     def tick(self):
         """Every 200 ms: writes and syncs what nobody waits for."""
         self.thorough = True
         if (self.dirty or self.journals or self.waiting or self.unsynced
-                or self.lazily_unsynced):
+                or self.lazily_unsynced or self.postponed.any):
             if self.in_flight == NULL:
                 self.start_round(True)
             else:
@@ -154,10 +159,11 @@ cdef class Persister(Background):
             self.give_up(f"an internal error while gathering a round: {traceback.format_exc()}")
         return 0
 
-    cdef int give_up(self, str text) except -1:
-        """No more rounds, no more confirms: the process ends and recovers at its next start."""
+    cdef int give_up(self, str text, bint doubtful=True) except -1:
+        """No more rounds, no more confirms: the process ends and recovers at its next start. If
+        not `doubtful`, what was synced is known to be on disk."""
         self.broken = True
-        self.failed(text)
+        self.failed(text, doubtful)
         return 0
 
     cdef int gather(self, bint sync) except -1:
@@ -179,6 +185,7 @@ cdef class Persister(Background):
         round.thorough = sync and self.thorough
         if sync:
             self.thorough = False
+        self.postponed.give(round)
         self.flying = self.dirty
         self.dirty = []
         for store in self.flying:
@@ -303,8 +310,9 @@ cdef class Persister(Background):
         if round.error:
             where = "?" if round.failed_path == NULL else os.fsdecode(<bytes> round.failed_path)
             text = f"{os.strerror(round.error)} in {kind_of(round.failed_kind)} of {where}"
+            doubtful = not passes(round.failed_kind, round.error)
             round_free(round)
-            return self.give_up(text)
+            return self.give_up(text, doubtful)
         if round.sync:
             self.sync_times.append(round.nanoseconds / 1e9)
             if round.sync_files:
@@ -313,30 +321,46 @@ cdef class Persister(Background):
         for address in self.flying_unsynced:
             # Bytes that were frozen while this round was in flight belong to the next one, which
             # notes the file again.
-            (<File*> address).dirty = False
             (<File*> address).busy -= 1
+            if (<File*> address).short_of_space:
+                self.unsynced.append(address)
+            else:
+                (<File*> address).dirty = False
+        if self.writer.full:
+            self.postponed.keep(round)
         self.flying_unsynced = []
         for journal in self.flying_journals:
             (<Dirty> journal).written(round)
         self.flying_journals = []
         for store in flying:
             store.written(round)
+            if self.postponed.any:
+                # It is told again, once its records are written.
+                self.add(store)
         retries = self.retries
         self.retries = []
         for store in retries:
             store.retry()
         if round.thorough:
             self.work_in_background()
-        self.completed = round.number
+        self.attempted = round.number
         round_free(round)
-        for confirmer in confirmers:
-            confirmer.confirm()
+        if not self.postponed.any:
+            self.completed = self.attempted
+            for confirmer in confirmers:
+                confirmer.confirm()
+        else:
+            for confirmer in confirmers:
+                if not confirmer.confirming:
+                    confirmer.confirming = True
+                    self.confirmers.append(confirmer)
+            self.sync_asked = True
         self.call_waiting()
         if self.pressed and self.tail_bytes <= self.tail_limit // 2:
             self.pressed = False
             self.relieved()
         # Whatever gathered meanwhile must not wait for the next received byte.
-        if self.urgent or self.tail_bytes > self.tail_limit:
+        if self.urgent or (self.tail_bytes > self.tail_limit and not self.postponed.any):
             self.wake()
         return 0
 
@@ -344,14 +368,19 @@ cdef class Persister(Background):
         """Calls those whose round is over. What a file's going settles (a purge, the last acks of a
         segment) is settled only when the file is gone: removals begun before they asked come first.
         """
+        kept = []
         while self.waiting:
-            number, removals, callback = self.waiting[0]
-            if number > self.completed or (
+            number, removals, callback, records = self.waiting[0]
+            if number > self.attempted or (
                     self.removing and next(iter(self.removing)) <= removals):
                 break
             self.waiting.popleft()
-            self.answered = number
+            if records and number > self.completed:
+                kept.append((number, removals, callback, records))
+                continue
+            self.answered = max(self.answered, number)
             callback()
+        self.waiting.extendleft(reversed(kept))
         return 0
 
     cdef uint64_t removal_begins(self) except 0:
@@ -372,11 +401,14 @@ cdef class Persister(Background):
     def stop(self):
         """Writes and syncs everything, then ends the threads. For the end of the process; the loop
         does not run any more."""
+        self.writer.impatient = True
         for _ in range(3):
             self.drain_writer()
             if not self.broken:
                 self.start_round(True)
         self.drain_writer()
+        if self.postponed.any and not self.broken:
+            self.give_up("no space left on the disk for messages that are not confirmed", False)
         self.writer.stop()
         self.reader.stop()
         self.remover.stop()

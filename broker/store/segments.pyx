@@ -289,6 +289,11 @@ cdef class Segments(Dirty):
             segment.removal = self.persister.removal_begins()
         if ((segment.messages != NULL and segment.messages.busy)
                 or (segment.acks != NULL and segment.acks.busy)):
+            # Should the round wait for space on a full disk: not for the sake of these files.
+            if segment.messages != NULL:
+                segment.messages.gone = True
+            if segment.acks != NULL:
+                segment.acks.gone = True
             self.removing.append(<size_t> segment)
             self.persister.retries.append(self)
             return 0
@@ -333,6 +338,12 @@ cdef class Segments(Dirty):
         cdef Segment* segment
         cdef Op* op
         cdef Round* round
+        if self.first_block != NULL:
+            segment = self.head
+            while segment != NULL:
+                if segment.messages != NULL:
+                    segment.messages.gone = True
+                segment = segment.next
         if self.first_block != NULL or self.reading:
             return 0
         self.first_pending = NULL
@@ -447,6 +458,7 @@ cdef class Segments(Dirty):
                 segment = block.segment
                 self.ensure_file(round, segment, False)
                 op = round_add(round, STAGE_WRITE, OP_WRITE_RECORDS, segment.messages)
+                op.can_wait = True
                 op.data = block.data
                 op.length = block.length
                 op.offset = block.start
@@ -479,7 +491,7 @@ cdef class Segments(Dirty):
             segment = segment.next
         while block != NULL:
             next_block = block.next
-            if block.state == WRITING:
+            if block.state == WRITING and not self.persister.postponed.holds(block.data):
                 block.state = WRITTEN
                 if not (self.keep and block.segment == self.cursor
                         and block.start <= self.cursor_position < block.start + block.length):

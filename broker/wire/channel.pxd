@@ -70,6 +70,7 @@ cdef class WireChannel(Channel):
     # replies that wait for the disk
     cdef object held
     cdef uint64_t held_until
+    cdef bint held_records               # they wait for messages, too
     cdef public str last_queue
     cdef public str reply_name           # this channel's direct reply-to queue
     # counters

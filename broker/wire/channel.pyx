@@ -753,11 +753,13 @@ cdef class WireChannel(Channel):
 
     # -- replies -----------------------------------------------------------------------------------
 
-    def hold(self, bint sync=True):
-        """Replies from now on wait until all that was asked for so far is written (and synced)."""
+    def hold(self, bint sync=True, bint records=False):
+        """Replies from now on wait until all that was asked for so far is written (and synced);
+        with `records` also the messages, which wait in memory while the disk is full."""
         if self.held is None:
             self.held = []
-        self.held_until = self.persister.after_round(self.release, sync)
+        self.held_records = self.held_records or records
+        self.held_until = self.persister.after_round(self.release, sync, self.held_records)
         self.acks_unwritten = False
 
     def reply(self, bytes data, then=None):
@@ -774,8 +776,10 @@ cdef class WireChannel(Channel):
 
     def release(self):
         """A round is over: lets go of the replies that waited for it."""
-        if self.held is None or self.persister.answered < self.held_until:
+        if self.held is None or self.persister.answered < self.held_until or (
+                self.held_records and self.persister.completed < self.held_until):
             return
+        self.held_records = False
         held, self.held = self.held, None
         for data, then in held:
             self.output.send(data)

@@ -290,6 +290,7 @@ class Broker:
             segment_size=8 << 20,
             tail_memory=64 << 20,
             disk_free_limit=0,
+            disk_reserve=0,
             memory_high_watermark=0.6,
             consumer_timeout=0,
         )
@@ -320,7 +321,7 @@ class Broker:
             quarantine=SimpleNamespace(count=0, entries=[]),
         )
 
-    async def synced(self) -> None:
+    async def synced(self, records: bool = False) -> None:
         self.synced_count += 1
         self.files.flush()
         await asyncio.sleep(0)

@@ -78,7 +78,7 @@ class Driven:
         self.directory = self.parent / f"{incarnation:016x}"
         self.persister.start()
 
-    def _failed(self, text: str) -> None:
+    def _failed(self, text: str, doubtful: bool) -> None:
         self.failed = text
 
     def recover(self) -> list[str]:

@@ -169,7 +169,7 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     routed = vhost.publish(name, args.routing_key, encoded, args.payload)
     request.broker.stats.publish_from_api(vhost.name, routed)
     if args.properties.get("delivery_mode") == 2:
-        await request.broker.synced()
+        await request.broker.synced(records=True)
     return {"routed": bool(routed)}
 
 

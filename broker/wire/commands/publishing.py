@@ -75,7 +75,7 @@ def tx_commit(session: Session, channel: WireChannel) -> None:
             channel.publish_committed(*message)
     finally:
         channel.transactional = True
-    channel.hold()
+    channel.hold(records=True)
     channel.reply(method_frame(channel.number, "tx.commit-ok"))
 
 

@@ -1,0 +1,100 @@
+# cython: language_level=3
+"""What a full disk needs of the file system: which errors pass, and the reserve that is given back.
+
+A part of the door that `broker.store.disk` is; who makes the reserve and when is in
+`broker.store.reserve`.
+"""
+
+import os
+
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free
+from libc.string cimport strdup
+
+
+cdef extern from "broker/store/native.h" nogil:
+    bint native_is_full(int error)
+    uint64_t native_free(int fd)
+
+
+cdef extern from "<unistd.h>" nogil:
+    int c_truncate "truncate"(const char* path, uint64_t length)
+    int c_ftruncate "ftruncate"(int fd, uint64_t length)
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+
+
+# The last of the disk is not for records that waited: without acks nothing is ever freed.
+cdef enum:
+    LEFT_FOR_ACKS = 256 << 10
+
+cdef pthread_mutex_t guard
+pthread_mutex_init(&guard, NULL)
+cdef char* reserve_path = NULL
+cdef uint64_t reserve_kept = 0
+cdef uint64_t reserve_given = 0
+cdef uint64_t reserve_size = 0
+cdef bint reserve_whole = False
+
+
+cdef bint is_full(int error) noexcept nogil:
+    """Whether an operation may succeed later, unchanged, when there is space again."""
+    return native_is_full(error)
+
+
+cdef bint give_reserve() noexcept nogil:
+    """Gives the reserve to whoever met a full disk, all but what the next start needs. False: it
+    was given before."""
+    global reserve_whole, reserve_given
+    cdef bint given = False
+    pthread_mutex_lock(&guard)
+    if reserve_whole:
+        reserve_whole = False
+        given = c_truncate(reserve_path, reserve_kept) == 0
+        reserve_given = reserve_size - reserve_kept
+    pthread_mutex_unlock(&guard)
+    return given
+
+
+cdef bint has_space(int fd, size_t length) noexcept nogil:
+    """Whether records that waited for space may be written: what the reserve gave is not for
+    them, nor is the last of the disk."""
+    return native_free(fd) >= length + reserve_given + LEFT_FOR_ACKS
+
+
+cdef void cut_back(int fd, uint64_t length) noexcept nogil:
+    """Records found no space: what of them reached the end of the file goes, so that acks have
+    it."""
+    c_ftruncate(fd, length)
+
+
+def make_reserve(str path, uint64_t size, uint64_t kept, bint whole) -> None:
+    """Allocates the reserve: `size` bytes, or if not `whole` the `kept` ones for the next start.
+    Raises OSError; what there was stays then."""
+    global reserve_path, reserve_kept, reserve_whole, reserve_size, reserve_given
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        before = os.fstat(fd).st_size
+        try:
+            os.posix_fallocate(fd, 0, size if whole else kept)
+            os.ftruncate(fd, size if whole else kept)
+        except OSError:
+            os.ftruncate(fd, before)
+            raise
+    finally:
+        os.close(fd)
+    encoded = os.fsencode(path)
+    pthread_mutex_lock(&guard)
+    free(reserve_path)
+    reserve_path = strdup(<char*> encoded)
+    reserve_kept = kept
+    reserve_size = size
+    reserve_whole = whole
+    reserve_given = 0 if whole else size - kept
+    pthread_mutex_unlock(&guard)

@@ -1,0 +1,142 @@
+"""A full disk stops publishing and nothing else; what was confirmed is there whatever happens."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from broker.store.reserve import KEPT_FOR_START, Reserve
+from tests.amqp.raw import Client
+from tests.conftest import Make
+from tests.disks import SmallDisk
+from tests.store.full_disk import SETTINGS, FullDisk
+from tests.store.test_fail_stop import broker_with_failpoint, drain, publish_until_lost
+
+ROUNDS = [
+    ("publishing", False),
+    ("publishing", True),
+    ("another file", False),
+    ("another file", True),
+    ("acks", False),
+    ("acks", True),
+]
+
+
+@pytest.mark.parametrize(("way", "kill"), ROUNDS)
+def test_it_loses_nothing_confirmed_drains_and_goes_on_by_itself(
+    make_broker: Make, small_disk: SmallDisk, way: str, kill: bool
+) -> None:
+    settings = {**SETTINGS, "disk_free_limit": "54MiB"} if way == "publishing" else SETTINGS
+    broker = make_broker(data_dir=small_disk.path / "data", **settings)
+    full = FullDisk(broker, small_disk, seed=ROUNDS.index((way, kill)))
+    full.round(way, kill)
+    broker.close()
+
+
+def test_it_stops_before_the_limit_even_where_there_is_hardly_any(
+    make_broker: Make, small_disk: SmallDisk
+) -> None:
+    # The disk is really full before anybody is blocked: the reserve carries the drain.
+    settings = {**SETTINGS, "disk_free_limit": "4096"}
+    broker = make_broker(data_dir=small_disk.path / "data", **settings)
+    full = FullDisk(broker, small_disk, seed=7)
+    full.round("another file", False)
+    assert "the disk is full" in broker.log()
+    broker.close()
+
+
+def test_definitions_go_on_while_messages_wait_for_space(
+    make_broker: Make, small_disk: SmallDisk
+) -> None:
+    broker = make_broker(
+        data_dir=small_disk.path / "data", **{**SETTINGS, "disk_free_limit": "4096"}
+    )
+    address = broker.host, broker.amqp_port
+    FullDisk(broker, small_disk, seed=0)
+    with Client.open(address) as client, Client.open(address) as other:
+        client.call(1, "queue.declare", queue="q", durable=True)
+        client.call(1, "confirm.select")
+        client.publish(1, "", "q", bytes(1000), delivery_mode=2)
+        client.expect("basic.ack", 1)
+        small_disk.fill()
+        client.publish(1, "", "q", bytes(300_000), delivery_mode=2)
+        other.call(1, "queue.declare", queue="made on a full disk", durable=True)
+        small_disk.clear()
+        client.expect("basic.ack", 1, delivery_tag=2)
+    broker.kill()
+    broker.start()
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        client.call(1, "queue.declare", queue="made on a full disk", passive=True)
+        assert client.call(1, "queue.declare", queue="q", passive=True).message_count == 2
+    broker.close()
+
+
+@pytest.mark.parametrize("nth", [2, 5, 30])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_write_without_space_is_repeated_and_a_sync_is_not(
+    tmp_path: Path, nth: int, error: int
+) -> None:
+    broker = broker_with_failpoint(tmp_path, f"write:{nth}:{error}")
+    client_confirmed = confirm_some(broker.port, 200)
+    assert client_confirmed == 200
+    broker.stop()
+    broker.environment.pop("FAIL_DISK")
+    (tmp_path / "data/run/failpoint-set").unlink(missing_ok=True)
+    broker.start()
+    try:
+        assert drain(broker, "fail") == list(range(1, 201))
+    finally:
+        broker.stop()
+
+
+def test_a_sync_that_found_no_space_ends_the_process(tmp_path: Path) -> None:
+    broker = broker_with_failpoint(tmp_path, f"sync:3:{errno.ENOSPC}")
+    assert broker.server is not None
+    publish_until_lost(broker, "fail")
+    assert broker.server.wait(10) == 74
+    broker.stop()
+
+
+def confirm_some(port: int, count: int) -> int:
+    """Publishes numbered messages, each after the last one's confirm."""
+    with Client.open(("127.0.0.1", port)) as client:
+        client.call(1, "queue.declare", queue="fail", durable=True)
+        client.call(1, "confirm.select")
+        for number in range(1, count + 1):
+            body = number.to_bytes(8, "big") + bytes(500)
+            client.publish(1, "", "fail", body, delivery_mode=2)
+            client.expect("basic.ack", 1, delivery_tag=number)
+    return count
+
+
+def test_the_reserve_keeps_a_part_for_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "reserve"
+    reserve = Reserve(str(path), 8 << 20)
+    reserve.look_after(free=1 << 30, wanted=1 << 20)
+    assert path.stat().st_size == 8 << 20
+    reserve.give_for_start(free=64 << 20)
+    assert path.exists()
+    reserve.give_for_start(free=1 << 20)
+    assert not path.exists()
+    reserve.look_after(free=4 << 20, wanted=1 << 20)
+    assert path.stat().st_size == KEPT_FOR_START
+    reserve.look_after(free=1 << 30, wanted=1 << 20)
+    assert path.stat().st_size == 8 << 20
+    Reserve(str(path), 0).give_for_start(free=1 << 30)
+    assert not path.exists()
+
+
+def test_a_reserve_of_another_size_replaces_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "reserve"
+    Reserve(str(path), 8 << 20).look_after(free=1 << 30, wanted=0)
+    Reserve(str(path), 4 << 20).look_after(free=1 << 30, wanted=0)
+    assert path.stat().st_size == 4 << 20
+
+
+def test_it_refuses_a_reserve_that_is_no_size(make_broker: Make) -> None:
+    broker = make_broker(start=False, disk_reserve="-1")
+    broker.start(wait=False)
+    assert broker.wait() == 78
+    assert "is not a size" in broker.log()
