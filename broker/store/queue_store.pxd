@@ -61,4 +61,5 @@ cdef class QueueStore(Sealed):
     cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
                        size_t have) except -1
     cdef int count_lost(self, Segment* segment) except -1
+    cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1

@@ -250,6 +250,7 @@ cdef class QueueStore(Sealed):
         cdef size_t have
         cdef size_t offset
         cdef size_t wanted = READ_AHEAD
+        cdef uint32_t end
         cdef RecordHead* head
         cdef uint8_t* record
         if self.reading:
@@ -259,10 +260,11 @@ cdef class QueueStore(Sealed):
             have = self.read_length - offset if offset < self.read_length else 0
             record = self.read_data + offset
             head = <RecordHead*> record
-            if have < RECORD_FIXED and not self.read_short:
+            end = self.written_end(segment, position)
+            if have < RECORD_FIXED and not self.read_short and position + have < end:
                 pass
             elif (have >= RECORD_FIXED and <size_t> head.length + 4 > have and not self.read_short
-                    and position + <uint64_t> head.length + 4 <= segment.length):
+                    and position + <uint64_t> head.length + 4 <= end):
                 wanted = <size_t> head.length + 4
                 if wanted < READ_AHEAD:
                     wanted = READ_AHEAD
@@ -300,7 +302,7 @@ cdef class QueueStore(Sealed):
                 break
         else:
             # Where the file is shorter than it was, nothing comes behind.
-            at = segment.length - position if self.read_short else have
+            at = self.written_end(segment, position) - position if self.read_short else have
         segment.damaged = True
         if self.requeued.first_is(segment.number, position):
             self.requeued.first(&place)
@@ -335,6 +337,17 @@ cdef class QueueStore(Sealed):
         self.owner_touch()
         return 0
 
+    cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept:
+        """Where what is surely in the file ends, behind `position`: the start of what is still in
+        memory."""
+        cdef uint32_t end = segment.length
+        cdef Block* block = self.first_block
+        while block != NULL:
+            if block.segment == segment and position <= block.start < end:
+                end = block.start
+            block = block.next
+        return end
+
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1:
         """Fills the read buffer from `position`: at once if the page cache has it, else by the
         reader thread."""
@@ -342,8 +355,9 @@ cdef class QueueStore(Sealed):
         cdef Op* op
         cdef uint8_t* grown
         cdef ssize_t got
-        if wanted > segment.length - position:
-            wanted = segment.length - position
+        cdef uint32_t end = self.written_end(segment, position)
+        if wanted > end - position:
+            wanted = end - position
         if wanted > self.read_capacity or self.read_capacity > 2 * wanted + READ_AHEAD:
             grown = <uint8_t*> realloc(self.read_data, wanted)
             if grown == NULL:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,27 @@ def fill(driven: Driven, count: int = 400, size: int = 500) -> list[bytes]:
 def reads(kind: str) -> int:
     """How many files of a kind were read whole since the recording began."""
     return sum(event[0] == "read" and f"/{kind}." in (event[1] or "") for event in disk.recorded())
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def test_a_slow_read_beside_an_unwritten_tail_takes_nothing_for_damage(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make(segment_size=1 << 20)
+    bodies = fill(driven)
+    taken = [driven.take().body]
+    driven.publish(b"in the tail")
+    # What the page cache does not hold is read by the reader thread, which meets the file's end.
+    with driven.files("msgs")[0].open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    taken += [driven.take().body for _ in bodies[1:]]
+    driven.sync()
+    taken.append(driven.take().body)
+    assert taken == [*bodies, b"in the tail"]
+    driven.stop()
 
 
 # -- summaries -------------------------------------------------------------------------------------
