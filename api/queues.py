@@ -1,4 +1,4 @@
-"""Queues: declare, look, purge, take messages."""
+"""Queues: declare, look, purge, pause, take messages."""
 
 from typing import Any, Literal
 
@@ -93,9 +93,25 @@ async def purge_queue(request: HttpRequest, vhost: str, name: str) -> HttpRespon
     return done()
 
 
+@router.put("/queues/{seg:vhost}/{seg:name}/pause", response={204: None})
+async def pause_queue(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
+    """Stop deliveries to consumers and to `basic.get`. Publishing goes on, and a durable queue is
+    still paused after a restart."""
+    await ask(request, "queue.pause", vhost=vhost, name=name)
+    return done()
+
+
+@router.put("/queues/{seg:vhost}/{seg:name}/resume", response={204: None})
+async def resume_queue(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
+    """Let the deliveries of a paused queue go on."""
+    await ask(request, "queue.resume", vhost=vhost, name=name)
+    return done()
+
+
 @router.post("/queues/{seg:vhost}/{seg:name}/get")
 async def get_messages(request: HttpRequest, vhost: str, name: str, body: Get) -> Any:
-    """Take messages from the head; the requeueing modes put them back, marked redelivered."""
+    """Take messages from the head, of a paused queue too; the requeueing modes put them back,
+    marked redelivered."""
     if body.count < 0:
         raise BrokerError(400, "bad_request", "count must not be negative")
     messages = await ask(

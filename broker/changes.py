@@ -6,17 +6,22 @@ from typing import Any
 
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
-from broker.wire.methods import BY_INDEX, decode_arguments, encode_method
+from broker.wire.methods import BY_INDEX, BY_NAME, Method, decode_arguments, encode_arguments
+
+# What no client can send: a method of the queue class with an id that AMQP does not use.
+QUEUE_FLOW = Method(50, 200, "queue.flow", (("queue", "shortstr"), ("active", "bit")), False)
 
 
 def entry(method: str, change: dict[str, Any], incarnation: int) -> bytes:
     """A journal entry: incarnation id, class and method id, arguments."""
-    return incarnation.to_bytes(8, "big") + encode_method(method, **change)
+    row = QUEUE_FLOW if method == QUEUE_FLOW.name else BY_NAME[method]
+    return incarnation.to_bytes(8, "big") + encode_arguments(row, change)
 
 
 def read_entry(data: bytes) -> tuple[str, dict[str, Any], int]:
     """Method, arguments and incarnation id of a journal entry. Raises FrameError."""
-    method = BY_INDEX[int.from_bytes(data[8:12], "big")]
+    index = int.from_bytes(data[8:12], "big")
+    method = QUEUE_FLOW if index == QUEUE_FLOW.index else BY_INDEX[index]
     return method.name, decode_arguments(method, data[8:]), int.from_bytes(data[:8], "big")
 
 

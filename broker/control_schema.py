@@ -319,6 +319,23 @@ class QueuePurge(Arguments):
     name: str
 
 
+@verb("queue.pause", "management", "objects", "{changed}", changes=True)
+class QueuePause(Arguments):
+    """Stops deliveries, to consumers and to basic.get; publishing goes on. It holds over restarts
+    if the queue is durable."""
+
+    vhost: str
+    name: str
+
+
+@verb("queue.resume", "management", "objects", "{changed}", changes=True)
+class QueueResume(Arguments):
+    """Lets the deliveries of a paused queue go on."""
+
+    vhost: str
+    name: str
+
+
 @verb(
     "queue.get",
     "management",
@@ -326,7 +343,8 @@ class QueuePurge(Arguments):
     "[{payload, payload_bytes, properties, exchange, routing_key, redelivered, message_count}]",
 )
 class QueueGet(Arguments):
-    """Takes messages from the head; the two `requeue_true` modes put them back. `truncate` cuts
+    """Takes messages from the head, of a paused queue too; the two `requeue_true` modes put them
+    back. `truncate` cuts
     each body to so many bytes; `payload_bytes` is its whole length all the same."""
 
     vhost: str
@@ -714,10 +732,10 @@ NOUNS = _nouns(
     Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "Operator policies, likewise."),
 )
 
-TROUBLE = ("not served", "stuck", "at a limit", "growing", "redelivering", "fine", "idle")
+TROUBLE = ("not served", "stuck", "paused", "at a limit", "growing", "redelivering", "fine", "idle")
 """Words of `trouble`, worst first. Not served: messages and no consumer. Stuck: consumers hold
-messages and acknowledge none. At a limit: 90 % of a length or byte limit. A consumer is stuck,
-full (its prefetch is used up), fine or idle."""
+messages and acknowledge none. Paused: by a person, with `queue.pause`. At a limit: 90 % of a length
+or byte limit. A consumer is stuck, full (its prefetch is used up), fine or idle."""
 
 EVENTS: dict[str, str] = {
     "session.ended": "{session_id}",

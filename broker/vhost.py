@@ -15,6 +15,7 @@ from typing import Any
 
 from broker import arguments as argument_table
 from broker.changes import (
+    QUEUE_FLOW,
     binding_change,
     binding_of,
     entry,
@@ -186,6 +187,8 @@ class VHost:
         for queue in self.queues.values():
             if queue.durable and not queue.exclusive:
                 yield entry("queue.declare", queue_change(queue), queue.incarnation)
+                if queue.paused:
+                    yield entry(QUEUE_FLOW.name, {"queue": queue.name, "active": False}, 0)
         for exchange in self.exchanges.values():
             for binding in exchange.bindings.values():
                 if self._is_durable(binding):
@@ -206,6 +209,12 @@ class VHost:
         match method:
             case "queue.declare":
                 self._add_queue(change, incarnation, None)
+            case QUEUE_FLOW.name:
+                flowing = self.queues[change["queue"]]
+                if change["active"]:
+                    flowing.resume()
+                else:
+                    flowing.pause()
             case "queue.delete":
                 queue = self.queues.get(change["queue"])
                 if queue is not None:
@@ -544,6 +553,14 @@ class VHost:
         count: int = queue.messages_ready
         self._change("queue.delete", {"queue": name}, durable=queue.durable)
         return count
+
+    def set_paused(self, queue: MessageQueue, paused: bool) -> bool:
+        """Stops the deliveries of a queue or lets them go on; False if that was so already."""
+        if queue.paused == paused:
+            return False
+        change = {"queue": queue.name, "active": not paused}
+        self._change(QUEUE_FLOW.name, change, durable=queue.durable)
+        return True
 
     def _delete_queue(self, queue: MessageQueue) -> None:
         consumers = queue.consumers

@@ -6,6 +6,7 @@ The broker finds the word (`trouble` of a row); here is only how it is shown.
 _TONES = {
     "not served": "bad",
     "stuck": "bad",
+    "paused": "warn",
     "at a limit": "warn",
     "growing": "warn",
     "redelivering": "warn",
@@ -17,6 +18,7 @@ _TONES = {
 MEANING = {
     "not served": "Messages wait and no consumer takes them",
     "stuck": "Messages are out for acknowledgement, and none has been acknowledged for a while",
+    "paused": "Deliveries are paused: messages come in and none goes out",
     "at a limit": "At 90 % or more of a limit on length or bytes",
     "growing": "More comes in than goes out",
     "redelivering": "Messages come back again and again",

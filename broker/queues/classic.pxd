@@ -64,6 +64,7 @@ cdef class ClassicQueue(Queue):
     cdef readonly uint64_t bytes_out
     cdef public object gauge             # what stats.py keeps for a queue with traffic
 
+    cdef bint is_served(self) noexcept
     cdef Consumer next_consumer(self)
     cdef int serve_getters(self) except -1
     cdef int hand_over(self, getter, Message* message, Place* place) except -1

@@ -20,7 +20,7 @@ from broker.queues.dying cimport (
 )
 from broker.queues.limits cimport (
     CONFIRM_ON_ACK, DEDUPLICATES, HAS_DEAD_LETTERS, HAS_DELIVERY_LIMIT, HAS_EXPIRY,
-    HAS_LENGTH_LIMIT, IS_LEAN, Limits, SINGLE_ACTIVE, ttl_of,
+    HAS_LENGTH_LIMIT, IS_LEAN, Limits, PAUSED, SINGLE_ACTIVE, ttl_of,
 )
 from broker.store.persister cimport Persister
 from broker.store.priority_store cimport PriorityStore
@@ -72,7 +72,11 @@ cdef class ClassicQueue(Queue):
 
     @property
     def state(self):
-        return "running"
+        return "paused" if self.features & PAUSED else "running"
+
+    @property
+    def paused(self):
+        return bool(self.features & PAUSED)
 
     @property
     def arguments(self):
@@ -163,10 +167,10 @@ cdef class ClassicQueue(Queue):
             if identity is not None:
                 self._duplicates.remember(
                     identity, message.properties[:message.properties_length], message.timestamp)
-            if self._consumers is None and ttl_of(message, self.message_ttl()) == 0:
+            if not self.is_served() and ttl_of(message, self.message_ttl()) == 0:
                 # Its time is over before anybody could take it.
                 return self.expire_at_once(message)
-            if self.features & IS_LEAN and store.ready == 0 and self._consumers is not None:
+            if self.features & IS_LEAN and store.ready == 0 and self.is_served():
                 answer = self.deliver_unstored(message, confirm)
                 if answer >= 0:
                     return answer
@@ -703,6 +707,19 @@ cdef class ClassicQueue(Queue):
 
     # -- delivering --------------------------------------------------------------------------------
 
+    cdef bint is_served(self) noexcept:
+        """Whether a message could go to a consumer at all."""
+        return self._consumers is not None and not self.features & PAUSED
+
+    def pause(self) -> None:
+        """Nothing is delivered from now on, to consumers or gets; publishing goes on."""
+        self.features |= PAUSED
+
+    def resume(self) -> None:
+        """Deliveries go on."""
+        self.features &= ~PAUSED
+        self.touch()
+
     cdef int touch(self) except -1:
         if not self.pending and self.store is not None and self.store.ready:
             self.turn.touch_queue(self)
@@ -761,11 +778,11 @@ cdef class ClassicQueue(Queue):
             return 0
         if self.dying is not None and self.dying.count:
             self.bury()
-        if self.features & HAS_LENGTH_LIMIT and self._consumers is None:
+        if self.features & HAS_LENGTH_LIMIT and not self.is_served():
             self.shed()
         if self.getters is not None:
             self.serve_getters()
-        if self._consumers is None:
+        if not self.is_served():
             if self.features & HAS_EXPIRY:
                 self.expire()
             return 0
@@ -876,13 +893,17 @@ cdef class ClassicQueue(Queue):
             (place.segment, place.position, place.length, place.redelivered, place.body_length))
         return 0
 
-    def get(self, getter) -> None:
+    def get(self, getter, *, bint forced=False) -> None:
         """Takes one message for `getter`: `.no_ack`, `.message(queue, exchange, routing_key,
-        properties, body, place)` or `.empty(queue)`.
+        properties, body, place)` or `.empty(queue)`. A paused queue looks empty unless `forced`.
 
         The answer comes before the turn ends, or when a reader thread has fetched the message.
         """
         self.used_at = clock.now_ms
+        if self.features & PAUSED and not forced:
+            self.got_empty += 1
+            getter.empty(self)
+            return
         if self.getters is None:
             self.getters = []
         self.getters.append(getter)

@@ -47,7 +47,8 @@ cdef class StreamQueue(Queue):
     # -- what others see ---------------------------------------------------------------------------
 
     type = property(lambda self: "stream")
-    state = property(lambda self: "running")
+    state = property(lambda self: "paused" if self.paused else "running")
+    paused = property(lambda self: self.readers.paused)
     exclusive = property(lambda self: False)
     auto_delete = property(lambda self: False)
     limits = property(lambda self: None)
@@ -248,7 +249,15 @@ cdef class StreamQueue(Queue):
         """Reads messages for a person to look at; see `StreamBrowser`."""
         StreamBrowser(self.store, start, count, bytes_max, self.later, done).go_on()
 
-    def get(self, getter) -> None:
+    def pause(self) -> None:
+        """Nothing is delivered from now on; publishing goes on."""
+        self.readers.paused = True
+
+    def resume(self) -> None:
+        """Deliveries go on."""
+        self.readers.resume()
+
+    def get(self, getter, *, bint forced=False) -> None:
         """Refused: a stream gives no message away. Raises NotImplementedYet (540)."""
         raise NotImplementedYet(
             "basic.get not supported by stream queues "

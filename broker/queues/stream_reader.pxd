@@ -16,6 +16,7 @@ cdef class Readers:
     cdef StreamStore store
     cdef Buffer stamped
     cdef readonly list all
+    cdef public bint paused          # nothing is delivered
     cdef list waiting                # those that want the next message
     cdef readonly uint64_t delivered
     cdef readonly uint64_t acked

@@ -54,6 +54,13 @@ cdef class Readers:
             reader.is_waiting = False
             reader.touch()
 
+    def resume(self):
+        """The stream was paused: every reader may go on."""
+        cdef StreamReader reader
+        self.paused = False
+        for reader in self.all:
+            reader.touch()
+
 
 cdef class FilteredCursor(StreamCursor):
     """A cursor that passes over sealed segments without a message that the filter takes."""
@@ -179,6 +186,8 @@ cdef class StreamReader(Queue):
         cdef uint64_t size = 0
         cdef bint again
         cdef int found
+        if readers.paused:
+            return 0
         while consumer is not None and consumer.active and not readers.store.deleted:
             if records >= TURN_RECORDS or size >= TURN_BYTES:
                 self.touch()

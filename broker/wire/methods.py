@@ -247,7 +247,12 @@ def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
 
 def encode_method(name: str, **arguments: Any) -> bytes:
     """Class id, method id and arguments: the payload of a method frame."""
-    method = BY_NAME[name]
+    return encode_arguments(BY_NAME[name], arguments)
+
+
+def encode_arguments(method: Method, arguments: dict[str, Any]) -> bytes:
+    """The same for a row, and its arguments by name. Raises ValueError for a string that is too
+    long."""
     parts = [struct.pack(">HH", method.class_id, method.method_id)]
     bits = 0
     bit = -1
@@ -267,7 +272,7 @@ def encode_method(name: str, **arguments: Any) -> bytes:
         if kind == "shortstr":
             data = octets(value or "")
             if len(data) > 255:
-                raise ValueError(f"{field} of {name} is longer than 255 bytes")
+                raise ValueError(f"{field} of {method.name} is longer than 255 bytes")
             parts.append(bytes([len(data)]) + data)
         elif kind == "table":
             parts.append(encode_table(value or {}))

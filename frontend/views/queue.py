@@ -32,7 +32,8 @@ ACKNOWLEDGE = {
 async def queue(
     request: HttpRequest, vhost: str = "", name: str = "", tab: str = ""
 ) -> HttpResponseBase:
-    """GET: a tab. POST `action`: get, read, publish, bind, unbind, purge, delete."""
+    """GET: a tab. POST `action`: get, read, publish, bind, unbind, purge, pause, resume,
+    delete."""
     if not name:
         vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
     tab = tab or request.GET.get("tab") or TABS[0]
@@ -175,6 +176,21 @@ async def _purge(
     return done(request, addresses.queue(vhost, name), f"Purged {answer['messages']:,} messages.")
 
 
+async def _pause(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    await ask(request, "queue.pause", vhost=vhost, name=name)
+    text = "Paused: messages come in, and none goes out until the queue is resumed."
+    return done(request, addresses.queue(vhost, name), text)
+
+
+async def _resume(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    await ask(request, "queue.resume", vhost=vhost, name=name)
+    return done(request, addresses.queue(vhost, name), "Resumed: deliveries go on.")
+
+
 async def _delete(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
@@ -205,5 +221,7 @@ _ACTIONS: dict[str, Any] = {
     "bind": _bind,
     "unbind": _unbind,
     "purge": _purge,
+    "pause": _pause,
+    "resume": _resume,
     "delete": _delete,
 }

@@ -158,6 +158,8 @@ WRITES: dict[tuple[str, str], tuple[str, ...]] = {
     ("PUT", "/api/queues/{vhost}/api-made"): ALL,
     ("POST", "/api/queues/{vhost}/api-made/get"): ALL,
     ("DELETE", "/api/queues/{vhost}/api-made/contents"): ALL,
+    ("PUT", "/api/queues/{vhost}/api-made/pause"): ALL,
+    ("PUT", "/api/queues/{vhost}/api-made/resume"): ALL,
     ("POST", "/api/bindings/{vhost}/e/api-made/q/api-made"): ALL,
     ("DELETE", "/api/bindings/{vhost}/e/api-made/q/api-made/key"): ALL,
     ("DELETE", "/api/queues/{vhost}/api-made"): ALL,

@@ -56,7 +56,7 @@ class Queue:
         self.vhost_name = vhost
         self.arguments = flags.get("arguments") or {}
         self.type = self.arguments.get("x-queue-type", "classic")
-        self.state = "running"
+        self.paused = False
         self.durable = flags.get("durable", False)
         self.exclusive = flags.get("exclusive", False)
         self.auto_delete = flags.get("auto_delete", False)
@@ -83,6 +83,10 @@ class Queue:
 
     def stream_figures(self) -> dict[str, Any]:
         return {}
+
+    @property
+    def state(self) -> str:
+        return "paused" if self.paused else "running"
 
     @property
     def consumer_count(self) -> int:
@@ -112,7 +116,7 @@ class Queue:
         self.ready.append((self._position, "", routing_key, properties, body, False))
         self.counts["publish"] += 1
 
-    def get(self, getter: Any) -> None:
+    def get(self, getter: Any, *, forced: bool = False) -> None:
         if not self.ready:
             self.counts["get_empty"] += 1
             getter.empty(self)
@@ -162,6 +166,11 @@ class VHost:
         queue = self.queues.pop(name)
         self.bound = [one for one in self.bound if one.destination != name]
         return queue.messages_ready
+
+    def set_paused(self, queue: Queue, paused: bool) -> bool:
+        changed = queue.paused != paused
+        queue.paused = paused
+        return changed
 
     def declare_exchange(self, name: str, type: str = "direct", **flags: Any) -> bool:
         if name in self.exchanges:

@@ -42,6 +42,8 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "queue.declare": (ALL, IN_VHOST),
     "queue.delete": (ALL, IN_VHOST),
     "queue.purge": (ALL, IN_VHOST),
+    "queue.pause": (ALL, IN_VHOST),
+    "queue.resume": (ALL, IN_VHOST),
     "queue.get": (ALL, IN_VHOST),
     "stream.read": (ALL, {"vhost": "/", "name": "log"}),
     "exchange.declare": (ALL, {"vhost": "/", "name": "x"}),
@@ -214,6 +216,8 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
         ("queue.declare", {"name": "mine"}, ("mine", "", "")),
         ("queue.delete", {"name": "q"}, ("q", "", "")),
         ("queue.purge", {"name": "q"}, ("", "", "q")),
+        ("queue.pause", {"name": "q"}, ("q", "", "")),
+        ("queue.resume", {"name": "q"}, ("q", "", "")),
         ("queue.get", {"name": "q"}, ("", "", "q")),
         ("stream.read", {"name": "log"}, ("", "", "log")),
         (

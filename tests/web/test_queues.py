@@ -101,6 +101,26 @@ def test_it_purges_only_when_the_name_is_typed(
     assert ready(channel, queue) == 0
 
 
+def test_it_pauses_and_resumes(page: Page, channel: BlockingChannel, queue: str) -> None:
+    page.goto(f"/queues/%2F/{queue}")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#toasts")).to_contain_text("Paused: messages come in")
+    expect(page.locator("h1 [data-trouble]")).to_have_text("paused")
+    expect(page.locator("h1 [data-trouble]")).to_have_class("state warn")
+    expect(page.locator("[data-trouble-meaning]")).to_contain_text("Deliveries are paused")
+    channel.basic_publish("", queue, b"x")
+    assert channel.basic_get(queue)[0] is None
+    page.goto(f"/queues?q={queue}")
+    expect(page.locator("#table [data-trouble]")).to_have_text("paused")
+
+    page.goto(f"/queues/%2F/{queue}")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#toasts")).to_contain_text("Resumed: deliveries go on.")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.locator("h1 [data-trouble]")).not_to_have_text("paused")
+    assert channel.basic_get(queue, auto_ack=True)[2] == b"x"
+
+
 def test_it_deletes(page: Page, channel: BlockingChannel, queue: str) -> None:
     page.goto(f"/queues/%2F/{queue}")
     page.click("button:has-text('Delete…')")

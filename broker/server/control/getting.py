@@ -67,7 +67,7 @@ async def take(
     try:
         while len(messages) < count and size < BYTES_MAX:
             getter = _Getter()
-            queue.get(getter)
+            queue.get(getter, forced=True)
             async with asyncio.timeout(_ANSWER_S):
                 message = await getter.answer
             if message is None:

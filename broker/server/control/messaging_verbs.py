@@ -17,7 +17,9 @@ from broker.control_schema import (
     QueueDeclare,
     QueueDelete,
     QueueGet,
+    QueuePause,
     QueuePurge,
+    QueueResume,
 )
 from broker.errors import (
     AccessRefused,
@@ -84,6 +86,23 @@ async def queue_purge(request: Request[QueuePurge]) -> Any:
     vhost = caller.vhost(args.vhost)
     caller.check(vhost.name, "read", "queue", args.name)
     return {"messages": _queue(vhost, args.name, caller, use=False).purge()}
+
+
+@handles("queue.pause")
+async def queue_pause(request: Request[QueuePause]) -> Any:
+    return _set_paused(request.caller, request.args, True)
+
+
+@handles("queue.resume")
+async def queue_resume(request: Request[QueueResume]) -> Any:
+    return _set_paused(request.caller, request.args, False)
+
+
+def _set_paused(caller: Caller, args: QueuePause | QueueResume, paused: bool) -> dict[str, bool]:
+    vhost = caller.vhost(args.vhost)
+    caller.check(vhost.name, "configure", "queue", args.name)
+    queue = _queue(vhost, args.name, caller, use=False)
+    return {"changed": vhost.set_paused(queue, paused)}
 
 
 @handles("queue.get")

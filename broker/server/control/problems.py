@@ -16,7 +16,13 @@ _AT_MOST = 200
 _SHOWN = 20
 _MOVERS = 10
 
-_SEVERITY = {"not served": "bad", "stuck": "bad", "at a limit": "warn", "growing": "warn"}
+_SEVERITY = {
+    "not served": "bad",
+    "stuck": "bad",
+    "paused": "warn",
+    "at a limit": "warn",
+    "growing": "warn",
+}
 
 
 @dataclass(slots=True)
@@ -142,6 +148,8 @@ def _queue_problem(queue: Any, word: str, gauge: Any, now: int) -> dict[str, Any
     elif word == "stuck":
         minutes = (now - gauge.acked_at) // 60_000
         text = f"consumers acknowledged nothing for {minutes} min; {unacked:,} unacknowledged"
+    elif word == "paused":
+        text = f"deliveries are paused; {ready:,} messages wait{rate}"
     elif word == "at a limit":
         share = troubles.limit_share(queue) or 0.0
         text = f"{ready:,} messages, {share:.0%} of its limit{rate}"

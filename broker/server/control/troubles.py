@@ -17,12 +17,14 @@ NEAR_LIMIT = 0.9
 GROWTH_MIN = 0.5
 """Messages a second; less is noise."""
 
-RANK = {word: place for place, word in enumerate((*TROUBLE[:4], "full", *TROUBLE[4:]))}
+RANK = {word: place for place, word in enumerate((*TROUBLE[:5], "full", *TROUBLE[5:]))}
 WORRYING = frozenset(RANK) - {"fine", "idle"}
 
 
 def of_queue(queue: Any, gauge: Gauge | None, now: int) -> str:
-    """The word for a queue. A stream has none: nobody has to take anything out of it."""
+    """The word for a queue. A stream has few: nobody has to take anything out of it."""
+    if queue.paused:
+        return "paused"
     if queue.type == "stream":
         return "idle" if gauge is None or gauge.is_quiet else "fine"
     ready, unacked = queue.messages_ready, queue.messages_unacknowledged
