@@ -264,7 +264,7 @@ class Broker(SignIn):
             policies=self.policies,
             next_incarnation=self.definitions.next_incarnation,
             emit=self.emit,
-            later=self.later,
+            later=self.punctual,
             features=self.features,
             **properties,
         )
@@ -300,6 +300,9 @@ class Broker(SignIn):
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.timers.later(seconds, callback)
+
+    def punctual(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self.timers.punctual(seconds, callback)
 
     def opened(self, session: Session) -> None:
         self.connections[session.id] = session

@@ -1,7 +1,9 @@
-"""One timer for everything that happens later: heartbeats, handshakes, sweeps.
+"""One timer for everything that happens later: expiry, heartbeats, handshakes, sweeps.
 
-Deadlines fall into slots of 10 ms; one timer of the loop waits for the earliest slot. Setting and
-cancelling cost a dictionary entry each, so that a hundred thousand of them are nothing special.
+Deadlines fall into slots; one timer of the loop waits for the earliest slot. Setting and cancelling
+cost a dictionary entry each, so that a hundred thousand of them are nothing special. A slot is a
+millisecond for what has to be in time, as a message's expiry, and ten for the rest, so that many
+connections' heartbeats wake the loop together.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Callable
 
 log = logging.getLogger("leveret.timers")
 
-SLOT_S = 0.01
+SLOT_S = 0.001
+COARSE_SLOTS = 10
 
 
 class Timer:
@@ -39,9 +42,16 @@ class TimingWheel:
         self._handle: asyncio.TimerHandle | None = None
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls `callback()` no earlier than `seconds` from now."""
-        timer = Timer(callback)
+        """Calls `callback()` no earlier than `seconds` from now, and up to 10 ms later."""
         slot = int((self._loop.time() + seconds) / SLOT_S) + 1
+        return self._enter(-(-slot // COARSE_SLOTS) * COARSE_SLOTS, callback)
+
+    def punctual(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Calls `callback()` no earlier than `seconds` from now, and up to 1 ms later."""
+        return self._enter(int((self._loop.time() + seconds) / SLOT_S) + 1, callback)
+
+    def _enter(self, slot: int, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
         timers = self._slots.get(slot)
         if timers is not None:
             timers.append(timer)
