@@ -77,6 +77,30 @@ async def publish(request: HttpRequest, vhost: str, name: str, body: Message) ->
     )
 
 
+class DelayedQuery(Schema):
+    routing_key: str = ""
+    due_from: int | None = None
+    due_until: int | None = None
+    after: str | None = None
+    count: int = 100
+
+
+@router.get("/exchanges/{seg:vhost}/{seg:name}/delayed")
+async def list_delayed(
+    request: HttpRequest, vhost: str, name: str, query: Query[DelayedQuery]
+) -> Any:
+    """Messages that the exchange holds back, soonest first: `routing_key` is a part of theirs,
+    `due_from` and `due_until` are ms since 1970, `after` is the `next` of the page before."""
+    return await ask(request, "exchange.delayed", vhost=vhost, name=name, **query.dict())
+
+
+@router.delete("/exchanges/{seg:vhost}/{seg:name}/delayed/{seg:id}", response={204: None})
+async def cancel_delayed(request: HttpRequest, vhost: str, name: str, id: str) -> HttpResponse:
+    """Cancel a message that the exchange holds back: it is dropped."""
+    await ask(request, "exchange.delayed.cancel", vhost=vhost, name=name, id=id)
+    return done()
+
+
 @router.get("/exchanges/{seg:vhost}/{seg:name}/bindings/source")
 async def list_bindings_from(
     request: HttpRequest, vhost: str, name: str, query: Query[ListQuery]

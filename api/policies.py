@@ -132,9 +132,7 @@ async def get_parameter(request: HttpRequest, component: str, vhost: str, name: 
     return await row(request, "parameters", component=component, vhost=vhost, name=name)
 
 
-@router.put(
-    "/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={201: None, 204: None}
-)
+@router.put("/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={201: None, 204: None})
 async def put_parameter(
     request: HttpRequest, component: str, vhost: str, name: str, body: Parameter
 ) -> HttpResponse:

@@ -396,6 +396,37 @@ class ExchangeDelete(Arguments):
     if_unused: bool = False
 
 
+@verb(
+    "exchange.delayed",
+    "management",
+    "objects",
+    "{items: [{id, due, routing_key, payload_bytes, properties}], searched, next}",
+)
+class ExchangeDelayed(Arguments):
+    """Shows messages that an exchange holds back, soonest first; needs read permission.
+    `routing_key`: a part of it; `due_from` and `due_until`: ms since 1970. `after` is the `next` of
+    the answer before; it is null when there is no more. One request looks at 5,000 messages at
+    most, so that a page may be short and yet have a `next`."""
+
+    vhost: str
+    name: str
+    routing_key: str = ""
+    due_from: int | None = None
+    due_until: int | None = None
+    after: str | None = None
+    count: int = 100
+
+
+@verb("exchange.delayed.cancel", "management", "objects", "{}", changes=True)
+class ExchangeDelayedCancel(Arguments):
+    """Drops a message that an exchange holds back; needs configure permission, as deleting the
+    exchange does. It is gone for good when the answer comes."""
+
+    vhost: str
+    name: str
+    id: str
+
+
 @verb("exchange.publish", "management", "objects", "{routed}")
 class ExchangePublish(Arguments):
     """Publishes one message; a persistent one is on disk when the answer comes. The default

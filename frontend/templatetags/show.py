@@ -104,7 +104,11 @@ def moment(milliseconds: float | None) -> SafeString | str:
     """A `<time>` in UTC that the script turns into the viewer's zone."""
     if not milliseconds:
         return figures.UNKNOWN
-    stamp = figures.moment(milliseconds)
+    try:
+        stamp = figures.moment(milliseconds)
+    except (ValueError, OverflowError, OSError):
+        # No calendar goes so far.
+        return f"{milliseconds:.0f} ms"
     readable = stamp.replace("T", " ").replace("Z", " UTC")
     return format_html('<time class="nowrap" datetime="{}">{}</time>', stamp, readable)
 
@@ -113,9 +117,10 @@ def moment(milliseconds: float | None) -> SafeString | str:
 def seconds_moment(seconds: Any) -> SafeString | str:
     """A timestamp property, which is in seconds; a number no calendar holds stays a number."""
     try:
-        return moment(int(seconds) * 1000)
+        figures.moment(int(seconds) * 1000)
     except (TypeError, ValueError, OverflowError, OSError):
         return value(seconds)
+    return moment(int(seconds) * 1000)
 
 
 @register.filter

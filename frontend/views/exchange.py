@@ -7,7 +7,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses, charts, figures, messages
+from frontend import addresses, charts, delayed, figures, messages
 from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
 from management.broker_client import BrokerError
 
@@ -16,7 +16,7 @@ BINDINGS_SHOWN = 500
 
 
 async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> HttpResponseBase:
-    """GET: the page. POST `action`: publish, bind, unbind, delete."""
+    """GET: the page. POST `action`: publish, bind, unbind, cancel_delayed, delete."""
     if not name:
         vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
     if not name:
@@ -50,6 +50,9 @@ async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> Htt
         )
         if real_name
         else {"items": []},
+        "delayed": await delayed.found(request, vhost, real_name)
+        if "messages_delayed" in row
+        else None,
         "history": found,
         "ranges": charts.RANGES,
         "range": charts.chosen_range(request),
@@ -108,6 +111,14 @@ async def _unbind(
     return done(request, addresses.exchange(vhost, name), "The binding is gone.")
 
 
+async def _cancel_delayed(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    id = request.POST.get("id", "")
+    await ask(request, "exchange.delayed.cancel", vhost=vhost, name=name, id=id)
+    return done(request, addresses.exchange(vhost, name), "The message is cancelled.")
+
+
 async def _delete(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
@@ -124,5 +135,6 @@ _ACTIONS: dict[str, Any] = {
     "publish": _publish,
     "bind": _bind,
     "unbind": _unbind,
+    "cancel_delayed": _cancel_delayed,
     "delete": _delete,
 }

@@ -42,6 +42,7 @@ TYPES = (
     ("headers", "headers: by header values"),
     ("x-consistent-hash", "x-consistent-hash: one queue for each key, binding keys are weights"),
     ("x-random", "x-random: to one of its bindings by chance"),
+    ("x-delayed-message", "x-delayed-message: later, then as the argument x-delayed-type says"),
 )
 
 

@@ -71,6 +71,7 @@ GETS = {
     "/api/exchanges": ALL,
     "/api/exchanges/{vhost}": ALL,
     "/api/exchanges/{vhost}/{name}": ALL,
+    "/api/exchanges/{vhost}/{name}/delayed": ALL,
     "/api/exchanges/{vhost}/{name}/bindings/source": ALL,
     "/api/exchanges/{vhost}/{name}/bindings/destination": ALL,
     "/api/queues": ALL,

@@ -50,6 +50,31 @@ class Exchange:
         self.holding = self.duplicates = None
 
 
+class Holding:
+    """One delayed message, which waits whatever is done to it."""
+
+    ENTRY = SimpleNamespace(place=(1, 1, 1), due=1, length=40, body_length=1)
+
+    def browse(self, **_: Any) -> Holding:
+        return self
+
+    def next_entries(self, count: int) -> list[Any]:
+        return [self.ENTRY]
+
+    def waiting(self, entries: list[Any]) -> list[Any]:
+        return entries
+
+    read = waiting
+
+    def cancel(self, *place: int) -> None:
+        pass
+
+    def counters(self) -> dict[str, int]:
+        return {}
+
+    facts = counters
+
+
 class Queue:
     def __init__(self, vhost: str, name: str, **flags: Any) -> None:
         self.name = name

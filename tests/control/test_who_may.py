@@ -9,7 +9,7 @@ import pytest
 from broker.control_schema import NOUNS, VERBS
 from broker.policies import Policy
 from management.broker_client import BrokerClient, BrokerError
-from tests.control.stand_in import Broker
+from tests.control.stand_in import Broker, Holding
 
 TAGS = ("none", "management", "policymaker", "monitoring", "administrator")
 ALL = set(TAGS) - {"none"}
@@ -48,6 +48,8 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "stream.read": (ALL, {"vhost": "/", "name": "log"}),
     "exchange.declare": (ALL, {"vhost": "/", "name": "x"}),
     "exchange.delete": (ALL, {"vhost": "/", "name": "amq.topic"}),
+    "exchange.delayed": (ALL, {"vhost": "/", "name": "amq.topic"}),
+    "exchange.delayed.cancel": (ALL, {"vhost": "/", "name": "later", "id": "1-1-1"}),
     "exchange.publish": (
         ALL,
         {"vhost": "/", "name": "amq.default", "routing_key": "q", "payload": b""},
@@ -123,6 +125,8 @@ def people(broker: Broker) -> Broker:
     vhost.declare_queue("q")
     vhost.declare_queue("log", arguments={"x-queue-type": "stream"})
     vhost.bind("amq.topic", "q", "queue", "there", {})
+    vhost.declare_exchange("later")
+    vhost.exchanges["later"].holding = Holding()
     broker.connect("other").name = "other"
     return broker
 
@@ -220,6 +224,8 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
         ("queue.resume", {"name": "q"}, ("q", "", "")),
         ("queue.get", {"name": "q"}, ("", "", "q")),
         ("stream.read", {"name": "log"}, ("", "", "log")),
+        ("exchange.delayed", {"name": "amq.topic"}, ("", "", "amq.topic")),
+        ("exchange.delayed.cancel", {"name": "later", "id": "1-1-1"}, ("later", "", "")),
         (
             "queue.declare",
             {"name": "mine", "arguments": {"x-dead-letter-exchange": "dead"}},

@@ -2,6 +2,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.contracts import Queue
+from broker.features.delayed.browser import Browser, Place
 from broker.features.delayed.schedule import Schedule
 from broker.kernel.turn import Turn
 from broker.store.persister import Persister
@@ -53,6 +54,7 @@ class Holding(Queue):
     def put(
         self, exchange: bytes, routing_key: bytes, properties: bytes, body: bytes, persistent: bool
     ) -> int: ...
+    def browse(self, *, after: Place = ..., until: int | None = None) -> Browser: ...
     def is_waiting(self, due: int, segment: int, position: int) -> bool: ...
     def cancel(self, segment: int, position: int, length: int, body_length: int) -> None: ...
     def in_memory(

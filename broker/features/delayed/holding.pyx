@@ -28,6 +28,7 @@ from broker.kernel.turn cimport Turn
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport FOUND, QueueStore, WAIT
 from broker.store.record cimport record_bytes
+from broker.features.delayed.browser import Browser, START
 from broker.features.delayed.delay import delay_in
 from broker.features.delayed.restart import restore
 from broker.store.recovery import recover
@@ -368,7 +369,11 @@ cdef class Holding(Queue):
             self.store.settle(&place)
         return 0
 
-    # -- cancelling --------------------------------------------------------------------------------
+    # -- looking and cancelling --------------------------------------------------------------------
+
+    def browse(self, *, after=START, until=None):
+        """Reads what waits, in the order in which it is due."""
+        return Browser(self, after, until)
 
     def is_waiting(self, int64_t due, uint32_t segment, uint32_t position) -> bool:
         """Whether the message at this place, due then, still waits."""

@@ -37,6 +37,17 @@ cdef int compare(const void* one, const void* other) noexcept nogil:
     return -1 if is_before(<const Entry*> one, <const Entry*> other) else 1
 
 
+def in_order(bytes entries) -> bytes:
+    """The same entries, sorted."""
+    cdef bytes found = (<char*> entries)[:len(entries)]
+    cdef char* start = <char*> found
+    cdef size_t count = len(entries) // ENTRY_BYTES
+    # A copy that nobody else has seen yet.
+    with nogil:
+        qsort(start, count, ENTRY_BYTES, compare)
+    return found
+
+
 cdef class Schedule(Dirty):
     """`wake()` is called when an entry that had to be read is there. `table_max` entries make a
     run."""
@@ -187,6 +198,23 @@ cdef class Schedule(Dirty):
         if self.near_count:
             self.sift_down(0)
         return 0
+
+    def snapshot(self) -> list:
+        """Everything that is scheduled now, for `Browser`: (entries in memory, is it sorted) or
+        (path of a run, its next entry, its count)."""
+        cdef Run run
+        found = []
+        if self.near_count:
+            found.append(
+                ((<char*> self.near)[:<size_t> self.near_count * ENTRY_BYTES], False))
+        for run in [head[4] for head in self.heads] + self.unread:
+            if run.array != NULL:
+                found.append((
+                    (<char*> (run.array + run.at))[:<size_t> (run.count - run.at) * ENTRY_BYTES],
+                    True))
+            elif run.file != NULL:
+                found.append((os.fsdecode(<bytes> run.file.path), run.at, run.count))
+        return found
 
     def cancel(self, uint32_t segment, uint32_t position) -> None:
         """The message at this place is not to be released any more."""

@@ -3,6 +3,7 @@
 from broker.server.control import (
     admin_verbs,
     definitions_verbs,
+    delayed_verbs,
     lists,
     messaging_verbs,
     node_verbs,
@@ -17,6 +18,7 @@ __all__ = [
     "ControlServer",
     "admin_verbs",
     "definitions_verbs",
+    "delayed_verbs",
     "lists",
     "messaging_verbs",
     "node_verbs",
