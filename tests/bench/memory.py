@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from tests.bench import generator, processes
+from tests.bench import generator, priorities, processes
 from tests.bench.client import Client, ConnectionLost, method, short
 from tests.bench.leveret import Leveret
 
@@ -33,14 +33,8 @@ class Broker(Protocol):
 
 
 def settled_memory(broker: Broker) -> int:
-    """Anonymous resident bytes once three readings are equal to 64 KiB, at most 5 s."""
-    readings: list[int] = []
-    for _ in range(25):
-        readings.append(processes.resident_bytes(broker.pids(), "RssAnon"))
-        if len(readings) >= 3 and max(readings[-3:]) - min(readings[-3:]) < 65536:
-            break
-        time.sleep(0.2)
-    return readings[-1]
+    """Anonymous resident bytes once they no longer change."""
+    return processes.settled_bytes(broker.pids())
 
 
 def per_connection(broker: Broker, count: int) -> float:
@@ -113,36 +107,6 @@ def per_message(broker: Broker, base: int, count: int) -> float:
     return (after - before) / count
 
 
-def per_priority_message(broker: Broker, base: int, count: int) -> float:
-    """As `per_message`, spread evenly over the 256 levels of a priority queue; both numbers are
-    rounded down to whole hundreds of messages a level."""
-    client = Client(broker.port)
-    arguments = b"\x0ex-max-priorityI" + struct.pack(">i", 255)
-    table = struct.pack(">I", len(arguments)) + arguments
-    client.send(method(1, 50, 10, b"\0\0" + short("levels") + b"\2" + table))
-    client.wait(50, 11)
-    publish = method(1, 60, 40, b"\0\0" + short("") + short("levels") + b"\0")
-    body = b"\3\0\1" + struct.pack(">I", 16) + bytes(16) + b"\xce"
-    block = b""
-    for priority in range(256):
-        # Properties: delivery-mode 2 and the priority.
-        header = struct.pack(">HHQHBB", 60, 0, 16, 1 << 12 | 1 << 11, 2, priority)
-        header = b"\2\0\1" + struct.pack(">I", len(header)) + header + b"\xce"
-        block += publish + header + body
-    figures = []
-    for number in (base, count):
-        for _ in range(number // 25_600):
-            client.send(block * 100)
-        client.qos(0)
-        figures.append(settled_memory(broker))
-    assert client.declare_queue("levels", passive=True) == sum(
-        number // 25_600 * 25_600 for number in (base, count)
-    )
-    client.delete_queue("levels")
-    client.close()
-    return (figures[1] - figures[0]) / (count // 25_600 * 25_600)
-
-
 def bindings_per_second(broker: Broker, count: int, durable: bool) -> float:
     """Pipelined queue.bind of one queue to amq.direct, or to a transient exchange."""
     client = Client(broker.port)
@@ -202,7 +166,10 @@ def measure(broker: Broker, small: bool) -> dict[str, Any]:
         "durable_bindings_per_second": bindings_per_second(broker, 40_000 // scale, durable=True),
     }
     if isinstance(broker, Leveret):
-        figures["priority_message_bytes"] = per_priority_message(broker, 2_000_000, 2_000_000)
+        for levels, name in ((9, "ten_priorities"), (255, "all_priorities")):
+            figures[f"{name}_message_bytes"] = priorities.measure(
+                broker, levels, 2_000_000
+            ).message_bytes
         seconds, rate = restart_after_kill(broker, 10_000_000 // scale)
         figures |= {"restart_seconds": seconds, "drained_per_second": rate}
     return figures

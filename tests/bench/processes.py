@@ -59,6 +59,17 @@ def resident_bytes(pids: list[int], kind: str = "VmRSS") -> int:
     return total
 
 
+def settled_bytes(pids: list[int]) -> int:
+    """Anonymous resident bytes once three readings are equal to 64 KiB, at most 5 s."""
+    readings: list[int] = []
+    for _ in range(25):
+        readings.append(resident_bytes(pids, "RssAnon"))
+        if len(readings) >= 3 and max(readings[-3:]) - min(readings[-3:]) < 65536:
+            break
+        time.sleep(0.2)
+    return readings[-1]
+
+
 def free_port() -> int:
     """A port on loopback that is free now."""
     with socket.socket() as probe:
