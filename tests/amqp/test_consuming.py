@@ -428,3 +428,17 @@ def test_a_consumer_of_higher_priority_is_served_first(
     client.fence(1)
     other.publish(1, "", queue, b"7")
     assert client.expect_message(channel=1).method.consumer_tag == "high"
+
+
+def test_no_local_is_ignored(client: Client, queue: str) -> None:
+    client.call(1, "basic.consume", queue=queue, no_local=True)
+    client.publish(1, "", queue, b"from the same connection")
+    assert client.expect_message(channel=1).body == b"from the same connection"
+
+
+def test_a_channel_has_any_number_of_consumers(client: Client, other: Client, queue: str) -> None:
+    client.call(1, "basic.qos", prefetch_count=1)
+    tags = [client.call(1, "basic.consume", queue=queue).consumer_tag for _ in range(300)]
+    fill(other, queue, 300)
+    got = client.expect_messages(300, 1)
+    assert {message.method.consumer_tag for message in got} == set(tags)

@@ -165,6 +165,13 @@ def test_it_takes_any_name(client: Client, queue: str) -> None:
     assert got.method.routing_key == queue
 
 
+def test_it_takes_line_breaks_out_of_names(client: Client, name: str) -> None:
+    given = f"{name}\r\nx\n"
+    assert client.call(1, "queue.declare", queue=given, exclusive=True).queue == f"{name}x"
+    assert client.call(1, "queue.declare", queue=given, passive=True).queue == f"{name}x"
+    client.call(1, "queue.delete", queue=given)
+
+
 def test_it_keeps_arguments_of_every_type(client: Client, name: str) -> None:
     table = {
         "x-a": 1, "x-b": True, "x-c": "text", "x-d": 1.5, "x-e": [1, "two", {"three": 3}],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import socket
 import struct
 import time
@@ -252,6 +254,29 @@ def test_it_listens_on_a_unix_socket(make_broker: Make) -> None:
         (row,) = ask(broker, "list", noun="connections")["items"]
         assert row["peer_host"] == "unix"
         client.close()
+
+
+def test_so_many_connections_wait_to_be_accepted(make_broker: Make) -> None:
+    broker = make_broker(tcp_backlog=2)
+    broker.signal(signal.SIGSTOP)
+    callers = [socket.socket() for _ in range(8)]
+    for caller in callers:
+        caller.setblocking(False)
+        caller.connect_ex(address(broker))
+    # The kernel counts to one more than the number.
+    waiting = [caller for caller in callers if is_through(caller)]
+    assert len(waiting) == 3
+    broker.signal(signal.SIGCONT)
+    for caller in callers:
+        caller.settimeout(30)
+        caller.sendall(b"AMQP\0\0\x09\x01")
+        assert caller.recv(1) == b"\x01"
+        caller.close()
+
+
+def is_through(caller: socket.socket) -> bool:
+    """Whether a connection that was begun has come about."""
+    return bool(select.select([], [caller], [], 0.1)[1])
 
 
 @pytest.mark.parametrize("keepalive", [(61, 11, 4), ()])

@@ -48,11 +48,22 @@ NAME = re.compile(r"""["'](x-[a-z-]*)""")
 AMQP_ROOMS = ("wire", "queues", "routing", "features", "store", "access")
 
 
+def shown_by_the_page() -> set[str]:
+    """The tests that docs/compatibility.md names."""
+    page = (ROOT / "docs/compatibility.md").read_text()
+    table = page.split("<!-- shown:")[1].split("\n\n")[1]
+    tests = re.findall(r"^\|.*\| `(tests/\S+::\S+)` \|$", table, re.MULTILINE)
+    assert len(tests) == len(table.splitlines()) - 2, "a row without a test"
+    return set(tests)
+
+
 @functools.cache
 def collected() -> set[str]:
     """The ids of all tests in the files that the register names, with and without parameters."""
-    registered = (*BEHAVIOUR.values(), *BAD_VALUE.values())
-    names = sorted({test.split("::")[0] for tests in registered for test in tests.values()})
+    registered = [
+        test for tests in (*BEHAVIOUR.values(), *BAD_VALUE.values()) for test in tests.values()
+    ]
+    names = sorted({test.split("::")[0] for test in (*registered, *shown_by_the_page())})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run([*command, *names], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -86,6 +97,10 @@ def test_the_registered_tests_are_there(what: str) -> None:
 def test_each_policy_key_without_effect_is_named_to_its_test() -> None:
     kept = {f"{WITHOUT_EFFECT}[{row.name}]" for row in KEYS.values() if row.rule == "none"}
     assert kept - collected() == set()
+
+
+def test_the_tests_that_the_page_of_compatibility_names_are_there() -> None:
+    assert shown_by_the_page() - collected() == set()
 
 
 def test_every_name_in_the_broker_is_in_a_table() -> None:
