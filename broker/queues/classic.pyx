@@ -243,8 +243,7 @@ cdef class ClassicQueue(Queue):
                 self.persister, self.parent, self.incarnation, self.durable, self.wake)
         self.store.keep = self._consumers is not None
         # A number is never used twice, not even when the store was given back meanwhile.
-        if self.next_segment > self.store.next_number:
-            self.store.next_number = self.next_segment
+        self.store.go_on_from(self.next_segment)
         return self.store
 
     # -- limits ------------------------------------------------------------------------------------
@@ -701,7 +700,7 @@ cdef class ClassicQueue(Queue):
         if self.store.any_expires:
             self.features |= HAS_EXPIRY
         if self.store.total == 0:
-            self.next_segment = self.store.next_number
+            self.next_segment = self.store.unused_number()
             self.store = None
         return problems
 
@@ -1038,7 +1037,7 @@ cdef class ClassicQueue(Queue):
             self.store.rest()
             if (type(self.store) is QueueStore and self.store.total == 0
                     and self.store.segments == 0):
-                self.next_segment = self.store.next_number
+                self.next_segment = self.store.unused_number()
                 self.store = None
 
     @property

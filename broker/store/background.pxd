@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from broker.store.io_thread cimport IoThread, Round
 from broker.store.open_files cimport OpenFiles
 
@@ -15,15 +17,25 @@ cdef class Dirty:
     cdef int background_done(self, Round* round) except -1
 
 
+cdef int unlink_all(Round* round, list paths) except -1
+
+
 cdef class Background(OpenFiles):
     cdef readonly str root
     cdef readonly IoThread remover
     cdef dict removing              # numbers of removals that have not ended, oldest first
     cdef list attended              # stores with work in the background
     cdef list owners                # of rounds given to `remove_for`
+    cdef uint64_t removals          # number of the last removal that began
+    cdef dict behind                # number of a removal -> (directory, paths that go after it)
+    cdef list orphans               # such rows, the removal done and not yet known to be on disk
+    cdef list flying_orphans        # rows whose directories the round in flight syncs
     cdef public bint makes_holes    # False once the file system refused to give back parts of files
 
     cdef int attend(self, Dirty store) except -1
     cdef int work_in_background(self) except -1
     cdef int remove_for(self, Round* round, Dirty owner) except -1
+    cdef int removed(self, uint64_t number) except -1
+    cdef int remove_orphans(self) except -1
+    cdef uint64_t removal_begins(self) except 0
     cdef int background_over(self, Round* round) except -1

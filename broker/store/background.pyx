@@ -6,11 +6,11 @@ space is given back, by a thread of its own.
 import logging
 import os
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
-from broker.store.disk cimport OP_MKDIR, OP_WRITE_FILE, Op
+from broker.store.disk cimport OP_MKDIR, OP_UNLINK, OP_WRITE_FILE, Op
 from broker.store.io_thread cimport IoThread, Round, STAGE_REMOVE, round_add, round_new
 from broker.store.open_files cimport OpenFiles
 
@@ -45,6 +45,16 @@ cdef class Dirty:
         raise NotImplementedError
 
 
+cdef int unlink_all(Round* round, list paths) except -1:
+    """Adds the removal of these files."""
+    cdef Op* op
+    for path in paths:
+        op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
+        encoded = os.fsencode(path)
+        op.path = strdup(<char*> encoded)
+    return 0
+
+
 cdef class Background(OpenFiles):
     """Stores with something left to do, and the thread that does it. `root` is the data directory.
     """
@@ -56,6 +66,9 @@ cdef class Background(OpenFiles):
         self.attended = []
         self.owners = []
         self.makes_holes = True
+        self.behind = {}
+        self.orphans = []
+        self.flying_orphans = []
 
     cdef int attend(self, Dirty store) except -1:
         """The store has work in the background: it is called once everything is synced."""
@@ -89,6 +102,56 @@ cdef class Background(OpenFiles):
             (<Dirty> round.owner).background_done(round)
             self.owners.remove(<Dirty> round.owner)
         return 0
+
+    # -- files that go behind others ---------------------------------------------------------------
+
+    def leave_behind(self, uint64_t removal, str directory, list paths):
+        """These files of a directory go when it is on disk that those of the removal of this number
+        are gone; with no paths, just that comes on disk."""
+        self.behind[removal] = (directory, paths)
+
+    def outlive(self, str directory, list paths):
+        """As `leave_behind`, where the removal is done."""
+        self.orphans.append((directory, paths))
+
+    def left_behind(self, str directory):
+        """The directory goes as a whole: what of it still had to go is the caller's now."""
+        paths = []
+        for number, (place, names) in list(self.behind.items()):
+            if place == directory:
+                paths += names
+                del self.behind[number]
+        for rows in (self.orphans, self.flying_orphans):
+            paths += [path for row in rows if row[0] == directory for path in row[1]]
+            rows[:] = [row for row in rows if row[0] != directory]
+        return paths
+
+    cdef int removed(self, uint64_t number) except -1:
+        """A removal has ended; what it left behind can go after the next thorough sync."""
+        row = self.behind.pop(number, None)
+        if row is not None:
+            self.orphans.append(row)
+        return 0
+
+    cdef int remove_orphans(self) except -1:
+        """The directories are synced."""
+        cdef Round* round
+        cdef list rows = self.flying_orphans
+        self.flying_orphans = []
+        paths = [path for row in rows for path in row[1]]
+        if not paths:
+            return 0
+        round = round_new()
+        round.number = self.removal_begins()
+        unlink_all(round, paths)
+        self.remover.submit(round)
+        return 0
+
+    cdef uint64_t removal_begins(self) except 0:
+        """Files are settled and will be removed; the number to end it with."""
+        self.removals += 1
+        self.removing[self.removals] = None
+        return self.removals
 
     @property
     def busy_in_background(self):

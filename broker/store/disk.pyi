@@ -3,6 +3,7 @@ from broker.store.recorder import fail as fail
 from broker.store.recorder import record as record
 from broker.store.recorder import recorded as recorded
 from broker.store.recorder import recorded_bytes as recorded_bytes
+from broker.store.recorder import recorded_count as recorded_count
 
 def exists(path: str) -> bool: ...
 def size(path: str) -> int: ...

@@ -66,6 +66,7 @@ fail = recorder.fail
 record = recorder.record
 recorded = recorder.recorded
 recorded_bytes = recorder.recorded_bytes
+recorded_count = recorder.recorded_count
 
 # -- operations of the store's threads -------------------------------------------------------------
 

@@ -28,7 +28,6 @@ cdef class Persister(Background):
     cdef Postponed postponed        # records that found no space: they go with the next round
     cdef list retries               # stores that wait until files are not in flight any more
     cdef object waiting                 # deque of (round number, removal number, callback)
-    cdef uint64_t removals              # number of the last removal that began
     cdef readonly uint64_t answered     # the last round whose waiters were called
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered
@@ -60,7 +59,6 @@ cdef class Persister(Background):
     cdef int gather(self, bint sync) except -1
     cdef int give_up(self, str text, bint doubtful=*) except -1
     cdef int call_waiting(self) except -1
-    cdef uint64_t removal_begins(self) except 0
     cdef int read(self, Round* round, Dirty owner) except -1
     cdef int remove(self, Round* round) except -1
     cdef int finish(self, Round* round) except -1

@@ -59,8 +59,6 @@ cdef class Persister(Background):
         self.lazily_unsynced = []
         self.flying_unsynced = []
         self.retries = []
-        self.removals = 0
-        self.removing = {}
         self.sync_method = SyncMethod()
         self.quarantine = Quarantine(f"{root}/quarantine")
         self.encoded_root = os.fsencode(root)
@@ -139,7 +137,7 @@ cdef class Persister(Background):
         """Every 200 ms: writes and syncs what nobody waits for."""
         self.thorough = True
         if (self.dirty or self.journals or self.waiting or self.unsynced
-                or self.lazily_unsynced or self.postponed.any):
+                or self.lazily_unsynced or self.orphans or self.postponed.any):
             if self.in_flight == NULL:
                 self.start_round(True)
             else:
@@ -201,6 +199,10 @@ cdef class Persister(Background):
                 (<File*> address).lazy = False
             self.unsynced += self.lazily_unsynced
             self.lazily_unsynced = []
+            for directory, _ in self.orphans:
+                self.note_directory(directory)
+            self.flying_orphans = self.orphans
+            self.orphans = []
         if sync and not self.no_sync:
             self.add_syncs(round)
         self.in_flight = round
@@ -293,6 +295,7 @@ cdef class Persister(Background):
             self.background_over(round)
             free_files(round)
             self.removing.pop(round.number, None)
+            self.removed(round.number)
             round_free(round)
             round = self.remover.finished()
         self.call_waiting()
@@ -342,6 +345,7 @@ cdef class Persister(Background):
         for store in retries:
             store.retry()
         if round.thorough:
+            self.remove_orphans()
             self.work_in_background()
         self.attempted = round.number
         round_free(round)
@@ -383,12 +387,6 @@ cdef class Persister(Background):
         self.waiting.extendleft(reversed(kept))
         return 0
 
-    cdef uint64_t removal_begins(self) except 0:
-        """Files are settled and will be removed; the number to end it with."""
-        self.removals += 1
-        self.removing[self.removals] = None
-        return self.removals
-
     cdef int read(self, Round* round, Dirty owner) except -1:
         round.owner = <void*> owner
         self.reader.submit(round)
@@ -404,6 +402,7 @@ cdef class Persister(Background):
         self.writer.impatient = True
         for _ in range(3):
             self.drain_writer()
+            self.thorough = True
             if not self.broken:
                 self.start_round(True)
         self.drain_writer()

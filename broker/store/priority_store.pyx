@@ -90,7 +90,7 @@ cdef class PriorityStore(QueueStore):
             level = Level(self.persister, self.parent, self.incarnation, self.durable,
                           self.owner_touch)
             level.priority = priority
-            level.next_number = priority << LEVEL_SHIFT | 1
+            level.next_number = priority << LEVEL_SHIFT | self.next_number
             level.directory_made = self.directory_made
             self.levels[priority] = level
         return level
@@ -271,6 +271,15 @@ cdef class PriorityStore(QueueStore):
         return purged
 
     # -- recovery, rest and end --------------------------------------------------------------------
+
+    cdef uint32_t unused_number(self) noexcept:
+        """Below the level: what no level has given."""
+        cdef Level level
+        cdef uint32_t number = self.next_number
+        for level in self.levels:
+            if level is not None and level.next_number - (level.priority << LEVEL_SHIFT) > number:
+                number = level.next_number - (level.priority << LEVEL_SHIFT)
+        return number if number >> LEVEL_SHIFT == 0 else 1
 
     cdef QueueStore part(self, uint32_t segment):
         cdef uint32_t priority = segment >> LEVEL_SHIFT

@@ -48,6 +48,8 @@ cdef class QueueStore(Sealed):
     cdef int peek_least(self, Message* message, Place* place) except -1
     cdef int64_t deadline_at(self, int level, int64_t queue_ttl) noexcept
     cdef void note_deadline(self, int level, int64_t queue_ttl, int64_t deadline) noexcept
+    cdef uint32_t unused_number(self) noexcept
+    cdef void go_on_from(self, uint32_t number) noexcept
     cdef QueueStore part(self, uint32_t segment)
     cdef int recovered(self) except -1
     cdef int advance(self, Place* place) except -1

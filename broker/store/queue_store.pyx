@@ -168,6 +168,15 @@ cdef class QueueStore(Sealed):
     cdef void note_deadline(self, int level, int64_t queue_ttl, int64_t deadline) noexcept:
         """The first ready message of a level expires then."""
 
+    cdef uint32_t unused_number(self) noexcept:
+        """From this segment number on none was ever given, for the queue's next store."""
+        return self.next_number
+
+    cdef void go_on_from(self, uint32_t number) noexcept:
+        """An earlier store of the queue gave the numbers below."""
+        if number > self.next_number:
+            self.next_number = number
+
     cdef QueueStore part(self, uint32_t segment):
         """The store that recovery fills with a segment of this number; None if no store of this
         queue wrote it."""

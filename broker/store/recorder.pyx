@@ -127,6 +127,11 @@ def recorded() -> list:
     return rows
 
 
+def recorded_count() -> int:
+    """How many events the recording has."""
+    return event_count
+
+
 def recorded_bytes() -> list:
     """What each event of the recording wrote; of a rename, the old name. None where there is
     nothing."""

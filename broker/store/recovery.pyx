@@ -21,7 +21,8 @@ from broker.store.record cimport (
     FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary, record_check,
     record_fits,
 )
-from broker.store.segments cimport MIXED, Segment, punch_when
+from broker.store.sealed cimport punch_when
+from broker.store.segments cimport MIXED, Segment
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
 
@@ -81,8 +82,12 @@ def recover(QueueStore store) -> list:
         else:
             problems.append(f"{directory}/{name} is not known here; it was left alone")
     for kind in ("acks", "meta"):
-        for number in list(kinds[kind]):
+        for number in sorted(kinds[kind]):
             if number not in kinds["msgs"]:
+                # The number was given, and is not given again.
+                part = store.part(number)
+                if part is not None:
+                    part.go_on_from(number + 1)
                 disk.unlink(f"{directory}/{kinds[kind].pop(number)}")
     for number in sorted(kinds["msgs"]):
         part = store.part(number)
@@ -97,7 +102,7 @@ def recover(QueueStore store) -> list:
             problems.append(
                 f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; it was left "
                 "alone, and its messages are missing until it can be read at a start")
-        part.next_number = number + 1
+        part.go_on_from(number + 1)
     store.recovered()
     return problems
 
@@ -245,8 +250,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
         if content.damaged and not gaps and not skips:
             return 0
         disk.unlink(path)
-        disk.unlink(acks_path)
-        disk.unlink(summary_path)
+        store.persister.outlive(directory, [acks_path, summary_path])
         return 0
     segment = <Segment*> calloc(1, sizeof(Segment))
     if segment == NULL:

@@ -1,6 +1,11 @@
+from libc.stdint cimport uint64_t
+
 from broker.store.disk cimport File
 from broker.store.io_thread cimport Round
 from broker.store.segments cimport Segment, Segments
+
+
+cdef uint64_t punch_when(Segment* segment) noexcept
 
 
 cdef class Sealed(Segments):

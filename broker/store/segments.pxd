@@ -75,9 +75,6 @@ cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uin
                     uint32_t word) except -1
 
 
-cdef uint64_t punch_when(Segment* segment) noexcept
-
-
 cdef class Segments(Dirty):
     cdef Persister persister
     cdef object owner_touch      # called when a wait is over

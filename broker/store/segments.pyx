@@ -14,6 +14,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport strdup
 
+from broker.store.background cimport unlink_all
 from broker.store.disk cimport (
     File, OP_MKDIR, OP_RMDIR, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_RECORDS, Op, file_free,
     file_new,
@@ -68,13 +69,6 @@ cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uin
     return 0
 
 
-cdef uint64_t punch_when(Segment* segment) noexcept:
-    """From how many settled bytes on making holes gives back a quarter of what the segment takes,
-    and at least two blocks: so often that little stays, so rarely that it costs little."""
-    cdef uint64_t quarter = (segment.length - segment.holes) // 4
-    return segment.holes + (quarter if quarter > 8192 else 8192)
-
-
 cdef class Segments(Dirty):
     """The segments of one queue. `touch()` is called when what a reader waited for is there."""
 
@@ -121,7 +115,6 @@ cdef class Segments(Dirty):
                 self.free_block(self.tail)
         if self.active != NULL:
             self.active.sealed = True
-            self.active.punch_at = punch_when(self.active)
         segment = <Segment*> calloc(1, sizeof(Segment))
         if segment == NULL:
             raise MemoryError("no memory for a segment")
@@ -284,7 +277,6 @@ cdef class Segments(Dirty):
     cdef int remove_segment(self, Segment* segment) except -1:
         """Removes the files, or waits until nothing is in flight on them."""
         cdef Round* round
-        cdef Op* op
         if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
             segment.removal = self.persister.removal_begins()
         if ((segment.messages != NULL and segment.messages.busy)
@@ -300,7 +292,10 @@ cdef class Segments(Dirty):
         if segment.messages != NULL or segment.acks != NULL:
             round = round_new()
             round.number = segment.removal
-            # The messages go first: an acks file without its segment settles nothing.
+            # Until it is on disk that the messages are gone, nothing may go that says which of them
+            # were settled.
+            later = self.durable and not self.deleted and segment.messages != NULL
+            behind = []
             if segment.messages != NULL:
                 self.persister.forget(segment.messages)
                 self.persister.unsync(segment.messages)
@@ -308,11 +303,17 @@ cdef class Segments(Dirty):
             if segment.acks != NULL:
                 self.persister.forget(segment.acks)
                 self.persister.unsync(segment.acks)
-                round_add(round, STAGE_REMOVE, OP_UNLINK, segment.acks)
+                if later:
+                    behind.append(os.fsdecode(<bytes> segment.acks.path))
+                    file_free(segment.acks)
+                else:
+                    round_add(round, STAGE_REMOVE, OP_UNLINK, segment.acks)
             if segment.summarised:
-                encoded = os.fsencode(f"{self.directory}/meta.{segment.number:010d}")
-                op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
-                op.path = strdup(<char*> encoded)
+                behind.append(f"{self.directory}/meta.{segment.number:010d}")
+            if later:
+                self.persister.leave_behind(round.number, self.directory, behind)
+            else:
+                unlink_all(round, behind)
             self.persister.remove(round)
         self.segment_gone(segment)
         segment_free(segment)
@@ -359,6 +360,7 @@ cdef class Segments(Dirty):
             self.directory_made = False
             self.persister.forget_directory(self.directory)
             round = round_new()
+            unlink_all(round, self.persister.left_behind(self.directory))
             encoded = os.fsencode(self.directory)
             op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
             op.path = strdup(<char*> encoded)

@@ -1,0 +1,193 @@
+"""The broker below its server, in this process: vhosts, queues and the store, without a loop.
+
+What the loop would do is done step by step, so that a recording of the file operations can be set
+beside what was promised at each of them.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from broker.contracts import Topology
+from broker.definitions import Definitions
+from broker.features import delayed
+from broker.kernel.turn import Turn
+from broker.policies import Policies
+from broker.queues.types import MessageQueue
+from broker.settings_files import SettingsFiles
+from broker.store import disk
+from broker.store.persister import Persister
+from broker.vhost import VHost
+from tests.store.driven import Taker
+
+PATIENCE = 30.0
+SEGMENT = 4096
+
+
+class NoTimer:
+    """A timer that never fires."""
+
+    def cancel(self) -> None:
+        """Nothing to take back."""
+
+
+class Inside:
+    """A broker on `directory`. Raises AssertionError when the disk fails or nothing happens."""
+
+    def __init__(self, directory: Path, segment_size: int = SEGMENT) -> None:
+        self.directory = directory
+        self.callbacks: list[Callable[[], None]] = []
+        self.failed: str | None = None
+        self.timers: list[Callable[[], None]] = []
+        self.turn = Turn(self.callbacks.append, lambda: self.persister.collect())
+        self.persister = Persister(str(directory), self.turn.wake, segment_size=segment_size)
+        self.persister.failed = self._failed
+        self.persister.relieved = lambda: None
+        self.topology = Topology()
+        self.files = SettingsFiles(directory, disk)
+        self.policies = Policies(self.files)
+        self.features = [delayed.build(self)]
+        self.definitions = Definitions(str(directory), self.files, self._make_vhost)
+        self.running = False
+
+    def _failed(self, text: str) -> None:
+        self.failed = text
+
+    def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
+        return VHost(
+            name,
+            incarnation,
+            directory,
+            persister=self.persister,
+            turn=self.turn,
+            topology=self.topology,
+            policies=self.policies,
+            next_incarnation=self.definitions.next_incarnation,
+            emit=lambda _event, _data: None,
+            later=self.later,
+            features=self.features,
+            **properties,
+        )
+
+    def later(self, _seconds: float, callback: Callable[[], None]) -> NoTimer:
+        """Timers are rung by hand: `ring`."""
+        self.timers.append(callback)
+        return NoTimer()
+
+    def ring(self) -> None:
+        """Every timer's time has come."""
+        timers, self.timers = self.timers, []
+        for timer in timers:
+            timer()
+
+    def start(self) -> Inside:
+        """Recovers, and starts the threads."""
+        disk.makedirs(str(self.directory))
+        self.definitions.recover()
+        self.persister.origins.boot = self.definitions.boot
+        self.files.flush()
+        disk.sync_file_system(str(self.directory))
+        self.persister.start()
+        self.running = True
+        for vhost in self.definitions.vhosts.values():
+            vhost.start()
+        return self
+
+    @property
+    def vhost(self) -> VHost:
+        """The default vhost."""
+        return self.definitions.vhosts["/"]
+
+    @property
+    def problems(self) -> list[str]:
+        """What recovery found wrong."""
+        return self.definitions.problems
+
+    @property
+    def held(self) -> int:
+        """Messages that an exchange holds back, or that are leaving it."""
+        holdings = [exchange.holding for exchange in self.vhost.exchanges.values()]
+        return sum(each.messages + each.messages_leaving for each in holdings if each is not None)
+
+    # -- the loop's part ---------------------------------------------------------------------------
+
+    def turns(self) -> None:
+        """Ends the turns that were asked for."""
+        while self.callbacks and self.failed is None:
+            callbacks, self.callbacks[:] = self.callbacks[:], []
+            for callback in callbacks:
+                callback()
+
+    def pump(self, done: Callable[[], bool]) -> None:
+        """Runs what the loop would until `done()`, or until the disk has failed."""
+        threads = {
+            self.persister.writer.event_fd: self.persister.on_written,
+            self.persister.reader.event_fd: self.persister.on_read,
+            self.persister.remover.event_fd: self.persister.on_removed,
+        }
+        deadline = time.monotonic() + PATIENCE
+        while self.failed is None:
+            self.turns()
+            if done() or self.failed is not None:
+                break
+            assert time.monotonic() < deadline, "nothing happened"
+            for fd in select.select(list(threads), [], [], 0.001 if self.timers else 0.2)[0]:
+                threads[fd]()
+
+    def sync(self) -> None:
+        """Everything so far is written and synced, acks within their 200 ms excepted."""
+        told: list[bool] = []
+        self.persister.after_round(lambda: told.append(True))
+        self.pump(lambda: bool(told))
+
+    def tick(self) -> None:
+        """What the pulse does five times a second, to its end: all is synced, acks too."""
+        for _ in range(3):
+            self.pump(self._is_idle)
+            self.persister.tick()
+            self.pump(self._is_idle)
+
+    def _is_idle(self) -> bool:
+        in_flight = self.persister.completed + 1 < self.persister.gathering
+        return not in_flight and not self.persister.busy_in_background
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.turns()
+        for vhost in self.definitions.vhosts.values():
+            vhost.close()
+        self.persister.stop()
+        self.files.flush()
+        self._close()
+
+    def kill(self) -> None:
+        """Forgets what is in memory, as kill -9 does; what the threads have gets done."""
+        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+            if self.running:
+                thread.stop()
+        self._close()
+
+    def _close(self) -> None:
+        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+            thread.close()
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def take(self, queue: MessageQueue) -> Taker:
+        """The queue's next message, or none (`body` is None then)."""
+        taker = Taker()
+        queue.get(taker)
+        self.pump(lambda: taker.done)
+        return taker
+
+    def drain(self, name: str) -> list[Taker]:
+        """Takes all that is ready, settles nothing."""
+        queue = self.vhost.queues[name]
+        taken = []
+        while (taker := self.take(queue)).body is not None:
+            taken.append(taker)
+        return taken
