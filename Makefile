@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 SETUP := python3 tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test crash full-disk bench bench-store lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test add-ons crash full-disk bench bench-store lint demo docs lock clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -18,6 +18,9 @@ test: test-environment  ## run all tests (options: ARGS="-k confirms -x")
 
 test-environment:
 	@$(SETUP) test
+
+add-ons: test-environment  ## take each add-on away alone and run the core tests without it
+	@LEVERET_ADD_ONS=each $(PYTHON) -m pytest tests/addons $(ARGS)
 
 crash: test-environment  ## kill the broker under load, restart it twice, compare (options: ARGS="--cycles 50")
 	@$(PYTHON) -m tests.crash $(ARGS)

@@ -1,10 +1,11 @@
 """The queue types by name, and what all of them have in common.
 
-A type goes by deleting its files and its lines here.
+An added type goes by deleting its files and its line here.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -12,8 +13,6 @@ from broker import arguments as argument_table
 from broker.contracts import Consumer, Queue
 from broker.errors import PreconditionFailed
 from broker.queues.classic import ClassicQueue
-from broker.queues.stream import StreamQueue
-from broker.queues.stream_arguments import check_stream
 
 
 class MessageQueue(Protocol):
@@ -111,10 +110,16 @@ class QueueType(NamedTuple):
     check: Callable[..., None]
 
 
+# Each has a module `<name>_type` with what it is made by and checked by.
+ADDED: tuple[str, ...] = ("stream",)
+
 TYPES = {
     "classic": QueueType(ClassicQueue, check_classic),
     "quorum": QueueType(ClassicQueue, check_quorum),
-    "stream": QueueType(StreamQueue, check_stream),
+    **{
+        name: QueueType(*importlib.import_module(f"broker.queues.{name}_type").TYPE)
+        for name in ADDED
+    },
 }
 
 

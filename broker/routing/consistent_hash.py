@@ -73,3 +73,6 @@ class ConsistentHashExchange(BoundExchange):
         found = self._spread.find(hash_of(str(value)))
         if found is not None:
             yield found
+
+
+EXCHANGE = ConsistentHashExchange

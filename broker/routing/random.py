@@ -42,3 +42,6 @@ class RandomExchange(BoundExchange):
 
     def _in_order(self) -> Iterator[Binding]:
         return iter(self.bindings.values())
+
+
+EXCHANGE = RandomExchange

@@ -29,7 +29,6 @@ from broker.definitions import Definitions
 from broker.kernel import clock
 from broker.kernel.turn import Turn
 from broker.policies import Policies
-from broker.queues.reply import ReplyQueue
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
 from broker.server.control import ControlServer
@@ -115,7 +114,7 @@ class Broker(SignIn):
         self.stats = Stats(clock.now)
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
-        self.reply_queues: dict[str, ReplyQueue] = {}
+        self.reply_queues: dict[str, Any] = {}
         self._listeners = Listeners(self)
         self._pulse = Pulse(self)
         self.revocation = Revocation(self)

@@ -18,6 +18,7 @@ from broker.errors import (
     NotAllowed,
     SyntaxFault,
 )
+from broker.wire.commands import added_queues
 from broker.wire.fields import Reader, text
 from broker.wire.methods import method_frame
 
@@ -45,7 +46,7 @@ CAPABILITIES = {
     "consumer_priorities": True,
     "authentication_failure_close": True,
     "per_consumer_qos": True,
-    "direct_reply_to": True,
+    "direct_reply_to": "direct_reply" in added_queues.ADDED,
 }
 
 HANDSHAKE = 1  # Connection.phase

@@ -21,7 +21,7 @@ from broker.errors import (
 from broker.wire import commands, properties
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.channel import WireChannel
-from broker.wire.commands import direct_reply, publishing
+from broker.wire.commands import added_queues, publishing
 from broker.wire.connection import Connection
 from broker.wire.fields import Reader, encode_table, text
 from broker.wire.handshake import Handshake
@@ -380,9 +380,10 @@ class Session(Connection):
             )
         if exchange.type == "topic":
             access.check_topic(self.user, self.vhost.name, "write", name, key)
+        added = added_queues.of_key(key) if not name else None
         targets: tuple[Any, ...] | None = (
-            direct_reply.targets(self, key)
-            if not name and direct_reply.is_reply(key)
+            added.targets(self, key)
+            if added is not None
             else self.vhost.routes.route(exchange, [key], {})
             if self.vhost.routes.is_by_key(exchange)
             else None
@@ -416,8 +417,9 @@ class Session(Connection):
         changed = dict(found)
         if "BCC" in headers and not held:
             changed["headers"] = {k: v for k, v in headers.items() if k != "BCC"}
-        if direct_reply.is_pseudo(found.get("reply_to", "")):
-            changed["reply_to"] = direct_reply.reply_name(channel)
+        added = added_queues.of_name(found.get("reply_to", ""))
+        if added is not None:
+            changed["reply_to"] = added.reply_name(channel)
         if changed != found:
             channel.replaced = properties.encode(changed)
         if targets is not None and len(keys) == 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from broker import arguments as argument_table
 from broker.contracts import Consumer
 from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, ResourceLocked, describe
-from broker.wire.commands import direct_reply
+from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer, queue_name
 from broker.wire.methods import frame, method_frame
 
@@ -43,7 +43,8 @@ def basic_consume(
     arguments: dict[str, Any],
 ) -> None:
     name = queue_name(session, channel, queue)
-    if not direct_reply.is_pseudo(name):
+    added = added_queues.of_name(name)
+    if added is None:
         session.check("read", "queue", name)
         found = session.vhost.queue(name, session)
     if not consumer_tag:
@@ -51,8 +52,8 @@ def basic_consume(
     elif consumer_tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{consumer_tag}'")
     argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
-    if direct_reply.is_pseudo(name):
-        found = direct_reply.open_queue(session, channel, no_ack)
+    if added is not None:
+        found = added.open_queue(session, channel, no_ack)
     elif found.exclusive_consumer_tag is not None or (exclusive and found.consumer_count):
         raise AccessRefused(f"{describe('queue', name, session.vhost.name)} in exclusive use")
     else:

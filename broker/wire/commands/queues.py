@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.wire.commands import direct_reply
+from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer, change_binding, check_any, plain_name, queue_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def queue_declare(
     arguments: dict[str, Any],
 ) -> None:
     name = plain_name(queue)
-    if passive and (direct_reply.is_pseudo(name) or name in session.host.reply_queues):
+    if passive and (added_queues.of_name(name) or name in session.host.reply_queues):
         _answer_pseudo(channel, no_wait, name)
         return
     if passive:

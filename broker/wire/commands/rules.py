@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import AccessRefused, NotFound, describe
-from broker.wire.commands.direct_reply import is_pseudo
+from broker.wire.commands import added_queues
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def change_binding(
     bind: bool,
 ) -> None:
     vhost = session.vhost
-    if kind == "queue" and is_pseudo(destination):
+    if kind == "queue" and added_queues.of_name(destination) is not None:
         # CVE-2026-57215: bound, it would hand one client's replies to another.
         raise AccessRefused(
             f"{describe('queue', destination, vhost.name)} is no queue; it cannot be bound"

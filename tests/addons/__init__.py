@@ -1,0 +1,1 @@
+"""That add-ons go with their files and one line."""
