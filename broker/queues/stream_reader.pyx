@@ -348,6 +348,9 @@ cdef class StreamBrowser:
             found = self.cursor.peek(&message, &offset)
             if found == WAIT:
                 return
+            if found == LATER:
+                self.later(0.0, self.go_on)
+                return
             if found == AT_END:
                 break
             self.cursor.step()

@@ -35,14 +35,40 @@ def entries(data: bytes) -> tuple:
         return [], 0
     payloads = []
     at = len(MAGIC)
-    while at + HEAD.size <= len(data):
-        length, check = HEAD.unpack_from(data, at)
-        end = at + HEAD.size + length
-        if end > len(data) or crc32c(data[at:at + 4] + data[at + HEAD.size:end]) != check:
-            break
+    while end := end_of(data, at):
         payloads.append(data[at + HEAD.size:end])
         at = end
     return payloads, at
+
+
+def end_of(data: bytes, at: int) -> int:
+    """Where the entry at a position ends; 0 if none that is sound stands there."""
+    if at + HEAD.size > len(data):
+        return 0
+    length, check = HEAD.unpack_from(data, at)
+    end = at + HEAD.size + length
+    if end > len(data) or crc32c(data[at:at + 4] + data[at + HEAD.size:end]) != check:
+        return 0
+    return end
+
+
+def sound_entries(data: bytes) -> tuple:
+    """(payloads, bytes that are none) of all a journal's content: what is damaged is stepped over.
+    For journals whose entries do not build on one another."""
+    payloads = []
+    unsound = 0
+    at = len(MAGIC)
+    if data[:at] != MAGIC:
+        unsound = min(at, len(data))
+    while at < len(data):
+        end = end_of(data, at)
+        if end:
+            payloads.append(data[at + HEAD.size:end])
+            at = end
+        else:
+            unsound += 1
+            at += 1
+    return payloads, unsound
 
 
 cdef class Journal(Dirty):

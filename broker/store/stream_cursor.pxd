@@ -27,6 +27,7 @@ cdef class StreamCursor(Dirty):
     cdef size_t length
     cdef uint32_t data_position
     cdef bint reading
+    cdef bint short                  # the file ended before what was asked for
     cdef public bint passing         # `passes` is asked for sealed segments
     cdef readonly uint64_t segments_skipped
     cdef uint32_t skips              # in this call of `peek`

@@ -31,6 +31,7 @@ log = logging.getLogger("leveret.store")
 cdef enum:
     READ_AHEAD = 128 << 10
     SKIPS_AT_ONCE = 64           # segments passed over in one call
+    CHECKED_AT_ONCE = 1 << 20    # bytes checksummed in one search behind damage
 
 
 cdef class StreamCursor(Dirty):
@@ -188,7 +189,7 @@ cdef class StreamCursor(Dirty):
             if record_fits(record, have) and head.check == record_check(
                     record, self.store.incarnation, self.segment.number, self.position):
                 return record
-            if self.position + have < limit and (
+            if not self.short and self.position + have < limit and (
                     have < RECORD_FIXED or (
                         <size_t> head.length + 4 > have
                         and self.position + <uint64_t> head.length + 4 <= limit)):
@@ -205,22 +206,28 @@ cdef class StreamCursor(Dirty):
 
     cdef int pass_over(self, size_t have) except -1:
         """The record at the position is not what was written. Goes on at the next sound one in the
-        buffer, or behind the buffer."""
-        cdef size_t at
+        buffer, or behind the buffer, in the next turn; the first reader that finds the damage puts
+        it into quarantine."""
+        cdef size_t at = 1
+        cdef size_t checked = 0
         cdef RecordHead* head
         cdef uint8_t* record = self.data + (self.position - self.data_position)
-        for at in range(1, have):
+        if self.segment.gaps is not None and self.position in self.segment.gaps:
+            self.position += <uint32_t> self.segment.gaps[self.position]
+            return 0
+        self.skips = SKIPS_AT_ONCE
+        if have > READ_AHEAD:
+            have = READ_AHEAD
+        while at < have and checked < CHECKED_AT_ONCE:
             head = <RecordHead*> (record + at)
-            if record_fits(record + at, have - at) and head.check == record_check(
-                    record + at, self.store.incarnation, self.segment.number,
-                    self.position + <uint32_t> at):
-                break
-        else:
-            at = have
-        log.error(
-            "stream %016x: segment %d has %d unreadable bytes at position %d; reading goes on "
-            "behind them", self.store.incarnation, self.segment.number, at, self.position)
-        self.store.damaged += at
+            if record_fits(record + at, have - at):
+                if head.check == record_check(
+                        record + at, self.store.incarnation, self.segment.number,
+                        self.position + <uint32_t> at):
+                    break
+                checked += head.length
+            at += 1
+        self.store.note_gap(self.segment, self.position, (<char*> record)[:at], at)
         self.position += <uint32_t> at
         return 0
 
@@ -244,6 +251,7 @@ cdef class StreamCursor(Dirty):
             self.capacity = wanted
         self.data_position = self.position
         self.length = 0
+        self.short = False
         if segment.messages.fd >= 0 and segment.messages.listed:
             got = read_now(segment.messages.fd, self.data, wanted, self.position)
             if got > 0 and (<size_t> got == wanted or record_fits(self.data, got)):
@@ -267,17 +275,19 @@ cdef class StreamCursor(Dirty):
         self.store.reads -= 1
         self.store.reading_cursors.discard(self)
         self.length = op.done
+        self.short = op.done < op.length
         if round.error:
             self.length = 0
-            if round.error != errno.EBADF:
-                # EBADF: the writer was about to open the file; the next look finds it open.
-                log.error("stream %016x: reading failed: %s", self.store.incarnation,
+            # EBADF: the writer was about to open the file; the next look finds it open.
+            if round.error != errno.EBADF and self.segment is not None:
+                log.error("stream %016x: segment %d, position %d: reading failed: %s; it goes on "
+                          "behind", self.store.incarnation, self.segment.number, self.position,
                           os.strerror(round.error))
-                return self.store.remove_waiting()
-        elif op.done == 0:
+                self.position += <uint32_t> op.length
+        elif op.done == 0 and self.segment is not None:
             log.error("stream %016x: segment %d ends at position %d, before its time",
                       self.store.incarnation, self.segment.number, self.position)
-            self.position += <uint32_t> op.length
+            self.position = self.store.limit(self.segment)
         self.store.remove_waiting()
         if self.store.deleted:
             self.store.finish_delete()

@@ -17,7 +17,7 @@ from libc.string cimport memcpy, strdup
 from broker.store import disk
 from broker.store.disk cimport File, OP_UNLINK, OP_WRITE, Op, file_free, file_new
 from broker.store.io_thread cimport Round, STAGE_REMOVE, STAGE_WRITE, round_add, round_new
-from broker.store.journal import MAGIC, encode, entries
+from broker.store.journal import MAGIC, encode, sound_entries
 from broker.store.persister cimport Persister
 from broker.store.segments cimport Segments
 
@@ -150,13 +150,22 @@ cdef class ConsumerOffsets:
         persister.remove(round)
         return 0
 
-    def recover(self, names, uint64_t next_offset) -> None:
-        """Reads the files of the last run, oldest first. A consumer can be done with no more than
-        there is."""
+    def recover(self, numbers, uint64_t next_offset, list problems) -> None:
+        """Reads the files of the last run, oldest first; adds sentences about what was wrong to
+        `problems`. A consumer can be done with no more than there is."""
         cdef TrackedOffset tracked
-        for name in names:
-            payloads, _ = entries(disk.read(f"{self.directory}/{name}"))
-            self.number = int(name[8:])
+        for number in numbers:
+            name = f"offsets.{number:010d}"
+            self.number = number
+            try:
+                payloads, unsound = sound_entries(disk.read(f"{self.directory}/{name}"))
+            except OSError as error:
+                problems.append(f"{self.directory}/{name} cannot be read: {error.strerror}; places "
+                                "of consumers in it are forgotten")
+                continue
+            if unsound:
+                problems.append(f"{self.directory}/{name}: {unsound} bytes are no places of "
+                                "consumers; the places around them are kept")
             self.stale.append(name)
             for payload in payloads:
                 if next_offset == 0 or len(payload) < 8:

@@ -3,8 +3,9 @@
 where that is missing or does not fit, and sets the store up to go on in a fresh segment.
 
 A record that does not check is no end: the search goes on for the next one whose seeded CRC is
-right. A tail with no sound record behind it is cut, and the offsets that it could have held are not
-given again.
+right, and what lies between goes to quarantine. A tail with no sound record behind it is cut, and
+the offsets that it could have held are not given again. A segment with damage gets no meta file, so
+that every start tells of it.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -35,34 +36,50 @@ def recover(StreamStore store) -> list:
     directory = store.directory
     names = disk.listdir(directory)
     store.directory_made = bool(names)
-    numbers = [int(name[5:]) for name in names if name.startswith("msgs.") and name[5:].isdigit()]
+    kinds = {"msgs": [], "meta": [], "offsets": []}
     for name in names:
-        if name.startswith("meta.") and name[5:].isdigit() and int(name[5:]) not in numbers:
+        kind, _, digits = name.partition(".")
+        if kind in kinds and len(digits) == 10 and digits.isascii() and digits.isdigit():
+            kinds[kind].append(int(digits))
+        elif name.endswith(".tmp"):
             disk.unlink(f"{directory}/{name}")
-    for number in sorted(numbers):
-        recover_segment(store, directory, number, problems)
+        else:
+            problems.append(f"{directory}/{name} is not known here; it was left alone")
+    for number in kinds["meta"]:
+        if number not in kinds["msgs"]:
+            disk.unlink(f"{directory}/meta.{number:010d}")
+    last = max(kinds["msgs"], default=0)
+    for number in kinds["msgs"]:
+        try:
+            recover_segment(store, directory, number, number == last, problems)
+        except OSError as error:
+            path = f"{directory}/msgs.{number:010d}"
+            problems.append(
+                f"{path} cannot be read: {error.strerror}; it was left alone, and its messages are "
+                "missing until it can be read at a start")
+            # What it holds, at the most: nobody else gets these offsets.
+            store.next_offset += disk.size(path) // RECORD_LEAST + 1
         store.next_number = number + 1
     drop_purged(store)
+    tell_missing(store, problems)
     for summary in store.summaries:
         store.total += summary.count
         store.total_bytes += summary.body_bytes
         store.last_timestamp = max(store.last_timestamp, summary.last_timestamp)
-        if not summary.on_disk:
+        if not summary.on_disk and summary.gaps is None:
             store.unwritten.append(summary)
     if store.summaries:
         summary = <Summary> store.summaries[len(store.summaries) - 1]
         store.safe_number = store.flying_number = summary.number
         store.safe_position = store.flying_position = summary.length
     store.safe_offset = store.flying_offset = store.next_offset
-    store.offsets.recover(
-        [name for name in names if name.startswith("offsets.") and name[8:].isdigit()],
-        store.next_offset)
+    store.offsets.recover(kinds["offsets"], store.next_offset, problems)
     if store.unwritten:
         store.persister.add(store)
     return problems
 
 
-cdef int recover_segment(StreamStore store, str directory, uint32_t number,
+cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint is_last,
                          list problems) except -1:
     """Adds one segment to the store, or removes it if it holds nothing."""
     cdef Summary summary = None
@@ -75,7 +92,7 @@ cdef int recover_segment(StreamStore store, str directory, uint32_t number,
         if summary is not None:
             store.next_offset = max(store.next_offset, summary.end_offset)
     if summary is None:
-        summary = scan(store, path, number, problems)
+        summary = scan(store, path, number, is_last, problems)
     if summary.count == 0 and not summary.begins_anew:
         disk.unlink(path)
         disk.unlink(meta)
@@ -100,8 +117,9 @@ cdef int recover_segment(StreamStore store, str directory, uint32_t number,
     return 0
 
 
-cdef Summary scan(StreamStore store, str path, uint32_t number, list problems):
-    """The summary of a segment by reading all of it; cuts a torn end."""
+cdef Summary scan(StreamStore store, str path, uint32_t number, bint is_last, list problems):
+    """The summary of a segment by reading all of it; cuts a torn end. Of the last segment that is
+    what a power cut leaves, of another one it is damage."""
     cdef Summary summary = Summary(number, store.next_offset)
     cdef const uint8_t* data
     cdef bytes content = disk.read(path)
@@ -122,8 +140,9 @@ cdef Summary scan(StreamStore store, str path, uint32_t number, list problems):
             if following == length:
                 break
             problems.append(
-                f"{path}: {following - at} unreadable bytes at position {at}, skipped")
-            store.damaged += following - at
+                f"{path}: {following - at} unreadable bytes at position {at}; they are in "
+                f"{store.persister.quarantine.directory}")
+            store.note_gap(summary, <uint32_t> at, content[at:following], following - at, True)
             at = following
         record_view(data + at, &message)
         record_length = (<const RecordHead*> (data + at)).length + 4
@@ -145,6 +164,8 @@ cdef Summary scan(StreamStore store, str path, uint32_t number, list problems):
         summary.length = <uint32_t> at
     if at < length:
         problems.append(f"{path}: cut {length - at} bytes behind the last sound record")
+        if not is_last or summary.count == 0 and length > HEADER_BYTES:
+            store.note_gap(summary, <uint32_t> at, content[at:], length - at, True)
         disk.truncate(path, at)
         # It may have held confirmed messages: nobody else gets their offsets.
         store.next_offset += (length - at) // RECORD_LEAST + 1
@@ -162,6 +183,21 @@ cdef bint has_header(bytes content):
     """Whether a file begins as a segment of this version does."""
     return content[:HEADER_BYTES] == (
         SEGMENT_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4, "little"))
+
+
+cdef int tell_missing(StreamStore store, list problems) except -1:
+    """Segments between others that are no more."""
+    cdef Summary summary
+    cdef Summary before = None
+    for summary in store.summaries:
+        if (before is not None and summary.number > before.number + 1
+                and summary.first_offset > before.end_offset):
+            problems.append(
+                f"{store.directory}: between msgs.{before.number:010d} and "
+                f"msgs.{summary.number:010d} segments are missing, and the messages from offset "
+                f"{before.end_offset} to {summary.first_offset - 1}")
+        before = summary
+    return 0
 
 
 cdef int drop_purged(StreamStore store) except -1:

@@ -176,6 +176,18 @@ cdef class StreamStore(Segments):
                 high = middle
         return low - 1 if low else 0
 
+    cdef int note_gap(self, Summary summary, uint32_t position, bytes data, uint64_t length,
+                      bint at_start=False) except -1:
+        """`length` bytes of a segment are no record: they go to quarantine. `data` is what could be
+        read of them."""
+        if summary.gaps is None:
+            summary.gaps = {}
+        summary.gaps[position] = length
+        self.damaged += length
+        self.persister.quarantine.take(self.incarnation, summary.number, position, data, length,
+                                       None if at_start else self.persister)
+        return 0
+
     # -- what goes ---------------------------------------------------------------------------------
 
     def retain(self, int64_t max_length, int64_t max_bytes, int64_t oldest) -> int:

@@ -27,6 +27,7 @@ cdef class Summary:
     cdef public bint sealed
     cdef public bint dropped
     cdef public bint on_disk                 # its meta file was handed to the writer
+    cdef public dict gaps                    # position -> length of what is no record, or None
     cdef uint8_t* values                     # Bloom filter, NULL while no message has a value
     cdef Anchor* anchors
     cdef uint32_t anchor_count

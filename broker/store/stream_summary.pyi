@@ -3,6 +3,7 @@ class Summary:
     sealed: bool
     dropped: bool
     on_disk: bool
+    gaps: dict[int, int] | None
     def __init__(self, number: int, first_offset: int) -> None: ...
     @property
     def number(self) -> int: ...

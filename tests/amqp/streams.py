@@ -1,11 +1,15 @@
 """Streams for tests: declaring, filling and reading them."""
 
 import itertools
+import time
 import uuid
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.amqp import raw
 from tests.amqp.raw import Client, Message
+from tests.appliance import Appliance
 
 _channels = itertools.count(100)
 
@@ -96,3 +100,21 @@ def kept(client: Client, stream: str) -> int:
     """Messages of the stream, by a passive declare."""
     count: int = client.call(1, "queue.declare", queue=stream, passive=True).message_count
     return count
+
+
+def connect(broker: Appliance) -> Client:
+    """An open connection with channel 1."""
+    return Client.open((broker.host, broker.amqp_port))
+
+
+def files(broker: Appliance, pattern: str) -> list[Path]:
+    """Files of its queues and streams."""
+    return sorted(broker.data_dir.glob(f"vhosts/*/queues/*/{pattern}"))
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Waits for what the broker does on its own."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)

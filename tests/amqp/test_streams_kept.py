@@ -1,23 +1,16 @@
-"""What a stream and its consumers' places survive: restarts, kill -9, flipped bits, lost summaries;
-and what retention takes."""
+"""What a stream and its consumers' places survive: restarts, kill -9, lost summaries; and what
+retention takes."""
 
-import random
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from tests.amqp import streams
 from tests.amqp.raw import Client
-from tests.amqp.streams import Reader
+from tests.amqp.streams import Reader, connect, files, until
 from tests.appliance import Appliance
 
 SMALL = 4096
-
-
-def connect(broker: Appliance) -> Client:
-    return Client.open((broker.host, broker.amqp_port))
 
 
 def restart(broker: Appliance, client: Client, kill: bool) -> Client:
@@ -28,18 +21,6 @@ def restart(broker: Appliance, client: Client, kill: bool) -> Client:
         assert broker.stop() == 0
     broker.start()
     return connect(broker)
-
-
-def files(broker: Appliance, pattern: str) -> list[Path]:
-    return sorted(broker.data_dir.glob(f"vhosts/*/queues/*/{pattern}"))
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Waits for what the broker does on its own."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
 
 
 @pytest.fixture(params=[True, False], ids=["killed", "stopped"])
@@ -188,54 +169,6 @@ def test_it_finds_its_way_without_summaries(broker: Appliance, kill: bool) -> No
     assert streams.read(client, stream, 40, x_stream_filter="v") == list(enumerate(bodies))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_it_passes_over_flipped_bits(broker: Appliance, seed: int) -> None:
-    """One message is lost, the offsets of the others stay, and it is told."""
-    client = connect(broker)
-    stream = streams.declare(client, x_stream_max_segment_size_bytes=SMALL)
-    bodies = [b"%03d" % i * 100 for i in range(40)]
-    streams.fill(client, stream, *bodies)
-    until(lambda: len(files(broker, "meta.*")) >= 3)
-    broker.kill()
-    generator = random.Random(seed)
-    segments = files(broker, "msgs.*")
-    path = segments[generator.randrange(len(segments) - 1)]
-    data = bytearray(path.read_bytes())
-    data[generator.randrange(8, len(data))] ^= 1 << generator.randrange(8)
-    path.write_bytes(data)
-    if seed % 2:
-        for meta in files(broker, "meta.*"):
-            meta.unlink()
-    broker.start()
-    client = connect(broker)
-    got = streams.read(client, stream, 39)
-    assert len({offset for offset, _ in got}) == 39
-    assert all(bodies[offset] == body for offset, body in got)
-    assert "unreadable bytes" in broker.log()
-    streams.fill(client, stream, b"new")
-    assert streams.read(client, stream, 1, x_stream_offset="last")[0][0] == 40
-
-
-def test_it_never_gives_an_offset_twice(broker: Appliance) -> None:
-    """Where the end of the log is damaged, the offsets that it may have held are passed over."""
-    client = connect(broker)
-    stream = streams.declare(client)
-    streams.fill(client, stream, *(b"%d" % i for i in range(10)))
-    broker.kill()
-    (path,) = files(broker, "msgs.*")
-    data = path.read_bytes()
-    path.write_bytes(data[:-100] + bytes(100))
-    broker.start()
-    client = connect(broker)
-    count = streams.kept(client, stream)
-    assert 0 < count < 10
-    streams.fill(client, stream, b"new")
-    got = streams.read(client, stream, count + 1)
-    assert [offset for offset, _ in got[:count]] == list(range(count))
-    assert got[-1][0] >= 10
-    assert got[-1][1] == b"new"
-
-
 # -- retention -------------------------------------------------------------------------------------
 
 
@@ -304,6 +237,24 @@ def test_it_takes_a_slow_reader_to_what_is_left(client: Client, other: Client) -
     while found < first:
         found = streams.offset(reader.take(1)[0])
     assert found == first
+
+
+def test_it_gives_nothing_back_that_retention_took(client: Client, other: Client) -> None:
+    stream = streams.declare(client, x_max_length=6, x_stream_max_segment_size_bytes=SMALL)
+    streams.fill(client, stream, *[b"first" * 200] * 3)
+    reader = Reader(other, stream, prefetch=3, x_stream_offset="first")
+    given = reader.take(3, ack=False)
+    for _ in rising(client, stream, 20):
+        pass
+    until(lambda: streams.kept(client, stream) <= 6)
+    first = offsets(client, stream)[0]
+    assert first > 3
+    other.send_method(
+        reader.channel, "basic.nack", delivery_tag=given[2].tag, multiple=True, requeue=True
+    )
+    got = reader.take(23 - first)
+    assert [streams.offset(message) for message in got] == list(range(first, 23))
+    assert not any(message.redelivered for message in got)
 
 
 def test_it_removes_its_files(broker: Appliance) -> None:
