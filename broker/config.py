@@ -196,6 +196,14 @@ class Config:
     )
 
     http_port: int = setting("http", 15672, "port", "web app and HTTP API; 0 for any free port")
+    http_timeout: float = setting(
+        "http",
+        30.0,
+        "time",
+        "time for a request's head to come; its body has a second more for each KiB",
+        least=0.1,
+        reload=True,
+    )
     session_lifetime: int = setting(
         "http",
         8 * 3600,
@@ -525,5 +533,6 @@ def _checked(values: dict[str, Any], argv: tuple[str, ...], warnings: tuple[str,
     config = Config(**values, argv=argv, warnings=warnings)
     for path in (config.control_socket, config.relay_socket, config.unix_path):
         if path is not None and len(str(path).encode()) > SOCKET_PATH_MAX:
-            raise ConfigError(f"{path}: too long for a Unix socket; use a shorter data_dir")
+            setting_of_it = "unix_path" if path == config.unix_path else "data_dir"
+            raise ConfigError(f"{path}: too long for a Unix socket; use a shorter {setting_of_it}")
     return config

@@ -24,11 +24,25 @@ def configure(part: str, level: str, style: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONLines(part) if style == "json" else TextLines(part))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    sys.unraisablehook = _unraisable
 
 
 def one_line(text: str) -> str:
     """The text with control characters and line separators escaped, as `\\x0a`."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def _unraisable(error: sys.UnraisableHookArgs) -> None:
+    """An exception with nobody to catch it is a line of the log, too."""
+    if isinstance(error.exc_value, UnicodeDecodeError) and isinstance(error.object, bytes):
+        # A TLS client asked for a name that is not ASCII; its handshake fails and says so.
+        return
+    logging.getLogger("leveret").error(
+        "%s ignored in %r",
+        error.exc_type.__name__,
+        error.object,
+        exc_info=(error.exc_type, error.exc_value or error.exc_type(), error.exc_traceback),
+    )
 
 
 class TextLines(logging.Formatter):

@@ -46,7 +46,8 @@ def main(config: "Config") -> int:
     except (OSError, ValueError, CertificateError) as error:
         print(f"leveret web: {error}", file=sys.stderr)
         return os.EX_CONFIG
-    asyncio.run(_serve(config, sockets, servers))
+    with asyncio.Runner(loop_factory=lambda: _Loop(config.tls_handshake_timeout)) as runner:
+        runner.run(_serve(config, sockets, servers))
     return 0
 
 
@@ -94,6 +95,19 @@ def _bind(name: str, config: "Config", port: int) -> list[socket.socket]:
     return bound
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """Knows how long a TLS handshake may take, which uvicorn has no setting for."""
+
+    def __init__(self, handshake_timeout: float) -> None:
+        super().__init__()
+        self._handshake_timeout = handshake_timeout
+
+    async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
+        if more.get("ssl") is not None:
+            more["ssl_handshake_timeout"] = self._handshake_timeout
+        return await super().create_server(*args, **more)
+
+
 class _Server(uvicorn.Server):
     """uvicorn in a loop of ours: it leaves the signals alone and says when it accepts."""
 
@@ -118,12 +132,15 @@ def _connections_max() -> int:
 
 def _server(config: "Config", name: str) -> _Server:
     from management.asgi import build
+    from management.http_protocol import BoundedHTTP
+    from management.websocket_protocol import PatientWebSocket
 
+    connections_max = _connections_max()
     trusted = list(config.trusted_proxies)
     uvicorn_config = uvicorn.Config(
         build(config),
-        http="httptools",
-        ws="websockets-sansio",
+        http=BoundedHTTP,
+        ws=PatientWebSocket,
         ws_max_size=max(SOCKET_MESSAGE_MAX, config.frame_max + 8),
         ws_per_message_deflate=False,
         lifespan="off",
@@ -133,7 +150,8 @@ def _server(config: "Config", name: str) -> _Server:
         proxy_headers=bool(trusted),
         forwarded_allow_ips=trusted,
         timeout_keep_alive=30,
-        limit_concurrency=_connections_max(),
+        backlog=config.tcp_backlog,
+        limit_concurrency=connections_max,
         timeout_graceful_shutdown=STOP_PATIENCE_S,
     )
     uvicorn_config.load()
@@ -147,6 +165,20 @@ def _is_defect(record: logging.LogRecord) -> bool:
     return record.exc_info is not None
 
 
+STRANGERS_FAULTS = (
+    "Invalid HTTP request received.",
+    "Unsupported upgrade request.",
+    "Invalid UTF-8 sequence received from client.",
+    "ASGI callable returned without completing handshake.",
+)
+"""What uvicorn says, at times with a traceback, of peers that send nonsense or go too soon."""
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a line of uvicorn is about us: what strangers send must not fill the log."""
+    return record.msg not in STRANGERS_FAULTS
+
+
 async def _serve(
     config: "Config", sockets: list[tuple[str, list[socket.socket]]], servers: list[_Server]
 ) -> None:
@@ -154,6 +186,7 @@ async def _serve(
 
     # Each connection opening and closing is a line at level info, with names a client chose.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_is_ours)
     logging.getLogger("django.request").addFilter(_is_defect)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

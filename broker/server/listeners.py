@@ -9,9 +9,11 @@ everything accepts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
+import stat
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -45,6 +47,8 @@ class Listeners:
         self.rows: list[dict[str, Any]] = []
         """`node`, `protocol`, `ip_address` and `port` of each, as the overview shows them."""
         self._servers: list[asyncio.Server] = []
+        self._paths: list[tuple[Path, int]] = []
+        """Of Unix sockets, each with the number of its inode."""
         self._websocket = WebSocketListener(broker)
         self._metrics: MetricsServer | None = None
         self._said_in = str(broker.config.run_dir / "broker.json")
@@ -125,11 +129,15 @@ class Listeners:
         self, path: Path, door: Callable[[], asyncio.BaseProtocol], mode: int
     ) -> None:
         sock = _bind_unix(path, mode)
+        self._note(path)
         server = await asyncio.get_running_loop().create_unix_server(
             door, sock=sock, backlog=ACCEPTED_AT_ONCE
         )
         sock.listen(self._broker.config.tcp_backlog)
         self._servers.append(server)
+
+    def _note(self, path: Path) -> None:
+        self._paths.append((path, path.lstat().st_ino))
 
     def _add(self, key: str, protocol: str, where: tuple[str, int]) -> None:
         self.addresses.setdefault(key, list(where))
@@ -157,6 +165,12 @@ class Listeners:
         """Accepts no more on TCP and Unix sockets; who is connected stays."""
         for server in self._servers:
             server.close()
+        for path, inode in self._paths:
+            # Not another's that has taken the place since.
+            with contextlib.suppress(OSError):
+                if path.lstat().st_ino == inode:
+                    path.unlink()
+        self._paths.clear()
 
     async def close(self) -> None:
         """Ends the rest: WebSocket with its connections, metrics with its answers."""
@@ -167,15 +181,40 @@ class Listeners:
 
 def _bind_unix(path: Path, mode: int) -> socket.socket:
     """A socket at `path` that has these permissions from its first moment. Raises CannotListen."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o777 & ~mode)
     try:
-        sock.bind(str(path))
+        _make_way(path)
+        before = os.umask(0o777 & ~mode)
+        try:
+            sock.bind(str(path))
+        finally:
+            os.umask(before)
     except OSError as error:
         sock.close()
-        raise CannotListen(f"cannot listen on {path}: {error.strerror}") from None
-    finally:
-        os.umask(before)
+        raise CannotListen(f"cannot listen on {path}: {error.strerror or error}") from None
+    except CannotListen:
+        sock.close()
+        raise
     return sock
+
+
+def _make_way(path: Path) -> None:
+    """Removes the socket that a killed process has left, and nothing else. Raises CannotListen and
+    OSError."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return
+    if not stat.S_ISSOCK(mode):
+        raise CannotListen(f"cannot listen on {path}: it exists and is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass
+    raise CannotListen(f"cannot listen on {path}: another process listens there")

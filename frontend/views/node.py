@@ -34,6 +34,7 @@ def _gauges(row: dict[str, Any]) -> list[dict[str, Any]]:
         ("Memory", figures.size, row["mem_used"], row["mem_limit"], "used; publishing stops at"),
         ("Disk", figures.size, used_disk, row["disk_total"], "used of"),
         ("File descriptors", figures.count, row["fd_used"], row["fd_total"], "open of"),
+        ("Connections", figures.count, row["sockets_used"], row["sockets_total"], "open; room for"),
         ("Processor", _percent, row["cpu_used"] * 100, 100, "of one core, at most"),
     ]
     gauges = []

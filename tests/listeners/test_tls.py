@@ -291,6 +291,21 @@ def test_a_browser_speaks_amqp_over_wss(make: Make, authority: Authority) -> Non
         client.close()
 
 
+def test_a_name_that_is_no_name_ends_the_handshake_and_leaves_one_line(
+    make: Make, authority: Authority
+) -> None:
+    broker = make(tls_names_dir=authority.directory)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = authority.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello.do_handshake()
+    bad = outgoing.read().replace(b"localhost", b"local\xff\n\xff\xff")
+    answer = hang_up(address(broker), bad)
+    assert answer[:1] == b"\x15", "an alert"
+    until("TLS with 127.0.0.1 failed in the handshake", broker)
+    assert "Traceback" not in broker.log() and "ignored in" not in broker.log()
+
+
 def test_it_counts_sockets_back_after_failed_handshakes(make: Make, authority: Authority) -> None:
     broker = make(connections_max=5)
     for _ in range(20):

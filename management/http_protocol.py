@@ -1,0 +1,128 @@
+"""HTTP/1.1 as uvicorn speaks it, with bounds for peers that take their time or never end.
+
+uvicorn waits for a request's head for ever and collects as much of it as comes. Here a head has
+`http_timeout` seconds and `HEAD_MAX` bytes, and a socket that would take the process's last
+descriptors is closed at once. Bodies have their bounds in `management.body_limit`.
+"""
+
+import asyncio
+import logging
+import resource
+import time
+from typing import Any
+
+from django.conf import settings
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger(__name__)
+
+HEAD_MAX = 64 * 1024
+HEADERS_MAX = 200
+DESCRIPTORS_KEPT = 100
+"""For the control socket, files, and relayed connections on their way."""
+SAID_EVERY_S = 10.0
+
+
+class TooManyHeaders(ValueError):
+    pass
+
+
+class Room:
+    """Whether there are descriptors left for one more socket; says now and then if not."""
+
+    def __init__(self) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._last = limit - min(DESCRIPTORS_KEPT, limit // 4)
+        self._refused = 0
+        self._said_at = -SAID_EVERY_S
+
+    def has(self, descriptor: int) -> bool:
+        if descriptor < self._last:
+            return True
+        self._refused += 1
+        now = time.monotonic()
+        if now - self._said_at >= SAID_EVERY_S:
+            log.warning("%d connections refused: the limit of open files", self._refused)
+            self._said_at, self._refused = now, 0
+        return False
+
+
+class BoundedHTTP(HttpToolsProtocol):
+    """One connection of a browser or an API client."""
+
+    room: Room | None = None
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        if BoundedHTTP.room is None:
+            BoundedHTTP.room = Room()
+        self._between = True  # requests
+        self._in_head = False
+        self._head_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        assert self.room is not None
+        if self.room.has(sock.fileno()):
+            self._await_head()
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._between:
+            # Empty lines may come before a request: they are no reason to wait longer.
+            self._await_head()
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_MAX:
+            self._end(b"431 Request Header Fields Too Large")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_timer()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._between = False
+        self._in_head = True
+        self._head_bytes = 0
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._forget_timer()
+        if len(self.headers) > HEADERS_MAX:
+            raise TooManyHeaders
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._between = True
+
+    def _await_head(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(settings.APPLIANCE.http_timeout, self._too_slow)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if self._in_head:
+            self._end(b"408 Request Timeout")
+        elif self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+    def _end(self, status: bytes) -> None:
+        self._forget_timer()
+        self.transport.write(
+            b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.close()
