@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 SETUP := python3 tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test add-ons crash full-disk bench bench-store lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test add-ons crash full-disk fuzz bench bench-store lint demo docs lock clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -27,6 +27,9 @@ crash: test-environment  ## kill the broker under load, restart it twice, compar
 
 full-disk: test-environment  ## fill a small disk again and again, drain it, lose nothing (options: ARGS="--rounds 10")
 	@$(PYTHON) -m tests.store.full_disk $(ARGS)
+
+fuzz: test-environment  ## send mutated sessions through every door (options: ARGS="--seconds 600")
+	@$(PYTHON) -m tests.fuzz $(ARGS)
 
 bench: test-environment  ## measure messages per second and CPU per message, beside RabbitMQ
 	@$(PYTHON) -m tests.bench $(ARGS)

@@ -1,0 +1,132 @@
+"""Runs of mutated sessions against a whole appliance: it must answer everybody and mind nothing.
+
+Each session is made from its number and the run's seed alone, so a finding can be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.amqp import raw
+from tests.appliance import Appliance
+from tests.fuzz.doors import PROXY_FROM, Door, Peer, doors
+from tests.fuzz.mutations import mutate, split
+from tests.fuzz.sessions import OPENING, session
+from tests.listeners.certificates import Authority
+
+AT_ONCE = 6
+"""Sessions that are open side by side."""
+LOOK_EVERY = 60
+"""Sessions between two looks at the broker."""
+BAD_WORDS = ("Traceback", "internal error", "is started again", "quarantine")
+
+
+def start(appliance: Appliance, directory: Path) -> ssl.SSLContext:
+    """Starts an appliance with every door; returns what a TLS client of it needs."""
+    authority = Authority(directory / "authority")
+    certificate = authority.issue("server", subject="/CN=server", san="DNS:localhost,IP:127.0.0.1")
+    appliance.settings |= {
+        "tls_cert_file": certificate,
+        "amqps_port": 0,
+        "wss_port": -1,
+        "https_port": 0,
+        "proxy_protocol_sources": PROXY_FROM,
+        "login_failures_max": 1_000_000_000,
+        "log_level": "error",
+    }
+    appliance.start()
+    return authority.client_context()
+
+
+class FoundError(AssertionError):
+    """The broker hung, crashed or lost its temper; the text says at which session."""
+
+
+@dataclass
+class Run:
+    """`go` works through sessions; counts are kept by door."""
+
+    appliance: Appliance
+    context: ssl.SSLContext
+    seed: int = 0
+    sessions: Counter[str] = field(default_factory=Counter)
+    octets: Counter[str] = field(default_factory=Counter)
+
+    def go(self, first: int, count: int, door: str | None = None) -> None:
+        """Sessions `first` to `first + count`, all doors by turns or one. Raises FoundError."""
+        ways = [each for each in doors(self.appliance, self.context) if door in (None, each.name)]
+        for begin in range(first, first + count, AT_ONCE):
+            numbers = range(begin, min(begin + AT_ONCE, first + count))
+            try:
+                self._side_by_side(numbers, ways)
+            except TimeoutError as error:
+                raise FoundError(f"seed {self.seed}, sessions {numbers}: no end in time") from error
+            if begin // LOOK_EVERY != (begin + AT_ONCE) // LOOK_EVERY:
+                self.look(numbers)
+        self.look(range(first, first + count))
+
+    def _side_by_side(self, numbers: range, ways: list[Door]) -> None:
+        going = [
+            (way.name, *self._begin(number, way))
+            for number, way in ((number, ways[number % len(ways)]) for number in numbers)
+        ]
+        order = random.Random(f"{self.seed}/{numbers.start}")
+        waiting = [entry for entry in going if entry[2] is not None]
+        while waiting:
+            entry = order.choice(waiting)
+            piece = next(entry[2], None)
+            if piece is None:
+                waiting.remove(entry)
+            else:
+                entry[1].send(piece)
+        for name, peer, _ in going:
+            peer.finish()
+            self.sessions[name] += 1
+            self.octets[name] += peer.sent
+
+    def _begin(self, number: int, way: Door) -> tuple[Peer, Iterator[bytes]]:
+        chance = random.Random(f"{self.seed}/{number}/{way.name}")
+        pieces = session(chance.randrange(1000))
+        # Most wrong clients log in properly; some have it wrong from the start.
+        kept = OPENING if chance.random() < 0.8 else 0
+        changed = mutate(chance, b"".join(pieces[kept:]))
+        peer = way.open(chance, chance.random() < 0.3)
+        return peer, iter([*pieces[:kept], *split(chance, changed)])
+
+    def look(self, numbers: range) -> None:
+        """Whether the broker is well. Raises FoundError."""
+        where = f"seed {self.seed}, sessions up to {numbers.stop}"
+        process = self.appliance.process
+        if process is None or process.poll() is not None:
+            raise FoundError(f"{where}: the appliance has ended:\n{self.appliance.log()[-4000:]}")
+        log = self.appliance.log()
+        for words in BAD_WORDS:
+            if words in log:
+                at = log.index(words)
+                raise FoundError(f"{where}: the log says {log[max(0, at - 500) : at + 3000]}")
+        try:
+            with raw.Client.open(("127.0.0.1", self.appliance.amqp_port), timeout=30) as client:
+                queue = client.call(1, "queue.declare", exclusive=True).queue
+                client.call(1, "confirm.select")
+                client.publish(1, "", queue, b"well?", delivery_mode=2)
+                client.expect("basic.ack", 1)
+                got = client.get(1, queue, no_ack=True)
+                assert got is not None and got.body == b"well?"
+                client.close()
+        except (AssertionError, OSError) as error:
+            raise FoundError(f"{where}: a good client is not served: {error!r}") from error
+
+
+def memory(pid: int) -> int:
+    """Resident bytes of a process."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
