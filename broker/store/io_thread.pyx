@@ -294,7 +294,9 @@ cdef class IoThread:
             op = &self.syncs.ops[self.sync_next]
             self.sync_next += 1
             pthread_mutex_unlock(&self.sharing)
-            run_op(op)
+            if op.file == NULL or op.file.fd >= 0 or not op.file.gone:
+                # Else it went before it was opened: there is nothing to sync.
+                run_op(op)
             pthread_mutex_lock(&self.sharing)
             self.syncs_left -= 1
             if self.syncs_left == 0:

@@ -54,6 +54,8 @@ class Driven:
         segment_size: int = 65536,
         incarnation: int = INCARNATION,
         arguments: dict[str, Any] | None = None,
+        *,
+        start: bool = True,
     ) -> None:
         self.callbacks: list[Callable[[], None]] = []
         self.failed: str | None = None
@@ -76,7 +78,8 @@ class Driven:
         self.timers: list[float] = []
         self.queue.later = lambda seconds, _callback: self.timers.append(seconds)
         self.directory = self.parent / f"{incarnation:016x}"
-        self.persister.start()
+        if start:
+            self.persister.start()
 
     def _failed(self, text: str, doubtful: bool) -> None:
         self.failed = text
