@@ -50,7 +50,9 @@ class Leveret:
         self.directory.mkdir(parents=True, exist_ok=True)
         addresses = self.directory / "data/run/broker.json"
         addresses.unlink(missing_ok=True)
-        arguments = ["--data-dir", str(self.directory / "data"), "--disk-reserve", "0"]
+        arguments = ["--data-dir", str(self.directory / "data")]
+        if "disk_reserve" in (self.tree / "broker/config.py").read_text():
+            arguments += ["--disk-reserve", "0"]
         arguments += ["--amqp-port", "0", "--ws-port", "0", "--metrics-port", "0"]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
         # The broker ends when this process does, however it ends (broker/lifetime.py).
