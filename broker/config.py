@@ -386,6 +386,14 @@ class Config:
         "size",
         "space kept in a file of its own, given back when the disk is full; 0 for none",
     )
+    disk_stall_after: float = setting(
+        "store",
+        5.0,
+        "time",
+        "a sync that takes longer is reported as a stalled disk",
+        least=0.1,
+        reload=True,
+    )
     memory_high_watermark: int | float = setting(
         "store",
         0.6,

@@ -783,7 +783,8 @@ EVENTS: dict[str, str] = {
     "exchange.deleted": "{vhost, name}",
     "connection.created": "{name, user, vhost}",
     "connection.closed": "{name, user, vhost}",
-    "alarm.set": "{name, text}: disk or memory; nothing is published until it is cleared",
+    "alarm.set": "{name, text}: disk or memory: nothing is published until it is cleared; stalled "
+    "disk: nothing is confirmed",
     "alarm.cleared": "{name, text}",
 }
 """Names and data of the pushes of topic `events`."""

@@ -42,8 +42,10 @@ from broker.server.reload import Reload
 from broker.server.revocation import Revocation
 from broker.server.sampling import Sampling
 from broker.server.sign_in import SignIn
+from broker.server.stall import Stall
 from broker.server.tcp import RECEIVE_BYTES
 from broker.server.timers import Timer, TimingWheel
+from broker.server.wall import Wall
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.stats import Stats
 from broker.store import disk
@@ -119,6 +121,7 @@ class Broker(SignIn):
         self._pulse = Pulse(self)
         self.revocation = Revocation(self)
         self.watch = Alarms(self)
+        self.stall = Stall(self)
         self.policy_sweep = PolicySweep(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.cipher_buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -237,6 +240,8 @@ class Broker(SignIn):
         await self.control.start(self.config.control_socket)
         self.sampling.start()
         self._pulse.start()
+        self.stall.start()
+        Wall().watch(self)
         loop.add_signal_handler(signal.SIGHUP, Reload(self).ask)
         await self._listeners.say_where()
         gc.collect()

@@ -41,10 +41,13 @@ class Sampling:
 
     async def once(self) -> None:
         """Takes one sample now."""
-        sync_times = sorted(self._broker.persister.sync_times)
-        if sync_times:
-            p99_ms = sync_times[len(sync_times) * 99 // 100] * 1000
-            self._broker.stats.node.levels["sync_p99_ms"] = round(p99_ms, 3)
+        persister, levels = self._broker.persister, self._broker.stats.node.levels
+        for name, times in (("sync", persister.sync_times), ("confirm", persister.confirm_times)):
+            if times:
+                in_order = sorted(times)
+                for share in (50, 99):
+                    seconds = in_order[len(in_order) * share // 100]
+                    levels[f"{name}_p{share}_ms"] = round(seconds * 1000, 3)
         until = time.perf_counter() + _STEP_S
         for _ in self._broker.stats.sample(self._broker):
             if time.perf_counter() >= until:

@@ -30,7 +30,8 @@ MESSAGE_COUNTERS = (*PUBLISHING, *TAKING)
 NODE_COUNTERS = (*MESSAGE_COUNTERS, "recv_oct", "send_oct", *CHURN)
 QUEUE_TOTALS = ("messages_ready", "messages_unacknowledged", "message_bytes")
 OBJECT_TOTALS = ("connections", "channels", "exchanges", "queues", "consumers")
-NODE_LEVELS = (*QUEUE_TOTALS, *OBJECT_TOTALS, "mem_used", "disk_free", "fd_used", "sync_p99_ms")
+WAIT_LEVELS = ("sync_p50_ms", "sync_p99_ms", "confirm_p50_ms", "confirm_p99_ms")
+NODE_LEVELS = (*QUEUE_TOTALS, *OBJECT_TOTALS, "mem_used", "disk_free", "fd_used", *WAIT_LEVELS)
 
 _OBJECTS_PER_STEP = 100
 _MANY_OBJECTS = 5_000

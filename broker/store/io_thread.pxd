@@ -56,6 +56,7 @@ cdef Round* round_new() except NULL
 cdef void round_free(Round* round) noexcept
 cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL
 cdef bint passes(int kind, int error) noexcept nogil
+cdef uint64_t nanoseconds() noexcept nogil
 
 
 cdef class IoThread:

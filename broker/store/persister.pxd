@@ -48,6 +48,10 @@ cdef class Persister(Background):
     cdef readonly uint64_t syncs
     cdef readonly uint64_t bytes_written
     cdef readonly object sync_times     # deque of seconds, newest last
+    cdef readonly object confirm_times  # of each round, the longest that a confirm waited for it
+    cdef uint64_t confirm_asked         # when the first confirm of the next round was asked for
+    cdef uint64_t flying_asked
+    cdef uint64_t submitted             # when the round in flight was handed over
 
     cdef int add(self, Dirty store) except -1
     cdef int want_confirm(self, Confirmer confirmer) except -1

@@ -26,7 +26,7 @@ from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, SyncMethod
 from broker.store.io_thread cimport (
     IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
-    passes, round_add, round_free, round_new,
+    nanoseconds, passes, round_add, round_free, round_new,
 )
 from broker.store.postponed cimport Postponed
 
@@ -72,6 +72,7 @@ cdef class Persister(Background):
         self.open_files_limit = open_files_limit
         self.unsynced_directories = []
         self.sync_times = collections.deque(maxlen=1024)
+        self.confirm_times = collections.deque(maxlen=1024)
 
     def start(self):
         self.writer.start()
@@ -92,6 +93,8 @@ cdef class Persister(Background):
         if not confirmer.confirming:
             confirmer.confirming = True
             self.confirmers.append(confirmer)
+            if self.confirm_asked == 0:
+                self.confirm_asked = nanoseconds()
         self.sync_asked = True
         return self.press()
 
@@ -123,6 +126,12 @@ cdef class Persister(Background):
     @property
     def under_pressure(self):
         return self.tail_bytes > self.tail_limit
+
+    @property
+    def waits_for_disk(self):
+        """For how many seconds the round in flight has been with the writing thread; 0 if there is
+        none."""
+        return 0.0 if self.in_flight == NULL else (nanoseconds() - self.submitted) / 1e9
 
     # -- rounds ------------------------------------------------------------------------------------
 
@@ -206,6 +215,10 @@ cdef class Persister(Background):
         if sync and not self.no_sync:
             self.add_syncs(round)
         self.in_flight = round
+        if self.flying_asked == 0:
+            self.flying_asked = self.confirm_asked
+        self.confirm_asked = 0
+        self.submitted = nanoseconds()
         self.rounds += 1
         self.writer.submit(round)
         self.close_some()
@@ -317,8 +330,8 @@ cdef class Persister(Background):
             round_free(round)
             return self.give_up(text, doubtful)
         if round.sync:
-            self.sync_times.append(round.nanoseconds / 1e9)
             if round.sync_files:
+                self.sync_times.append(round.sync_nanoseconds / 1e9)
                 self.sync_method.took(
                     ALL if round.whole else EACH, round.sync_files, round.sync_nanoseconds / 1e9)
         for address in self.flying_unsynced:
@@ -353,6 +366,9 @@ cdef class Persister(Background):
             self.completed = self.attempted
             for confirmer in confirmers:
                 confirmer.confirm()
+            if self.flying_asked:
+                self.confirm_times.append((nanoseconds() - self.flying_asked) / 1e9)
+                self.flying_asked = 0
         else:
             for confirmer in confirmers:
                 if not confirmer.confirming:

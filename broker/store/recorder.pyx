@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Failpoints and the recorder, which everything that the store does to a file passes.
 
-A failpoint makes the n-th call of a kind fail. The recorder writes down what happened in which
-order, so that tests can check orders and enumerate crash states.
+A failpoint makes the n-th call of a kind fail, or the next one take longer. The recorder writes
+down what happened in which order, so that tests can check orders and enumerate crash states.
 """
 
 import os
@@ -10,6 +10,13 @@ import os
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, strdup
+
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int nanosleep(const timespec* duration, timespec* left)
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -48,6 +55,8 @@ cdef size_t event_capacity = 0
 cdef int failpoints = 0
 cdef long fail_after[16]
 cdef int fail_errno[16]
+cdef double stall_seconds[16]
+cdef bint stalling = False
 
 
 cdef void record_event(const char* kind, const char* path, uint64_t offset, uint64_t length,
@@ -89,12 +98,21 @@ cdef int failing(int kind) noexcept nogil:
     if not failpoints:
         return 0
     cdef int error = 0
+    cdef double seconds
+    cdef timespec duration
     pthread_mutex_lock(&guard)
     if fail_after[kind] > 0:
         fail_after[kind] -= 1
         if fail_after[kind] == 0:
             error = fail_errno[kind]
+    seconds = stall_seconds[kind]
+    stall_seconds[kind] = 0
     pthread_mutex_unlock(&guard)
+    duration.tv_sec = 0
+    duration.tv_nsec = 10000000
+    while seconds > 0 and stalling:
+        nanosleep(&duration, NULL)
+        seconds -= 0.01
     return error
 
 
@@ -155,5 +173,18 @@ def fail(str kind, long nth, int error):
         if name == kind:
             fail_after[index] = nth
             fail_errno[index] = error
-    failpoints = any(fail_after[i] for i in range(16))
+    failpoints = any(fail_after[i] or stall_seconds[i] for i in range(16))
+    pthread_mutex_unlock(&guard)
+
+
+def stall(str kind, double seconds):
+    """Lets the next call of `kind` take `seconds` longer, as a disk does that does not answer; 0
+    ends all that wait so."""
+    global failpoints, stalling
+    pthread_mutex_lock(&guard)
+    for index, name in enumerate(KINDS):
+        if name == kind:
+            stall_seconds[index] = seconds
+    failpoints = 1
+    stalling = seconds > 0
     pthread_mutex_unlock(&guard)

@@ -22,6 +22,7 @@ from broker.server.control import ControlServer
 from broker.server.logins import Logins
 from broker.server.policy_sweep import PolicySweep
 from broker.server.sampling import Sampling
+from broker.server.stall import Stall
 from broker.settings_files import SettingsFiles
 from broker.stats import NodeReading, Stats
 from broker.store.sync_method import SyncMethod
@@ -338,6 +339,7 @@ class Broker:
         self.sampling = Sampling(self)
         self.sampling.node = NodeReading()
         self.watch = Alarms(self)  # type: ignore[arg-type]
+        self.stall = Stall(self)  # type: ignore[arg-type]
         self.watch.judge(Reading(1 << 40, 1 << 40, 1 << 20))
         self.vhosts = {"/": VHost("/")}
         self.connections: dict[int, Connection] = {}
@@ -350,6 +352,7 @@ class Broker:
         self.problems: list[str] = []
         self.persister = SimpleNamespace(
             sync_times=[],
+            confirm_times=[],
             sync_method=SyncMethod(),
             makes_holes=True,
             quarantine=SimpleNamespace(count=0, entries=[]),

@@ -2,7 +2,8 @@
 
 `python -m tests.store.recorded broker ...`; the environment variable WRITE_RECORDING_TO names
 the file. FAIL_DISK, as `kind:n:errno`, lets the n-th operation of a kind fail, counted from the
-moment the broker has its listeners.
+moment the broker has its listeners. At the first SIGUSR1 the next sync stalls, for 60 s or until
+the second one; `run/stall-set` appears.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import atexit
 import json
 import os
 import runpy
+import signal
 import sys
 import threading
 import time
 from pathlib import Path
 
-from broker.store import disk
+from broker.store import disk, recorder
 
 
 def save() -> None:
@@ -35,8 +37,18 @@ def plant() -> None:
         (data / "run/failpoint-set").touch()
 
 
+def stall(*_: object) -> None:
+    """Begins a stall of the disk, or ends it."""
+    data = Path(sys.argv[sys.argv.index("--data-dir") + 1])
+    begins = not (data / "run/stall-set").exists()
+    for kind in ("sync", "sync_file_system"):
+        recorder.stall(kind, 60 if begins else 0)
+    (data / "run/stall-set").touch()
+
+
 if __name__ == "__main__":
     disk.record(True)
+    signal.signal(signal.SIGUSR1, stall)
     threading.Thread(target=plant, daemon=True).start()
     atexit.register(save)
     manage = Path(__file__).resolve().parents[2] / "manage.py"

@@ -14,7 +14,7 @@ from broker.control_schema import Health, History, Nodes, Overview, Whoami
 from broker.routing.types import TYPES
 from broker.server.control.figures import details, message_stats
 from broker.server.control.lists import find_by_key
-from broker.server.control.problems import summary
+from broker.server.control.problems import summary, waits
 from broker.server.control.requests import Caller, Request, bad_request, handles
 from broker.stats import Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
@@ -154,7 +154,8 @@ async def nodes(request: Request[Nodes]) -> Any:
         "config_files": [],
         "log_files": [],
         "db_dir": str(broker.config.data_dir),
-        "sync_p99_ms": totals.levels["sync_p99_ms"] or None,
+        **waits(broker),
+        "disk_stalled_s": round(broker.stall.seconds, 3),
         "no_sync": bool(broker.config.no_sync),
         **storage_of(broker),
     }

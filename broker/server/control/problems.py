@@ -11,6 +11,7 @@ from broker.server.control import troubles
 from broker.server.control.encoding import Pace
 from broker.server.control.requests import Caller
 from broker.server.control.views import channel_name, name_of
+from broker.stats.sampler import WAIT_LEVELS
 
 _AT_MOST = 200
 _SHOWN = 20
@@ -111,7 +112,7 @@ async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, A
         "health": _health(problems),
         "problems": problems[:_SHOWN],
         "problem_count": len(problems),
-        "alarms": broker.watch.rows(),
+        "alarms": [*broker.watch.rows(), *broker.stall.rows()],
         "queue_troubles": dict(words),
         "top_queues": [row for _, row in findings.growing if seen(row)][:_MOVERS],
         "top_publishers": publishers[:_MOVERS],
@@ -122,12 +123,17 @@ async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, A
 def durability(broker: Any) -> dict[str, Any]:
     """What a confirm means here, and how long a sync takes."""
     no_sync = bool(broker.config.no_sync)
-    p99 = broker.stats.node.levels["sync_p99_ms"]
     return {
         "confirmed": "in memory" if no_sync else "on disk",
         "no_sync": no_sync,
-        "sync_p99_ms": p99 or None,
+        **waits(broker),
     }
+
+
+def waits(broker: Any) -> dict[str, float | None]:
+    """How long syncs and confirms take, in ms; None before the first."""
+    levels = broker.stats.node.levels
+    return {name: levels[name] or None for name in WAIT_LEVELS}
 
 
 def _health(problems: list[dict[str, Any]]) -> dict[str, str]:
@@ -229,7 +235,7 @@ def _node_problems(broker: Any) -> list[dict[str, Any]]:
     if broker.config.no_sync:
         found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
     watch = broker.watch
-    for row in watch.rows():
+    for row in (*watch.rows(), *broker.stall.rows()):
         found.append(("bad", row["name"], row["text"]))
     free, used = watch.reading.disk_free, watch.reading.mem_used
     if "disk" not in watch.active and free < 2 * watch.disk_limit:

@@ -152,11 +152,20 @@ def node_metrics(broker: Any) -> Iterator[str]:
         "Processor seconds used by the broker process",
         reading.cpu_seconds,
     )
+    for name, of in (("disk_sync", "syncing a round to disk"), ("confirm", "a confirm")):
+        level = name.removeprefix("disk_")
+        for share in (50, 99):
+            yield metric(
+                f"{name}_p{share}_seconds",
+                "gauge",
+                f"{share}th percentile of the time that {of} takes",
+                totals.levels[f"{level}_p{share}_ms"] / 1000,
+            )
     yield metric(
-        "disk_sync_p99_seconds",
+        "disk_stalled_seconds",
         "gauge",
-        "99th percentile of the time one sync to disk takes",
-        totals.levels["sync_p99_ms"] / 1000,
+        "For how long the disk has not answered",
+        broker.stall.seconds,
     )
     protocol = {"protocol": "amqp091"}
     queue_type = {**protocol, "queue_type": "rabbit_classic_queue"}

@@ -1,0 +1,67 @@
+"""Says when the disk does not answer: a round of writes and syncs that takes too long.
+
+Nothing can be done about it here. Confirms wait, as they have to; heartbeats, and consumers of what
+is in memory, go on, since the loop never waits for the disk. A publisher goes on until unwritten
+messages fill their memory. Looked at by a timer of the loop: whatever asks the disk may hang too.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+log = logging.getLogger("leveret.alarms")
+
+NAME = "stalled disk"
+LOOK_S = 0.25
+
+
+class Stall:
+    """`seconds`: for how long the disk has not answered, 0 while it does."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.seconds = 0.0
+        self.longest_s = 0.0
+        """Since the start."""
+
+    def start(self) -> None:
+        self._broker.timers.later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._broker.timers.later(LOOK_S, self._look)
+        persister = self._broker.persister
+        # A full disk answers at once, that it is full.
+        waited = 0.0 if persister.writer.full else persister.waits_for_disk
+        self.judge(waited)
+
+    def judge(self, waited: float) -> None:
+        """Says so if the round in flight has taken `waited` seconds, or takes it back."""
+        if waited < self._broker.config.disk_stall_after:
+            if self.seconds:
+                log.warning("the disk answers again after %.1f s", self.seconds)
+                self._broker.emit("alarm.cleared", {"name": NAME, "text": "the disk answers again"})
+                self.seconds = 0.0
+            return
+        began = not self.seconds
+        self.seconds = waited
+        self.longest_s = max(self.longest_s, waited)
+        if began:
+            log.warning("%s: %s", NAME, self.text)
+            self._broker.emit("alarm.set", {"name": NAME, "text": self.text})
+
+    @property
+    def text(self) -> str:
+        """What is wrong, what that stops, and what to do."""
+        return (
+            f"a sync has waited {self.seconds:.1f} s for the disk. Nothing is confirmed meanwhile; "
+            "consuming of what is in memory goes on. Look at the machine's disk: confirms go on by "
+            "themselves when it answers."
+        )
+
+    def rows(self) -> list[dict[str, str]]:
+        """As the rows of alarms."""
+        return [{"name": NAME, "text": self.text}] if self.seconds else []
