@@ -28,13 +28,11 @@ crash: test-environment  ## kill the broker under load, restart it twice, compar
 full-disk: test-environment  ## fill a small disk again and again, drain it, lose nothing (options: ARGS="--rounds 10")
 	@$(PYTHON) -m tests.store.full_disk $(ARGS)
 
-<<<<<<< HEAD
 fuzz: test-environment  ## send mutated sessions through every door (options: ARGS="--seconds 600")
 	@$(PYTHON) -m tests.fuzz $(ARGS)
-=======
+
 stalled-disk: test-environment  ## let the disk not answer for a while; consuming goes on (options: ARGS="--seconds 30")
 	@$(PYTHON) -m tests.store.stalled_disk $(ARGS)
->>>>>>> 54f53b7 (Say when the disk does not answer; keep p50 and p99 of syncs and confirms)
 
 bench: test-environment  ## measure messages per second and CPU per message, beside RabbitMQ
 	@$(PYTHON) -m tests.bench $(ARGS)
