@@ -484,7 +484,9 @@ class ConnectionCloseUser(Arguments):
 
 @verb("vhost.put", "administrator", "node", "{created}", changes=True)
 class VHostPut(Arguments):
-    """Creates or changes a virtual host. Its creator gets full permissions in it."""
+    """Creates or changes a virtual host. Its creator gets full permissions in it.
+    `default_queue_type` (classic, quorum or stream) is the type of new durable queues, neither
+    exclusive nor auto-delete, that name none."""
 
     name: str
     description: str | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from broker.queues import types as queue_types
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.store import disk
 from broker.vhost import VHost
@@ -61,6 +62,11 @@ class Definitions:
         for row in rows:
             if row.name in self.vhosts:
                 raise SettingsError(f"{VHOSTS_FILE}: vhost '{row.name}' is there twice")
+            if row.default_queue_type not in queue_types.TYPES:
+                raise SettingsError(
+                    f"{VHOSTS_FILE}: vhost '{row.name}' has the default_queue_type "
+                    f"'{row.default_queue_type}'; expected {queue_types.NAMES}"
+                )
             # A person may add a vhost by its name alone.
             incarnation = int(row.incarnation, 16) if row.incarnation else self.next_incarnation()
             self._add(row, incarnation)
@@ -120,12 +126,23 @@ class Definitions:
         return vhost
 
     def create_vhost(
-        self, name: str, *, description: str = "", tags: list[str] | None = None
+        self,
+        name: str,
+        *,
+        description: str = "",
+        tags: list[str] | None = None,
+        default_queue_type: str = "classic",
     ) -> VHost:
         """A new vhost with its predeclared exchanges. On disk when the settings files and the
         persister have had their turn."""
         vhost = self._add(
-            VHostRecord(name, description=description, tags=tags or []), self.next_incarnation()
+            VHostRecord(
+                name,
+                description=description,
+                tags=tags or [],
+                default_queue_type=default_queue_type,
+            ),
+            self.next_incarnation(),
         )
         disk.makedirs(vhost.queues_directory)
         disk.makedirs(vhost.transient_directory)
@@ -135,7 +152,12 @@ class Definitions:
         return vhost
 
     def change_vhost(
-        self, name: str, *, description: str | None = None, tags: list[str] | None = None
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        tags: list[str] | None = None,
+        default_queue_type: str | None = None,
     ) -> None:
         """Changes what is given. Raises KeyError."""
         vhost = self.vhosts[name]
@@ -143,6 +165,8 @@ class Definitions:
             vhost.description = description
         if tags is not None:
             vhost.tags = tags
+        if default_queue_type is not None:
+            vhost.default_queue_type = default_queue_type
         self._save()
 
     def delete_vhost(self, name: str) -> None:

@@ -415,8 +415,11 @@ class VHost:
         auto_delete: bool = False,
         arguments: dict[str, Any] | None = None,
         owner: Any = None,
+        by_default: bool = True,
     ) -> tuple[MessageQueue, bool]:
         """Declares a queue, named by the server if `name` is empty; (queue, whether it is new).
+        Where no type is named, it is of the vhost's default type, unless `by_default` is off or
+        that type cannot be so: then it is classic.
 
         Raises PreconditionFailed, ResourceLocked or AccessRefused with RabbitMQ's texts.
         """
@@ -440,11 +443,23 @@ class VHost:
                 resource, "durable", current.durable, durable and not exclusive
             )
             argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
+            default = self.default_queue_type
+            if "x-queue-type" not in arguments and default == current.arguments.get("x-queue-type"):
+                arguments = {**arguments, "x-queue-type": default}
             argument_table.check_equivalent("queue", resource, current.arguments, arguments)
             current.used_at = clock.now()
             return current, False
         if is_named:
             _check_name("queue", name)
+        if (
+            by_default
+            and "x-queue-type" not in arguments
+            and self.default_queue_type != "classic"
+            and durable
+            and not exclusive
+            and not auto_delete
+        ):
+            arguments = {**arguments, "x-queue-type": self.default_queue_type}
         queue_types.check(
             resource,
             durable=durable,

@@ -122,6 +122,9 @@ TYPES = {
     },
 }
 
+NAMES = ", ".join(f"'{name}'" for name in sorted(TYPES))
+"""The types, for people to read."""
+
 
 def of(arguments: Mapping[str, Any]) -> QueueType:
     """The type that a declaration's arguments name."""

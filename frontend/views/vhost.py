@@ -13,7 +13,7 @@ from management.broker_client import BrokerError
 
 
 async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """GET: the page. POST `action`: permit, revoke, limit, delete."""
+    """GET: the page. POST `action`: permit, revoke, limit, edit, delete."""
     name = name or request.GET.get("name", "")
     if not name:
         raise Http404
@@ -25,6 +25,15 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
             if request.POST.get("action") == "limit":
                 text = await limits.act(request, "vhost", name)
                 return done(request, addresses.vhost(name), text)
+            if request.POST.get("action") == "edit":
+                await ask(
+                    request,
+                    "vhost.put",
+                    name=name,
+                    description=request.POST.get("description", ""),
+                    default_queue_type=request.POST.get("default_queue_type", ""),
+                )
+                return done(request, addresses.vhost(name), "The virtual host is changed.")
             if request.POST.get("action") != "delete":
                 text = await permissions.act(request, name, request.POST.get("user", ""))
                 return done(request, addresses.vhost(name), text)

@@ -28,7 +28,11 @@ async def vhosts(request: HttpRequest) -> HttpResponseBase:
         name = request.POST.get("name", "")
         try:
             await ask(
-                request, "vhost.put", name=name, description=request.POST.get("description", "")
+                request,
+                "vhost.put",
+                name=name,
+                description=request.POST.get("description", ""),
+                default_queue_type=request.POST.get("default_queue_type", "classic"),
             )
             return done(request, "/vhosts", "The virtual host is there.")
         except BrokerError as error:

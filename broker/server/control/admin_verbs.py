@@ -21,6 +21,7 @@ from broker.control_schema import (
     VHostLimitPut,
     VHostPut,
 )
+from broker.queues import types as queue_types
 from broker.server.control.messaging_verbs import close_connections_of, close_connections_to
 from broker.server.control.requests import Request, bad_request, handles, not_found
 
@@ -197,12 +198,23 @@ async def put_vhost(
     """Creates a vhost or changes what is given of one; True if it is new."""
     if not name:
         raise bad_request("vhost name is empty")
-    if default_queue_type not in (None, "", "undefined", "classic"):
-        raise bad_request(f"default_queue_type '{default_queue_type}' is not supported yet")
+    if default_queue_type in ("", "undefined"):
+        default_queue_type = "classic"
+    if default_queue_type is not None and default_queue_type not in queue_types.TYPES:
+        raise bad_request(
+            f"unsupported default_queue_type '{default_queue_type}': expected {queue_types.NAMES}"
+        )
     if name in broker.vhosts:
-        broker.definitions.change_vhost(name, description=description, tags=tags)
+        broker.definitions.change_vhost(
+            name, description=description, tags=tags, default_queue_type=default_queue_type
+        )
         return False
-    broker.definitions.create_vhost(name, description=description or "", tags=tags or [])
+    broker.definitions.create_vhost(
+        name,
+        description=description or "",
+        tags=tags or [],
+        default_queue_type=default_queue_type or "classic",
+    )
     broker.emit("vhost.created", {"name": name})
     return True
 

@@ -52,6 +52,7 @@ async def definitions_export(request: Request[DefinitionsExport]) -> Any:
                 "name": vhost.name,
                 "description": vhost.description,
                 "tags": vhost.tags,
+                "default_queue_type": vhost.default_queue_type,
                 "metadata": {"description": vhost.description, "tags": vhost.tags},
             }
             for vhost in vhosts
@@ -233,6 +234,7 @@ async def _import_queue(broker: Any, row: _Row) -> None:
             durable=bool(row.get("durable", False)),
             auto_delete=bool(row.get("auto_delete", False)),
             arguments=_arguments(row),
+            by_default=False,
         )
 
 
