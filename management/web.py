@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 STOP_PATIENCE_S = 3
 DESCRIPTORS_KEPT = 100
+ACCEPTED_AT_ONCE = 16
+"""Sockets a listener takes in a turn of the loop."""
 SOCKET_MESSAGE_MAX = 4 * 1024 * 1024
 """Longest WebSocket message in bytes; a larger frame_max raises it."""
 
@@ -96,16 +98,22 @@ def _bind(name: str, config: "Config", port: int) -> list[socket.socket]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Knows how long a TLS handshake may take, which uvicorn has no setting for."""
+    """Listens as uvicorn has no setting for: a TLS handshake may take so long, and sockets are
+    accepted a few at a time, since each is looked at only in the next turn."""
 
     def __init__(self, handshake_timeout: float) -> None:
         super().__init__()
         self._handshake_timeout = handshake_timeout
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
+        backlog = more.pop("backlog", ACCEPTED_AT_ONCE)
         if more.get("ssl") is not None:
             more["ssl_handshake_timeout"] = self._handshake_timeout
-        return await super().create_server(*args, **more)
+        server = await super().create_server(*args, backlog=ACCEPTED_AT_ONCE, **more)
+        for listener in server.sockets:
+            with socket.socket(fileno=os.dup(listener.fileno())) as same:
+                same.listen(backlog)
+        return server
 
 
 class _Server(uvicorn.Server):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -126,6 +127,18 @@ class ProxyHeader(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
         self._broker.admission.give()
+
+
+ACCEPTED_AT_ONCE = 16
+"""Sockets a listener takes in a turn of the loop: each is looked at only in the next one."""
+
+
+def let_wait(server: asyncio.Server, backlog: int) -> None:
+    """So many connections may wait to be accepted by a server that was opened with
+    `ACCEPTED_AT_ONCE` as its backlog, which is how many asyncio takes in a turn."""
+    for listener in server.sockets:
+        with socket.socket(fileno=os.dup(listener.fileno())) as same:
+            same.listen(backlog)
 
 
 def set_options(sock: Any, keepalive: tuple[int, ...]) -> None:

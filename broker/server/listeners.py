@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.server.entrance import Entrance
+from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait
 from broker.server.metrics import MetricsServer
 from broker.server.tcp import RelayDoor, SocketDoor
 from broker.server.websocket import Door, WebSocketListener
@@ -27,10 +27,6 @@ from broker.store import disk
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-
-
-ACCEPTED_AT_ONCE = 16
-"""Sockets a listener takes in a turn of the loop."""
 
 
 class CannotListen(Exception):
@@ -90,15 +86,12 @@ class Listeners:
         """Listens on each address of `bind`; where the port is any free one, on the same."""
 
         async def listen(host: str, port: int) -> int:
-            # Few at a time: an accepted socket is counted only in the next turn.
             server = await asyncio.get_running_loop().create_server(
                 door, host, port, backlog=ACCEPTED_AT_ONCE, reuse_address=True
             )
             self._servers.append(server)
-            listener = server.sockets[0]
-            with socket.socket(fileno=os.dup(listener.fileno())) as same:
-                same.listen(self._broker.config.tcp_backlog)
-            bound: int = listener.getsockname()[1]
+            let_wait(server, self._broker.config.tcp_backlog)
+            bound: int = server.sockets[0].getsockname()[1]
             return bound
 
         await self._on_each_address(key, protocol, what, port, listen)

@@ -318,6 +318,8 @@ class Broker:
         self.certificates = SimpleNamespace(verifies_clients=False)
         self.admission = SimpleNamespace(sockets=0, limit=1000)
         self.config = SimpleNamespace(
+            http_timeout=30.0,
+            tcp_backlog=100,
             data_dir=directory,
             no_sync=False,
             max_message_size=1 << 27,

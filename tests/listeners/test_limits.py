@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from broker.server.entrance import set_options
@@ -75,6 +76,36 @@ def test_a_crowd_is_hung_up_on_before_the_disk_feels_it(make_broker: Make) -> No
                 break
             assert time.monotonic() < deadline, "no room again after the crowd has gone"
         client.close()
+
+
+def test_crowds_on_the_web_and_metrics_ports_pass(make_leveret: Make) -> None:
+    """The process that lacks descriptors goes on, says so, and is well when the crowd has gone."""
+    leveret = make_leveret(start=False, http_timeout="1 min", metrics_port=-1)
+    leveret.open_files = OPEN_FILES
+    leveret.start()
+    web, metrics = (leveret.host, leveret.http_port), (leveret.host, leveret.metrics_port)
+    pids = dict(leveret.pids)
+    with crowd(metrics, OPEN_FILES), raw.Client.open(address(leveret)) as client:
+        client.call(1, "queue.declare", queue="q", durable=True)
+        with crowd(web, 2 * OPEN_FILES):
+            until("connections refused: the limit of open files", leveret)
+            client.call(1, "confirm.select")
+            client.publish(1, "", "q", b"x", delivery_mode=2)
+            client.expect("basic.ack", 1)
+        client.close()
+    deadline = time.monotonic() + 30
+    for host, port, path in ((*web, "/api/health/checks/alarms"), (*metrics, "/metrics")):
+        while True:
+            try:
+                answer = httpx.get(f"http://{host}:{port}{path}", auth=("guest", "guest"))
+            except httpx.TransportError:
+                assert time.monotonic() < deadline
+                continue
+            assert answer.status_code == 200
+            break
+    for pid in pids.values():
+        os.kill(pid, 0)
+    assert "out of system resource" not in leveret.log()
 
 
 def test_a_configured_number_of_connections_is_kept(make_broker: Make) -> None:

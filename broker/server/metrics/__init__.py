@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from broker.server.control.encoding import Pace
+from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
 from broker.server.metrics.node import aggregated, node_metrics
 from broker.server.metrics.objects import per_object
 
@@ -33,7 +34,10 @@ class MetricsServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listens there, too; returns the actual port. `port` 0 is any free one. Raises OSError."""
-        server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_MAX)
+        server = await asyncio.start_server(
+            self._serve, host, port, limit=_HEAD_MAX, backlog=ACCEPTED_AT_ONCE
+        )
+        let_wait(server, self._broker.config.tcp_backlog)
         self._servers.append(server)
         bound: int = server.sockets[0].getsockname()[1]
         return bound
