@@ -20,7 +20,7 @@ test-environment:
 	@$(SETUP) test
 
 add-ons: test-environment  ## take each add-on away alone and run the core tests without it
-	@LEVERET_ADD_ONS=each $(PYTHON) -m pytest tests/addons $(ARGS)
+	@ADD_ONS=each $(PYTHON) -m pytest tests/addons $(ARGS)
 
 crash: test-environment  ## kill the broker under load, restart it twice, compare (options: ARGS="--cycles 50")
 	@$(PYTHON) -m tests.crash $(ARGS)

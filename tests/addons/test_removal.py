@@ -1,6 +1,6 @@
 """An add-on goes by deleting its files and one line, and the rest goes on as it is built.
 
-By default all add-ons go at once; `make add-ons` (`LEVERET_ADD_ONS=each`) takes away each alone.
+By default all add-ons go at once; `make add-ons` (`ADD_ONS=each`) takes away each alone.
 The compiled modules of the rest are those of the checkout: none may have been built from what is
 deleted (`tools/compiled.py` knows), so there is nothing to build again.
 """
@@ -68,7 +68,7 @@ ADD_ONS = {
     ),
 }
 CORE = ("tests/amqp/test_publishing.py", "tests/amqp/test_consuming.py")
-EACH = os.environ.get("LEVERET_ADD_ONS") == "each"
+EACH = os.environ.get("ADD_ONS") == "each"
 
 
 class BrokerElsewhere(Appliance):

@@ -1,5 +1,6 @@
 """Delayed messages over HTTP: looked at, searched and cancelled."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +75,21 @@ def test_it_lists_what_waits_soonest_first_by_pages(api: httpx.Client, name: str
         if after is None:
             break
     assert pages == keys(found)
+
+
+def test_it_counts_what_has_no_queue_when_it_is_due(api: httpx.Client, name: str) -> None:
+    api.delete(path("queues", VHOST, name)).raise_for_status()
+    for _ in range(2):
+        publish(api, name, "k", 1)
+    deadline = time.monotonic() + 30
+    while True:
+        counters = api.get(path("exchanges", VHOST, name)).json()["message_stats"]
+        if counters["unroutable"] == 2:
+            break
+        assert time.monotonic() < deadline, counters
+    assert (counters["delayed"], counters["released"]) == (2, 2)
+    assert look(api, name)["items"] == []
+    api.put(path("queues", VHOST, name), json={"durable": True}).raise_for_status()
 
 
 def test_it_searches_by_a_part_of_the_routing_key_and_by_the_time(

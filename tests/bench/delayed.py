@@ -27,6 +27,17 @@ def anonymous(broker: Appliance) -> int:
     return processes.resident_bytes([broker.pids["broker"]], "RssAnon")
 
 
+def read_bytes(broker: Appliance) -> int:
+    """Bytes that the broker has read from files and sockets since it started."""
+    lines = Path(f"/proc/{broker.pids['broker']}/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("rchar")).split()[1])
+
+
+def stored_bytes(broker: Appliance) -> int:
+    """Bytes of the files in the data directory."""
+    return sum(path.stat().st_size for path in broker.data_dir.rglob("*") if path.is_file())
+
+
 def publish(client: Client, count: int) -> float:
     """Seconds that it took to publish so many and to have them confirmed."""
     chance = random.Random(1)
@@ -82,6 +93,7 @@ def main() -> None:
             f"{options.count:,} delayed messages: published and confirmed in {seconds:.1f} s, "
             f"memory +{grown / 1e6:.1f} MB ({grown / options.count:.2f} B each)"
         )
+        stored = stored_bytes(broker)
         broker.kill()
         start = time.perf_counter()
         broker.start()
@@ -92,8 +104,9 @@ def main() -> None:
             first = time.perf_counter() - start
         print(
             f"restart after kill -9: clients connect after {ready:.1f} s, the first due message "
-            f"comes after {first:.1f} s, memory {anonymous(broker) / 1e6:.1f} MB (before: "
-            f"{base / 1e6:.1f} MB)"
+            f"comes after {first:.1f} s, {read_bytes(broker) / 1e6:.0f} MB of "
+            f"{stored / 1e6:.0f} MB on disk were read, memory "
+            f"{anonymous(broker) / 1e6:.1f} MB (before: {base / 1e6:.1f} MB)"
         )
         broker.stop()
         start = time.perf_counter()

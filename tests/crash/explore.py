@@ -133,9 +133,7 @@ def explore(seed: int, steps: int, wanted: int | None = None) -> Explored:
         moments: set[int] = set()
         seen: set[int] = set()
         # A stride that shares no factor with the number of states of a usual moment.
-        for number, (moment, label, state) in enumerate(
-            all_states(workload, random.Random(seed))
-        ):
+        for number, (moment, label, state) in enumerate(all_states(workload, random.Random(seed))):
             if number % stride:
                 continue
             fingerprint = hash((moment, tuple(sorted(state.items(), key=lambda item: item[0]))))

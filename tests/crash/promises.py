@@ -28,7 +28,6 @@ class Copy:
     gone: int = NEVER
     taken: int = NEVER
 
-
     @property
     def moves(self) -> bool:
         """Whether it is handed over at some time: a crash in between may double it."""
@@ -135,6 +134,8 @@ class Promises:
             f"delivered before and not marked so: {body[:30]!r} in {queue}"
             for body, redelivered in messages
             for copy in self.copies.get(body, ())
-            if copy.taken <= moment and not redelivered and copy.homes[0][1] == queue
+            if copy.taken <= moment
+            and not redelivered
+            and copy.homes[0][1] == queue
             and len(copy.homes) == 1
         ]
