@@ -22,8 +22,11 @@ test-environment:
 add-ons: test-environment  ## take each add-on away alone and run the core tests without it
 	@ADD_ONS=each $(PYTHON) -m pytest tests/addons $(ARGS)
 
-crash: test-environment  ## kill the broker under load, restart it twice, compare (options: ARGS="--cycles 50")
+crash: test-environment  ## crash states, then kill -9 under load (options: ARGS="--states 100000 --cycles 1000")
 	@$(PYTHON) -m tests.crash $(ARGS)
+
+fuzz-store: test-environment  ## start on damaged files again and again (options: ARGS="--rounds 2000")
+	@$(PYTHON) -m tests.crash.fuzz $(ARGS)
 
 full-disk: test-environment  ## fill a small disk again and again, drain it, lose nothing (options: ARGS="--rounds 10")
 	@$(PYTHON) -m tests.store.full_disk $(ARGS)

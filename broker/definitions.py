@@ -75,7 +75,9 @@ class Definitions:
             disk.remove_tree(vhost.transient_directory)
             disk.makedirs(vhost.transient_directory)
             living = vhost.recover()
-            self._remove_unknown(vhost.queues_directory, living, self.problems)
+            self._remove_unknown(
+                vhost.queues_directory, living, self.problems, keep=vhost.lacks_definitions
+            )
             for directory, owners in vhost.owned:
                 self._remove_unknown(directory, owners, self.problems)
             for _ in vhost.recover_messages():
@@ -98,9 +100,11 @@ class Definitions:
         self.boot = int(text) + 1
         disk.write_atomic(path, f"{self.boot}\n".encode())
 
-    def _remove_unknown(self, directory: str, living: set[int], problems: list[str]) -> None:
-        """Directories of ids that were given and are no more go; anything else is reported and left
-        alone."""
+    def _remove_unknown(
+        self, directory: str, living: set[int], problems: list[str], *, keep: bool = False
+    ) -> None:
+        """Directories of ids that were given and are no more go, or with `keep` to the quarantine,
+        where definitions are lost; anything else is reported and left alone."""
         for name in disk.listdir(directory):
             try:
                 incarnation = int(name, 16) if len(name) == 16 else -1
@@ -108,7 +112,15 @@ class Definitions:
                 incarnation = -1
             if incarnation in living:
                 continue
-            if 0 < incarnation >> 32 <= self.boot:
+            if 0 < incarnation >> 32 <= self.boot and keep and disk.listdir(f"{directory}/{name}"):
+                place = f"{self._directory}/quarantine"
+                disk.makedirs(place)
+                disk.rename(f"{directory}/{name}", f"{place}/{name}")
+                problems.append(
+                    f"{directory}/{name} may be of a queue whose definition is lost; it was moved "
+                    f"to {place}"
+                )
+            elif 0 < incarnation >> 32 <= self.boot:
                 disk.remove_tree(f"{directory}/{name}")
             else:
                 problems.append(f"{directory}/{name} is not known here; it was left alone")

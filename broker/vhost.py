@@ -92,6 +92,7 @@ class VHost:
         self.owned: list[tuple[str, set[int]]] = []
         """Directories of features, with the incarnation ids that live there."""
         self.recovering = False
+        self.lacks_definitions = False
         self._features = features
         self._started = False
         self._journal: Journal | None = None
@@ -115,8 +116,10 @@ class VHost:
         """Replays the journal. Returns the incarnation ids of the queues that are there."""
         journal = Journal(self._persister, f"{self.directory}/definitions.journal")
         self._replaying = True
+        self.problems += journal.problems
+        self.lacks_definitions = journal.incomplete
         for data in journal.recovered:
-            self._apply(*read_entry(data))
+            self._replay(data)
         self._replaying = False
         entries = len(journal.recovered)
         journal.recovered.clear()
@@ -134,6 +137,15 @@ class VHost:
             feature.vhost_recovered(self)
         self.recovering = False
         return {queue.incarnation for queue in self.queues.values()}
+
+    def _replay(self, data: bytes) -> None:
+        """One entry of the journal. Where others are lost, it may speak of what is not there."""
+        try:
+            self._apply(*read_entry(data))
+        except LookupError as error:
+            if not self.lacks_definitions:
+                raise
+            self.problems.append(f"vhost '{self.name}': a definition refers to {error}, lost")
 
     def _name_exchanges(self) -> bool:
         """Gives ids to exchanges that were declared when those had none; whether there were any."""

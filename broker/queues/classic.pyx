@@ -25,6 +25,7 @@ from broker.queues.limits cimport (
 from broker.store.persister cimport Persister
 from broker.store.priority_store cimport PriorityStore
 from broker.store.queue_store cimport FOUND, NO_END, QueueStore, WAIT
+from broker.store.recorder cimport PLANTED_HAND_OVER_EARLY, planted
 from broker.queues.counted import with_delivery_count
 from broker.queues.dying import reason_name
 from broker.store.recovery import recover
@@ -459,7 +460,8 @@ cdef class ClassicQueue(Queue):
                 break
             dying.pop()
             count += 1
-            if result == NEEDS_SYNC and (self.durable or self.holds):
+            if result == NEEDS_SYNC and (self.durable or self.holds) and (
+                    planted != PLANTED_HAND_OVER_EARLY):
                 if leaving is None:
                     leaving = Dying()
                 leaving.add(&place, 0)

@@ -1,5 +1,6 @@
 from broker.store.recorder import KINDS as KINDS
 from broker.store.recorder import fail as fail
+from broker.store.recorder import plant as plant
 from broker.store.recorder import record as record
 from broker.store.recorder import recorded as recorded
 from broker.store.recorder import recorded_bytes as recorded_bytes

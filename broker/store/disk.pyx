@@ -17,7 +17,10 @@ from libc.string cimport memcpy, strdup, strrchr
 
 from broker.store.record cimport ACK_BYTES, AckEntry, RecordHead, ack_check, record_check
 from broker.store import recorder
-from broker.store.recorder cimport failing, record_event, recording
+from broker.store.recorder cimport (
+    PLANTED_IGNORE_FULL_DISK, PLANTED_NO_DIRECTORY_SYNC, PLANTED_NO_SYNC, failing, planted,
+    record_event, recording,
+)
 from broker.store.space cimport give_reserve, is_full
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
@@ -67,6 +70,7 @@ record = recorder.record
 recorded = recorder.recorded
 recorded_bytes = recorder.recorded_bytes
 recorded_count = recorder.recorded_count
+plant = recorder.plant
 
 # -- operations of the store's threads -------------------------------------------------------------
 
@@ -115,11 +119,21 @@ cdef void seal_acks(Op* op) noexcept nogil:
         at += ACK_BYTES
 
 
+cdef bint is_left_out(int kind) noexcept nogil:
+    """Whether a planted fault leaves operations of this kind out."""
+    if kind == OP_SYNC_FILE_SYSTEM:
+        return planted == PLANTED_NO_SYNC or planted == PLANTED_NO_DIRECTORY_SYNC
+    return (planted == PLANTED_NO_SYNC and kind == OP_SYNC
+            or planted == PLANTED_NO_DIRECTORY_SYNC and kind == OP_SYNC_DIRECTORY)
+
+
 cdef void run_op(Op* op) noexcept nogil:
     """Carries out one operation and leaves its errno in `error`. Called without Python's lock."""
     cdef const char* path = op.path
     if op.file != NULL:
         path = op.file.path
+    if planted and is_left_out(op.kind):
+        return
     op.error = failing(op.kind)
     if op.error == 0:
         if op.kind == OP_WRITE_RECORDS or op.kind == OP_WRITE or op.kind == OP_WRITE_ACKS:
@@ -171,6 +185,8 @@ cdef void run_op(Op* op) noexcept nogil:
         else:
             record_event(kind_name(op.kind), path, op.offset, op.length, op.error, op.data,
                          op.length)
+    if op.error == 28 and planted == PLANTED_IGNORE_FULL_DISK:
+        op.error = 0
 
 
 cdef int punch(Op* op) noexcept nogil:

@@ -2,10 +2,12 @@
 """An append-only journal of small entries: the definitions of a vhost.
 
 Entry: u32 length of the payload, u32 CRC-32C of length and payload (little-endian), payload.
-Reading stops at the first entry that does not fit or does not check: what follows was never
-confirmed. Rewriting (compaction) is a new file put in place by rename.
+A tail without a sound entry was never confirmed and is cut. Where sound entries follow behind one
+that does not check, that one is damaged: the file is kept in quarantine, and what is sound counts.
+Rewriting (compaction) is a new file put in place by rename.
 """
 
+import os
 import struct
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -71,6 +73,15 @@ def sound_entries(data: bytes) -> tuple:
     return payloads, unsound
 
 
+def next_sound(data: bytes, at: int) -> int:
+    """Where the next sound entry begins from `at` on; -1 if there is none."""
+    while at < len(data):
+        if end_of(data, at) > at + HEAD.size:
+            return at
+        at += 1
+    return -1
+
+
 cdef class Journal(Dirty):
     """Appends go out with the persister's next round, before everything else, and are synced in
     it."""
@@ -78,6 +89,8 @@ cdef class Journal(Dirty):
     cdef Persister persister
     cdef readonly str path
     cdef readonly list recovered
+    cdef readonly list problems
+    cdef readonly bint incomplete    # something of it was cut or damaged
     cdef list pending
     cdef File* file
     cdef readonly uint64_t length
@@ -88,20 +101,44 @@ cdef class Journal(Dirty):
         self.path = path
         self.pending = []
         data = disk.read(path) if disk.exists(path) else b""
+        self.problems = []
         self.recovered, sound = entries(data)
         if sound != len(data) or not data:
-            if data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
+            self.incomplete = len(data) > sound
+            following = next_sound(data, max(sound, len(MAGIC)))
+            if following < 0 and data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
                 raise ValueError(
                     f"{path} is no journal of this version; move it away or restore a backup")
-            # The tail was never confirmed: rewriting leaves nothing behind that a later append
-            # could revive.
-            disk.write_atomic(path, (data[:sound] or MAGIC))
-            sound = max(sound, len(MAGIC))
+            if following >= 0:
+                self.salvage(data, following)
+                sound = self.length
+            else:
+                # The tail was never confirmed: rewriting leaves nothing behind that a later append
+                # could revive.
+                disk.write_atomic(path, (data[:sound] or MAGIC))
+                sound = max(sound, len(MAGIC))
         self.length = sound
         self.file = file_new(path)
 
     def __dealloc__(self):
         file_free(self.file)
+
+    def salvage(self, bytes data, following: int) -> None:
+        """Keeps the damaged file aside and goes on with all that is sound in it."""
+        directory = self.persister.quarantine.directory
+        kept = f"{directory}/{os.path.basename(os.path.dirname(self.path))}-definitions.journal"
+        disk.makedirs(directory)
+        disk.write_atomic(kept, data)
+        while following >= 0:
+            payloads, end = entries(MAGIC + data[following:])
+            self.recovered += payloads
+            following = next_sound(data, following + end - len(MAGIC))
+        self.problems.append(
+            f"{self.path} was damaged: {len(self.recovered)} definitions were found in it, others "
+            f"are lost; the damaged file is {kept}")
+        content = MAGIC + b"".join([encode(each) for each in self.recovered])
+        disk.write_atomic(self.path, content)
+        self.length = len(content)
 
     def append(self, payload: bytes) -> None:
         """Adds an entry; `persister.after_round` tells when it is on disk."""

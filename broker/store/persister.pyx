@@ -22,6 +22,9 @@ from broker.store.disk cimport (
     File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, file_free,
 )
 from broker.store.recorder import KINDS
+from broker.store.recorder cimport (
+    PLANTED_CONFIRM_BEFORE_SYNC, PLANTED_CONFIRM_BEFORE_WRITE, planted,
+)
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, SyncMethod
 from broker.store.io_thread cimport (
@@ -212,7 +215,8 @@ cdef class Persister(Background):
                 self.note_directory(directory)
             self.flying_orphans = self.orphans
             self.orphans = []
-        if sync and not self.no_sync:
+        if sync and not self.no_sync and (
+                planted != PLANTED_CONFIRM_BEFORE_SYNC or round.thorough):
             self.add_syncs(round)
         self.in_flight = round
         if self.flying_asked == 0:
@@ -220,6 +224,9 @@ cdef class Persister(Background):
         self.confirm_asked = 0
         self.submitted = nanoseconds()
         self.rounds += 1
+        if planted == PLANTED_CONFIRM_BEFORE_WRITE:
+            self.completed = self.attempted = round.number
+            self.call_waiting()
         self.writer.submit(round)
         self.close_some()
         return 0

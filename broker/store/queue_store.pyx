@@ -26,6 +26,7 @@ from broker.store.record cimport (
     ACK_DELIVERY_COUNT, ACK_RUN, ACK_VALUE_MASK, ACK_WATERMARK, HEADER_BYTES, RECORD_FIXED,
     RecordHead, record_bytes, record_check, record_fits, record_put, record_view,
 )
+from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_REQUEUE_LAST, planted
 from broker.store.requeued cimport Requeued
 from broker.store.sealed cimport Sealed
 from broker.store.segments cimport Block, FROZEN, MIXED, Segment, WRITING, WRITTEN, push_entry
@@ -104,7 +105,8 @@ cdef class QueueStore(Sealed):
         cdef uint32_t position
         if self.ready == 0:
             return EMPTY
-        if self.requeued.count:
+        if self.requeued.count and (
+                planted != PLANTED_REQUEUE_LAST or self.requeued.count == self.ready):
             self.requeued.first(place)
             return self.view(self.find(place.segment), place.position, message, place, True)
         segment = self.cursor
@@ -277,8 +279,9 @@ cdef class QueueStore(Sealed):
                 wanted = <size_t> head.length + 4
                 if wanted < READ_AHEAD:
                     wanted = READ_AHEAD
-            elif record_fits(record, have) and head.check == record_check(
-                    record, self.incarnation, segment.number, position):
+            elif record_fits(record, have) and (head.check == record_check(
+                    record, self.incarnation, segment.number, position)
+                    or planted == PLANTED_NO_CHECK):
                 return record
             else:
                 self.pass_over(segment, position, record, have)

@@ -32,6 +32,13 @@ KINDS = (
     "close", "unlink", "read", "rmdir", "punch", "write_file", "rename", "truncate",
 )
 
+PLANTS = (
+    "none", "no sync", "no directory sync", "confirm before the write", "confirm before the sync",
+    "no check", "confirm one more", "skip the last record", "keep acks", "reuse numbers",
+    "ignore a full disk", "requeue at the end", "hand over unsynced",
+)
+"""Faults that a test can plant, so that what looks for faults can be seen to find them."""
+
 cdef enum:
     WITH_BYTES = 2
 
@@ -49,6 +56,7 @@ cdef struct Event:
 cdef pthread_mutex_t guard
 pthread_mutex_init(&guard, NULL)
 recording = 0
+planted = 0
 cdef Event* events = NULL
 cdef size_t event_count = 0
 cdef size_t event_capacity = 0
@@ -188,3 +196,9 @@ def stall(str kind, double seconds):
     failpoints = 1
     stalling = seconds > 0
     pthread_mutex_unlock(&guard)
+
+
+def plant(str fault):
+    """Plants one of PLANTS; "none" takes it away."""
+    global planted
+    planted = PLANTS.index(fault)

@@ -21,6 +21,7 @@ from broker.store.record cimport (
     FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary, record_check,
     record_fits,
 )
+from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_SKIP_LAST, planted
 from broker.store.sealed cimport punch_when
 from broker.store.segments cimport MIXED, Segment
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
@@ -48,8 +49,9 @@ cdef struct Content:
 
 cdef bint sound(Scan* scan, size_t at) noexcept nogil:
     cdef const RecordHead* head = <const RecordHead*> (scan.data + at)
-    return record_fits(scan.data + at, scan.length - at) and head.check == record_check(
+    return record_fits(scan.data + at, scan.length - at) and (head.check == record_check(
         scan.data + at, scan.incarnation, scan.segment, <uint32_t> at)
+        or planted == PLANTED_NO_CHECK)
 
 
 cdef size_t next_sound(Scan* scan, size_t at, size_t end) noexcept nogil:
@@ -112,6 +114,7 @@ cdef bint from_summary(bytes data, uint64_t incarnation, uint32_t number, Settle
     """Takes what a summary tells, if that is exact with what the acks settle."""
     cdef const uint8_t* p = data
     cdef const Summary* summary = <const Summary*> p
+    cdef Span* last
     if <size_t> len(data) != sizeof(Summary) + 4 or summary.magic != SUMMARY_MAGIC:
         return False
     if summary.version != FORMAT_VERSION or summary.references:
@@ -123,6 +126,12 @@ cdef bint from_summary(bytes data, uint64_t incarnation, uint32_t number, Settle
         return False
     if settled.entries and not summary.overhead:
         return False
+    if settled.count:
+        # Acks are written before the records of their round: of one that a kill kept from the file,
+        # the summary knows nothing.
+        last = &settled.spans[settled.count - 1]
+        if <uint64_t> last.position + last.length > summary.length:
+            return False
     content.count = summary.count
     content.body_bytes = summary.body_bytes
     content.overhead = summary.overhead if summary.overhead else <uint32_t> MIXED
@@ -183,6 +192,8 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
             continue
         head = <const RecordHead*> (scan.data + at)
         length = head.length + 4
+        if planted == PLANTED_SKIP_LAST and at + length == scan.length:
+            break
         content.live += 1
         content.live_bytes += head.body_length
         content.flags |= head.flags

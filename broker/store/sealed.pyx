@@ -19,6 +19,7 @@ from broker.kernel.message cimport BODY_IS_REFERENCE
 from broker.store.disk cimport File, OP_PUNCH, OP_WRITE_FILE, Op
 from broker.store.io_thread cimport Round, STAGE_REMOVE, round_add, round_new
 from broker.store.record cimport FORMAT_VERSION, HEADER_BYTES, SUMMARY_MAGIC, Summary
+from broker.store.recorder cimport PLANTED_REUSE_NUMBERS, planted
 from broker.store.segments cimport Block, MIXED, Segment, Segments, WRITING, WRITTEN
 
 log = logging.getLogger("leveret.store")
@@ -38,6 +39,8 @@ cdef class Sealed(Segments):
         if self.active != NULL:
             self.active.punch_at = punch_when(self.active)
             self.persister.attend(self)
+        elif self.head == NULL and planted == PLANTED_REUSE_NUMBERS:
+            self.next_number = 1
         return Segments.roll(self)
 
     cdef bint synced(self, File* file) noexcept:

@@ -17,7 +17,9 @@ from broker.contracts cimport (
 from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
-from broker.store.recorder cimport record_mark, recording
+from broker.store.recorder cimport (
+    PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
+)
 from broker.store.persister cimport Persister
 from broker.kernel cimport clock
 from broker.wire.held_confirms cimport HeldConfirms
@@ -438,6 +440,7 @@ cdef class WireChannel(Channel):
         """basic.ack of everything confirmed and not yet told."""
         cdef uint8_t* p
         cdef uint64_t count = self.settled_sequence - self.told_sequence
+        cdef uint64_t told = self.settled_sequence + (planted == PLANTED_CONFIRM_ONE_MORE)
         if self.closing:
             return 0
         if self.held_confirms is not None:
@@ -450,14 +453,14 @@ cdef class WireChannel(Channel):
         store32(p + 3, 13)
         store16(p + 7, 60)
         store16(p + 9, 80)
-        store64(p + 11, self.settled_sequence)
+        store64(p + 11, told)
         p[19] = 1 if count > 1 else 0
         p[20] = FRAME_END
         self.output.out.length += 21
         self.confirmed += count
         self.told_sequence = self.settled_sequence
         if recording:
-            record_mark(b"confirm", self.settled_sequence)
+            record_mark(b"confirm", told)
         return 0
 
     # -- deliveries --------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""`python -m tests.crash --cycles 50`: kill -9 under load, restart twice, compare."""
+"""Crash states of recorded workloads, then kill -9 under load, restarted twice.
+
+`python -m tests.crash --states 10000 --cycles 50`; the long form, an hour or two, is
+`--states 100000 --cycles 1000`. Either part is left out by 0.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,24 @@ from pathlib import Path
 
 from tests.bench.leveret import Leveret
 from tests.bench.rabbitmq import RabbitMQ
+from tests.crash.explore import explore_many
 from tests.crash.loop import Crash
 
 
 def main() -> int:
     """Exit status 1 if any message went wrong; the data directory is then kept."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--cycles", type=int, default=50)
+    parser.add_argument("--states", type=int, default=10_000, help="crash states (10,000)")
+    parser.add_argument("--cycles", type=int, default=50, help="kills, each restarted twice (50)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--clean-stops", type=float, default=0.2, help="share of SIGTERMs (0.2)")
     parser.add_argument("--rabbitmq", action="store_true", help="kill RabbitMQ instead")
     parser.add_argument("--keep", action="store_true", help="keep the data directory")
     options = parser.parse_args()
+    explored = explore_many(options.states, options.seed, lambda text: print(text, flush=True))
+    print(f"seed {options.seed}: {explored}", flush=True)
+    if explored.faulty or not options.cycles:
+        return 1 if explored.faulty else 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker is ended
     base = Path(tempfile.mkdtemp(prefix="leveret-crash-"))
     victim = RabbitMQ(base / "broker") if options.rabbitmq else Leveret(base / "broker")

@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,8 @@ TWICE_EVERY = 5
 """Of so many states one is recovered twice."""
 
 LAST = "graves"
+STRAYS_STAY = 5
+"""Ticks after which a file that is to go has gone."""
 MEMORY = Path("/dev/shm")
 SEGMENT_NAME = re.compile(r"(msgs|acks|meta)\.(\d{10})$")
 
@@ -67,12 +69,16 @@ def look(directory: Path) -> Found:
         for queue in inside.vhost.queues.values():
             queue.wake()
         inside.sync()
-        inside.tick()
-        found.strays = list(strays(directory))
+        for _ in range(STRAYS_STAY):
+            inside.tick()
+            found.strays = list(strays(directory))
+            if not found.strays:
+                break
         for name in sorted(inside.vhost.queues, key=lambda name: name == LAST):
             found.queues[name] = [
                 (taker.body or b"", taker.redelivered) for taker in inside.drain(name)
             ]
+        found.quarantined = inside.persister.quarantine.count
         assert inside.failed is None, inside.failed
         return found
     finally:
@@ -180,3 +186,20 @@ def _judge(
 
 def _different(first: dict[str, list[bytes]], second: dict[str, list[bytes]]) -> list[str]:
     return [name for name in first.keys() | second.keys() if first.get(name) != second.get(name)]
+
+
+def explore_many(
+    states: int, seed: int, tell: Callable[[str], None], *, steps: int = 60, at_once: int = 2000
+) -> Explored:
+    """Explores workload after workload until so many states were recovered; `tell` hears of it."""
+    total = Explored()
+    first = seed
+    while total.states < states:
+        explored = explore(seed, steps, min(at_once, states - total.states))
+        total.add(explored)
+        seed += 1
+        for violation in explored.violations:
+            tell(f"  {violation}")
+        if explored.violations or (seed - first) % 10 == 0:
+            tell(f"{seed - first} workloads: {total}")
+    return total

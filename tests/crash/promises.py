@@ -52,6 +52,8 @@ class Found:
     problems: list[str] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
     """Files that nothing explains."""
+    quarantined: int = 0
+    """Stretches of damaged bytes that were kept aside."""
 
 
 class Promises:

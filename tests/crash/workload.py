@@ -47,6 +47,8 @@ class Workload:
         self.settled: list[Copy] = []
         """Acknowledged, and not yet known to be on disk."""
         self.ended: list[Declared] = []
+        self.directories: dict[str, str] = {}
+        """Queue -> name of its directory."""
         disk.record(True, True)
         try:
             self.inside = Inside(directory, self.segment_size).start()
@@ -54,6 +56,10 @@ class Workload:
             for _ in range(steps):
                 self._step()
             self._tick()
+            self.directories = {
+                name: f"{queue.incarnation:016x}"
+                for name, queue in self.inside.vhost.queues.items()
+            }
             self.inside.kill()
             self.events = disk.recorded()
             self.data = disk.recorded_bytes()

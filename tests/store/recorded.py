@@ -1,8 +1,8 @@
 """Runs `manage.py` with the store's recorder on; the recording is written at the end, as JSON.
 
 `python -m tests.store.recorded broker ...`; the environment variable WRITE_RECORDING_TO names
-the file. FAIL_DISK, as `kind:n:errno`, lets the n-th operation of a kind fail, counted from the
-moment the broker has its listeners. At the first SIGUSR1 the next sync stalls, for 60 s or until
+the file. PLANT_FAULT plants one of `broker.store.recorder.PLANTS`. FAIL_DISK, as `kind:n:errno`,
+lets the n-th operation of a kind fail, counted from the moment the broker has its listeners. At the first SIGUSR1 the next sync stalls, for 60 s or until
 the second one; `run/stall-set` appears.
 """
 
@@ -49,6 +49,7 @@ def stall(*_: object) -> None:
 if __name__ == "__main__":
     disk.record(True)
     signal.signal(signal.SIGUSR1, stall)
+    disk.plant(os.environ.get("PLANT_FAULT", "none"))
     threading.Thread(target=plant, daemon=True).start()
     atexit.register(save)
     manage = Path(__file__).resolve().parents[2] / "manage.py"

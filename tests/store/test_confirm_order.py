@@ -82,11 +82,12 @@ def make_recorded(tmp_path: Path) -> Iterator[Callable[..., Leveret]]:
     """A function that starts a broker with the recorder on; its arguments are more options."""
     brokers: list[Leveret] = []
 
-    def make(*options: str) -> Leveret:
+    def make(*options: str, planted: str = "none") -> Leveret:
         command = [sys.executable, "-m", "tests.store.recorded", "broker"]
         extra = ["--segment-size", "65536", *options]
         broker = Leveret(tmp_path, command=command, extra=extra)
         broker.environment["WRITE_RECORDING_TO"] = str(tmp_path / "recording")
+        broker.environment["PLANT_FAULT"] = planted
         broker.start()
         brokers.append(broker)
         return broker
@@ -177,3 +178,9 @@ def test_no_confirm_leaves_before_its_messages_and_queues_are_on_disk(
 
 def test_a_broker_that_does_not_sync_is_found_out(make_recorded: Callable[..., Leveret]) -> None:
     assert len(violations_of(make_recorded("--no-sync"))) > MESSAGES
+
+
+def test_a_broker_that_confirms_one_more_than_it_has_is_found_out(
+    make_recorded: Callable[..., Leveret],
+) -> None:
+    assert violations_of(make_recorded(planted="confirm one more"))

@@ -166,6 +166,26 @@ def last_of(segment: bytes) -> bytes:
     return segment[-500:]
 
 
+def test_acks_of_records_that_a_kill_kept_from_the_file_settle_nothing_else(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    bodies = fill(driven, 5)
+    taken = [driven.take() for _ in bodies]
+    driven.settle(taken[3])
+    driven.tick()
+    (segment,) = driven.files("msgs")
+    driven.kill()
+    with segment.open("r+b") as file:  # as if the last two had never been written
+        file.truncate(taken[3].place[1])
+    for _ in range(3):
+        again = make()
+        assert again.recover() == []
+        assert again.drain() == bodies[:3]
+        again.tick()
+        again.kill()
+
+
 def test_expirations_are_known_from_summaries(make: Callable[..., Driven]) -> None:
     driven = make()
     properties = b"\x11\x00\x02\x0560000"

@@ -1,0 +1,64 @@
+"""The short form of `make fuzz-store`, and what damage to the journal of definitions costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.fuzz import fuzz
+from tests.crash.inside import Inside
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_damaged_files_are_told_of_and_no_altered_byte_is_served(seed: int) -> None:
+    fuzzed = fuzz(seed, 120)
+    assert not fuzzed.violations, "\n".join(fuzzed.violations)
+    assert {"segment", "acks", "journal", "meta"} <= fuzzed.by_kind.keys()
+
+
+def prepared(directory: Path) -> Path:
+    """Three queues with a message each; the journal."""
+    inside = Inside(directory).start()
+    for name in ("first", "second", "third"):
+        inside.vhost.declare_queue(name, durable=True)
+        inside.vhost.publish("", name, b"\x10\x00\x02", name.encode())
+    inside.sync()
+    inside.kill()
+    (journal,) = directory.glob("vhosts/*/definitions.journal")
+    return journal
+
+
+def test_one_damaged_definition_costs_no_other_queue(tmp_path: Path) -> None:
+    journal = prepared(tmp_path / "data")
+    data = bytearray(journal.read_bytes())
+    data[data.index(b"second")] ^= 1
+    journal.write_bytes(data)
+    for times in range(2):
+        inside = Inside(tmp_path / "data").start()
+        assert set(inside.vhost.queues) == {"first", "third"}
+        assert [taker.body for taker in inside.drain("third")] == [b"third"]
+        assert ("was damaged" in " ".join(inside.problems)) == (times == 0)
+        inside.kill()
+    kept = list((tmp_path / "data/quarantine").iterdir())
+    assert any(path.read_bytes() == data for path in kept if path.is_file())
+    assert any(b"second" in each.read_bytes() for path in kept for each in path.glob("msgs.*"))
+
+
+def test_a_journal_cut_at_every_byte_costs_what_was_behind_the_cut(tmp_path: Path) -> None:
+    journal = prepared(tmp_path / "data")
+    data = journal.read_bytes()
+    for cut in range(9, len(data), 3):
+        journal.write_bytes(data[:cut])
+        inside = Inside(tmp_path / "data").start()
+        assert set(inside.vhost.queues) <= {"first", "second", "third"}
+        inside.kill()
+    kept = (tmp_path / "data/quarantine").glob("*/msgs.*")
+    assert len(list(kept)) == 3
+
+
+def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
+    journal = prepared(tmp_path / "data")
+    journal.write_bytes(b"LVRJ\x09" + bytes(40))
+    with pytest.raises(ValueError, match="no journal of this version; move it away"):
+        Inside(tmp_path / "data").start()
