@@ -2,8 +2,8 @@
 
 `python -m tests.store.recorded broker ...`; the environment variable WRITE_RECORDING_TO names
 the file. PLANT_FAULT plants one of `broker.store.recorder.PLANTS`. FAIL_DISK, as `kind:n:errno`,
-lets the n-th operation of a kind fail, counted from the moment the broker has its listeners. At the first SIGUSR1 the next sync stalls, for 60 s or until
-the second one; `run/stall-set` appears.
+lets the n-th operation of a kind fail, counted from the moment the broker has its listeners. At
+the first SIGUSR1 the next sync stalls, for 60 s or until the second one; `run/stall-set` appears.
 """
 
 from __future__ import annotations
