@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from broker.control_schema import NOUNS
 from frontend import addresses, figures
+from frontend.arguments import amount, meaning
 
 register = template.Library()
 
@@ -25,6 +26,8 @@ _FORMATS = {
 
 for _name in ("count", "rate", "net", "size", "duration"):
     register.filter(_name, _FORMATS[_name])
+
+register.filter("meaning", meaning)
 
 register.simple_tag(addresses.queue, name="queue_url")
 register.simple_tag(addresses.exchange, name="exchange_url")
@@ -155,6 +158,14 @@ def value(value: Any) -> SafeString | str:
     if isinstance(value, (dict, list)):
         return name(as_json(value))
     return name(value) if value != "" else name("")
+
+
+@register.filter
+def of_argument(given: Any, argument: str) -> SafeString | str:
+    """The value of an argument; a number with its unit."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return amount(argument, given)
+    return value(given)
 
 
 @register.simple_tag

@@ -7,8 +7,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses
-from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
+from frontend import addresses, arguments
+from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
 from frontend.tables import POLICED, Column, fragment, load
 from management.broker_client import BrokerError
 
@@ -42,7 +42,7 @@ TYPES = (
     ("headers", "headers: by header values"),
     ("x-consistent-hash", "x-consistent-hash: one queue for each key, binding keys are weights"),
     ("x-random", "x-random: to one of its bindings by chance"),
-    ("x-delayed-message", "x-delayed-message: later, then as the argument x-delayed-type says"),
+    ("x-delayed-message", "x-delayed-message: later, then as another type"),
 )
 
 
@@ -58,6 +58,7 @@ async def exchanges(request: HttpRequest) -> HttpResponseBase:
     if is_fragment(request):
         return fragment(request, facts)
     facts |= {"section": "exchanges", "vhosts": await names_of(request, "vhosts"), "types": TYPES}
+    facts["groups"] = arguments.groups("exchange", facts["form"])
     return render(request, "exchanges.html", facts, status=400 if "refusal" in facts else 200)
 
 
@@ -75,6 +76,6 @@ async def _create(request: HttpRequest) -> HttpResponseBase:
         durable=fields.get("durability") != "transient",
         auto_delete="auto_delete" in fields,
         internal="internal" in fields,
-        arguments=arguments_table(fields),
+        arguments=arguments.given("exchange", fields),
     )
     return done(request, addresses.exchange(vhost, name), "The exchange is there.")

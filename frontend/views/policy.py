@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 
 from frontend import addresses
+from frontend.arguments import CHOICES
 from frontend.asking import FormError, arguments_table, ask, done, names_of, reason_of
 from management.broker_client import BrokerError
 
@@ -90,9 +91,14 @@ def _groups(
     found = []
     for owner, heading in (("queue", "For queues"), ("exchange", "For exchanges")):
         rows = [
-            row | {"value": fields.get(row["name"], _text(definition.get(row["name"])))}
+            row
+            | {
+                "value": fields.get(row["name"], _text(definition.get(row["name"]))),
+                "choices": [(one, labels.get(one, one)) for one in row["choices"]],
+            }
             for row in keys
             if row["owner"] == owner and row["argument"]
+            for labels in (CHOICES.get(row["argument"], {}),)
         ]
         if rows:
             found.append((owner, heading, rows))

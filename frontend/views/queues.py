@@ -8,8 +8,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses
-from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
+from frontend import addresses, arguments
+from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
 from frontend.tables import POLICED, Column, fragment, load
 from frontend.troubles import WORDS
 from management.broker_client import BrokerError
@@ -29,6 +29,11 @@ COLUMNS = (
     Column("net_rate", "Net", "net", "Rates a second", "How fast it grows or shrinks"),
     Column("consumers", "Consumers", "count", "", "Consumers attached to the queue"),
     Column("durable", "Features", "features", sort=None),
+)
+TYPES = (
+    ("classic", "classic: a queue as AMQP knows it"),
+    ("quorum", "quorum: durable, with a delivery limit of 20"),
+    ("stream", "stream: a log that many read, each at its place"),
 )
 ALSO = ("auto_delete", "exclusive", "arguments", "type", "state", "message_stats", *POLICED)
 
@@ -52,6 +57,8 @@ async def queues(request: HttpRequest) -> HttpResponseBase:
     facts |= {
         "section": "queues",
         "vhosts": await names_of(request, "vhosts"),
+        "types": TYPES,
+        "groups": arguments.groups("queue", facts["form"]),
         "states": [
             ("", "all"),
             ("trouble", "trouble"),
@@ -67,6 +74,9 @@ async def _create(request: HttpRequest) -> HttpResponseBase:
     vhost, name = fields.get("vhost", "/"), fields.get("name", "")
     if not name:
         raise FormError("A queue needs a name; only clients get server-named queues.")
+    table = arguments.given("queue", fields)
+    if fields.get("type", "classic") != "classic":
+        table["x-queue-type"] = fields["type"]
     await ask(
         request,
         "queue.declare",
@@ -74,7 +84,7 @@ async def _create(request: HttpRequest) -> HttpResponseBase:
         name=name,
         durable=fields.get("durability") != "transient",
         auto_delete="auto_delete" in fields,
-        arguments=arguments_table(fields),
+        arguments=table,
     )
     return done(request, addresses.queue(vhost, name), "The queue is there.")
 

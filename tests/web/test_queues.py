@@ -30,7 +30,7 @@ def test_it_says_beside_the_form_what_was_refused(page: Page, watch: Watch) -> N
     page.goto("/queues")
     page.click("text=New queue")
     page.fill("#queue-name", "refused")
-    page.click("#create-queue summary")
+    page.locator("#create-queue summary", has_text="Other arguments").click()
     page.fill("#queue-arguments", "no JSON")
     page.click("text=Create queue")
     # The dialog is open again, with the reason and what was typed.

@@ -1,9 +1,9 @@
 // The form of a policy: says while one types what it reaches, and reads numbers out.
 
-import { count, nameElement, size } from "./components/figures.js";
+import { count, nameElement } from "./components/figures.js";
+import { readOut, readOutAll } from "./components/readout.js";
 
 const DEBOUNCE_MS = 150;
-const TIMES = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1_000]];
 const form = document.getElementById("policy");
 const reach = document.getElementById("reach");
 const words = reach.querySelector("[data-reach]");
@@ -43,21 +43,6 @@ function item(content) {
   return element;
 }
 
-/** `90000` as `= 1.5 min`; nothing where the number says it all. */
-function readOut(field) {
-  const place = form.querySelector(`[data-read="${field.name}"]`);
-  const number = Number(field.value.replaceAll(/[ ,_]/g, ""));
-  let text = "";
-  if (field.value.trim() && Number.isFinite(number) && number >= 1_000) {
-    if (field.dataset.unit === "bytes") text = size(number);
-    if (field.dataset.unit === "ms") {
-      const [unit, length] = TIMES.find(([, least]) => number >= least);
-      text = `${Math.round((number / length) * 100) / 100} ${unit}`;
-    }
-  }
-  place.textContent = text && `= ${text}`;
-}
-
 function showOwners() {
   const kind = form.elements.apply_to.value;
   for (const section of form.querySelectorAll("[data-owner]")) {
@@ -69,7 +54,7 @@ function showOwners() {
 
 form.addEventListener("input", (event) => {
   const field = event.target;
-  if (field.dataset.unit) readOut(field);
+  readOut(field);
   if (field.name === "apply_to") showOwners();
   if (["vhost", "pattern", "apply_to"].includes(field.name)) {
     clearTimeout(timer);
@@ -77,6 +62,6 @@ form.addEventListener("input", (event) => {
   }
 });
 
-form.querySelectorAll("[data-unit]").forEach(readOut);
+readOutAll(form);
 showOwners();
 look();
