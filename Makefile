@@ -25,6 +25,9 @@ add-ons: test-environment  ## take each add-on away alone and run the core tests
 crash: test-environment  ## crash states, then kill -9 under load (options: ARGS="--states 100000 --cycles 1000")
 	@$(PYTHON) -m tests.crash $(ARGS)
 
+power: test-environment  ## cut the power of a file system under load; root and loop devices (options: ARGS="--cuts 200")
+	@$(PYTHON) -m tests.crash.power $(ARGS)
+
 fuzz-store: test-environment  ## start on damaged files again and again (options: ARGS="--rounds 2000")
 	@$(PYTHON) -m tests.crash.fuzz $(ARGS)
 

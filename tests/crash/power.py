@@ -1,0 +1,111 @@
+"""Power cuts: `python -m tests.crash.power --cuts 200`. As root, where loop devices exist.
+
+The data directory lies on ext4 on a loop device. Under load the file system is shut down without
+writing its log, as if the power had gone; then it is mounted again, every other time with
+`noauto_da_alloc`, and the broker starts on what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.leveret import Leveret
+from tests.crash.loop import Crash
+
+SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+NO_LOG_FLUSH = 2
+IMAGE_BYTES = 1 << 30
+MOUNTS = ("defaults", "noauto_da_alloc")
+
+
+class NotAble(Exception):
+    """This machine cannot cut the power of a file system; the text says why."""
+
+
+def run(*command: str) -> str:
+    """A command's output. Raises NotAble with its errors."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise NotAble(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout.strip()
+
+
+class Powered(Leveret):
+    """A broker on a file system of its own; `kill` cuts that one's power."""
+
+    def __init__(self, base: Path) -> None:
+        if os.geteuid() != 0:
+            raise NotAble("only root can mount")
+        self.mount_point = base / "mnt"
+        self.mount_point.mkdir()
+        self.cuts = 0
+        image = base / "image"
+        with image.open("wb") as file:
+            file.truncate(IMAGE_BYTES)
+        run("mkfs.ext4", "-q", str(image))
+        self.device = run("losetup", "-f", "--show", str(image))
+        super().__init__(self.mount_point / "broker")
+        self._mount()
+
+    def _mount(self) -> None:
+        options = MOUNTS[self.cuts % len(MOUNTS)]
+        run("mount", "-o", options, self.device, str(self.mount_point))
+
+    def kill(self) -> None:
+        descriptor = os.open(self.mount_point, os.O_RDONLY)
+        fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        os.close(descriptor)
+        super().kill()
+        run("umount", str(self.mount_point))
+        self.cuts += 1
+        self._mount()
+
+    def release(self) -> None:
+        """Gives the loop device back."""
+        subprocess.run(["umount", str(self.mount_point)], capture_output=True)
+        subprocess.run(["losetup", "-d", self.device], capture_output=True)
+
+
+def main() -> int:
+    """Exit status 1 if a message went wrong, 2 if this machine is not able."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.power")
+    parser.add_argument("--cuts", type=int, default=20, help="power cuts (20)")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="leveret-power-"))
+    began = time.monotonic()
+    victim = None
+    try:
+        victim = Powered(base)
+        crash = Crash(victim, base / "journals", run=options.seed, seed=options.seed)
+        crash.prepare()
+        clean = True
+        while clean and victim.cuts < options.cuts:
+            verdict = crash.cycle()
+            # Acks of the last 200 ms may be undone.
+            clean = not any(
+                count for fault, count in verdict.faults.items() if fault != "resurrected"
+            )
+            print(f"{victim.cuts} cuts at {time.monotonic() - began:.0f} s: {verdict}", flush=True)
+    except NotAble as error:
+        print(f"power cuts need root, mkfs.ext4 and a loop device: {error}", file=sys.stderr)
+        return 2
+    finally:
+        if victim is not None:
+            victim.stop()
+            victim.release()
+        shutil.rmtree(base, ignore_errors=True)
+    return 0 if clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
