@@ -46,6 +46,7 @@ FLOORS = (
 ABOVE = ("management", "api", "frontend")
 # What both sides of the process border know.
 SHARED = (
+    "broker.arguments",
     "broker.certificates",
     "broker.config",
     "broker.control_schema",

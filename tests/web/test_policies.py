@@ -105,7 +105,7 @@ def test_it_makes_an_operator_policy_that_wins(page: Page, guest: httpx.Client, 
     expect(page.locator("#toasts")).to_contain_text("The operator policy is set")
     page.goto(f"/queues/%2F/{queue}/settings")
     holds = page.locator("tr", has_text="max-length")
-    expect(holds.locator("s")).to_have_text("50")
+    expect(holds.locator("s")).to_have_text("50 messages")
     expect(holds).to_contain_text("operator policy")
 
 
