@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 SETUP := python3 tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test add-ons crash full-disk stalled-disk fuzz bench bench-store lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test add-ons crash power fuzz-store full-disk stalled-disk fuzz bench bench-store lint demo docs lock clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
