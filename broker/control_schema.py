@@ -286,6 +286,12 @@ class AuthAttemptsReset(Arguments):
     """Starts those counts anew."""
 
 
+@verb("backup.begin", "appliance", "node", "{directory, files, bytes, still_s}")
+class BackupBegin(Arguments):
+    """Takes a snapshot of the data directory, as hard links in `directory`, for a copy. It goes
+    when the connection ends."""
+
+
 # Messaging.
 
 
@@ -806,7 +812,7 @@ ERRORS = _errors(
     Failure(429, "too_many_attempts", "Too many wrong passwords; the reason says when to go on"),
     Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
     Failure(501, "not_implemented", "No such verb"),
-    Failure(503, "busy", "Too many passwords are being checked; try again"),
+    Failure(503, "busy", "Too many passwords are being checked, or another backup runs; try again"),
     Failure(503, "blocked", "An alarm is in force: nothing is published until it is cleared"),
     Failure(503, "broker_away", "Made by the client: the broker is away, or went before answering"),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from broker import config as settings
 from broker import lifetime, logs
@@ -20,7 +20,9 @@ SUMMARIES = {
     "web": "Start the web app alone; it waits for a broker on the same data directory.",
     "reports": "Compute usage reports on schedule and on demand, for the same data directory.",
     "demo": "Run a small shop against the running appliance.",
+    "backup": "Copy the data directory, also while the broker runs: backup DIR.",
 }
+OWN_OPTIONS = {"demo": "management.demo", "backup": "management.backup"}
 MAINS = {
     "broker": "broker.server.app",
     "web": "management.web",
@@ -30,10 +32,9 @@ MAINS = {
 
 def enter(command: str, argv: Sequence[str]) -> int:
     """Run one of the commands with the options that follow its name; returns its exit status."""
-    if command == "demo":  # has options of its own
-        from management import demo
-
-        return demo.main(argv)
+    if command in OWN_OPTIONS:
+        main: Callable[[Sequence[str]], int] = importlib.import_module(OWN_OPTIONS[command]).main
+        return main(argv)
     if "--help" in argv or "-h" in argv:
         print(settings.help_text(command, SUMMARIES[command]))
         return 0

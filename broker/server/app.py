@@ -48,7 +48,7 @@ from broker.server.timers import Timer, TimingWheel
 from broker.server.wall import Wall
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.stats import Stats
-from broker.store import disk
+from broker.store import disk, snapshot
 from broker.store.data_directory import (
     check_schema,
     failed_sync,
@@ -133,6 +133,7 @@ class Broker(SignIn):
             "information": "A message broker as one appliance",
         }
         self.stopping = False
+        self.backing_up = False
         self.exit_status = 0
         self._ids = itertools.count(1)
         self._paused: set[Session] = set()
@@ -186,6 +187,7 @@ class Broker(SignIn):
         # What a killed predecessor said of its addresses is not true any more.
         self._listeners.unsay_where()
         try:
+            snapshot.drop(str(config.data_dir))
             reserve_of(config).give_for_start(disk.usage(str(config.data_dir))[0])
             check_schema(str(config.data_dir))
             if not self.access.load():

@@ -5,6 +5,7 @@ ended because the disk failed.
 from __future__ import annotations
 
 from broker.store import disk
+from broker.store.snapshot import INCOMPLETE
 
 SCHEMA_VERSION = 2
 """1: segments and acks as they are (directories of that time have no file that says so). 2: also
@@ -27,6 +28,10 @@ def check_schema(directory: str) -> int:
     Returns the version that was found; a new directory has this program's. An older one is read as
     it is: nothing in it has to be converted. Raises SchemaError or OSError.
     """
+    if disk.exists(f"{directory}/{INCOMPLETE}"):
+        raise SchemaError(
+            f"{directory} is a backup that was not finished: start on a whole one, or make it again"
+        )
     path = f"{directory}/{_VERSION_FILE}"
     if disk.exists(path):
         text = disk.read(path).decode("ascii", "replace").strip()

@@ -17,6 +17,8 @@ from libc.string cimport memcpy, strdup, strrchr
 
 from broker.store.record cimport ACK_BYTES, AckEntry, RecordHead, ack_check, record_check
 from broker.store import recorder
+from broker.store.gate cimport alters, enter, holes_held, leave
+from broker.store.gate import altering
 from broker.store.recorder cimport (
     PLANTED_IGNORE_FULL_DISK, PLANTED_NO_DIRECTORY_SYNC, PLANTED_NO_SYNC, failing, planted,
     record_event, recording,
@@ -35,6 +37,10 @@ cdef extern from "broker/store/native.h" nogil:
     int native_punch(int fd, uint64_t offset, uint64_t length)
     int native_block_size(int fd)
     int native_write_file(const char* path, const uint8_t* data, size_t length)
+
+
+cdef extern from "<errno.h>" nogil:
+    int EAGAIN
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -127,6 +133,52 @@ cdef bint is_left_out(int kind) noexcept nogil:
             or planted == PLANTED_NO_DIRECTORY_SYNC and kind == OP_SYNC_DIRECTORY)
 
 
+cdef void perform(Op* op, const char* path) noexcept nogil:
+    if op.kind == OP_WRITE_RECORDS or op.kind == OP_WRITE or op.kind == OP_WRITE_ACKS:
+        if op.kind == OP_WRITE_RECORDS:
+            seal_records(op)
+        elif op.kind == OP_WRITE_ACKS:
+            seal_acks(op)
+        op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
+    elif op.kind == OP_SYNC:
+        if c_fdatasync(op.file.fd) != 0:
+            op.error = native_errno()
+    elif op.kind == OP_READ:
+        op.error = native_read_all(op.file.fd, op.data, op.length, op.offset, &op.done)
+    elif op.kind == OP_OPEN:
+        # Two threads may want the same file.
+        pthread_mutex_lock(&opening)
+        if op.file.fd < 0:
+            op.file.fd = c_open(op.file.path, O_RDWR | O_CREAT | O_CLOEXEC, 0o640)
+            if op.file.fd < 0:
+                op.error = native_errno()
+        pthread_mutex_unlock(&opening)
+    elif op.kind == OP_MKDIR:
+        if c_mkdir(op.path, 0o750) != 0 and native_errno() != 17:
+            op.error = native_errno()
+    elif op.kind == OP_SYNC_DIRECTORY:
+        op.error = native_sync_directory(op.path)
+        if op.error == 2:
+            # Its queue was deleted meanwhile: nothing is left to sync.
+            op.error = 0
+    elif op.kind == OP_SYNC_FILE_SYSTEM:
+        op.error = native_sync_file_system(op.path)
+    elif op.kind == OP_CLOSE:
+        if op.file.fd >= 0:
+            c_close(op.file.fd)
+            op.file.fd = -1
+    elif op.kind == OP_UNLINK:
+        if c_unlink(path) != 0 and native_errno() != 2:
+            op.error = native_errno()
+    elif op.kind == OP_RMDIR:
+        if c_rmdir(op.path) != 0 and native_errno() not in (2, 39):
+            op.error = native_errno()
+    elif op.kind == OP_PUNCH:
+        op.error = EAGAIN if holes_held() else punch(op)
+    elif op.kind == OP_WRITE_FILE:
+        op.error = native_write_file(op.path, op.data, op.length)
+
+
 cdef void run_op(Op* op) noexcept nogil:
     """Carries out one operation and leaves its errno in `error`. Called without Python's lock."""
     cdef const char* path = op.path
@@ -136,49 +188,12 @@ cdef void run_op(Op* op) noexcept nogil:
         return
     op.error = failing(op.kind)
     if op.error == 0:
-        if op.kind == OP_WRITE_RECORDS or op.kind == OP_WRITE or op.kind == OP_WRITE_ACKS:
-            if op.kind == OP_WRITE_RECORDS:
-                seal_records(op)
-            elif op.kind == OP_WRITE_ACKS:
-                seal_acks(op)
-            op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
-        elif op.kind == OP_SYNC:
-            if c_fdatasync(op.file.fd) != 0:
-                op.error = native_errno()
-        elif op.kind == OP_READ:
-            op.error = native_read_all(op.file.fd, op.data, op.length, op.offset, &op.done)
-        elif op.kind == OP_OPEN:
-            # Two threads may want the same file.
-            pthread_mutex_lock(&opening)
-            if op.file.fd < 0:
-                op.file.fd = c_open(op.file.path, O_RDWR | O_CREAT | O_CLOEXEC, 0o640)
-                if op.file.fd < 0:
-                    op.error = native_errno()
-            pthread_mutex_unlock(&opening)
-        elif op.kind == OP_MKDIR:
-            if c_mkdir(op.path, 0o750) != 0 and native_errno() != 17:
-                op.error = native_errno()
-        elif op.kind == OP_SYNC_DIRECTORY:
-            op.error = native_sync_directory(op.path)
-            if op.error == 2:
-                # Its queue was deleted meanwhile: nothing is left to sync.
-                op.error = 0
-        elif op.kind == OP_SYNC_FILE_SYSTEM:
-            op.error = native_sync_file_system(op.path)
-        elif op.kind == OP_CLOSE:
-            if op.file.fd >= 0:
-                c_close(op.file.fd)
-                op.file.fd = -1
-        elif op.kind == OP_UNLINK:
-            if c_unlink(path) != 0 and native_errno() != 2:
-                op.error = native_errno()
-        elif op.kind == OP_RMDIR:
-            if c_rmdir(op.path) != 0 and native_errno() not in (2, 39):
-                op.error = native_errno()
-        elif op.kind == OP_PUNCH:
-            op.error = punch(op)
-        elif op.kind == OP_WRITE_FILE:
-            op.error = native_write_file(op.path, op.data, op.length)
+        if alters(op):
+            enter()
+            perform(op, path)
+            leave()
+        else:
+            perform(op, path)
     if recording and op.kind != OP_PUNCH:
         if op.kind == OP_READ:
             record_event(kind_name(op.kind), path, op.offset, op.length, op.error, NULL, 0)
@@ -337,7 +352,7 @@ def makedirs(path: str) -> None:
         path = os.path.dirname(path)
     for each in reversed(missing):
         _pass("mkdir", each)
-        with contextlib.suppress(FileExistsError):
+        with altering(), contextlib.suppress(FileExistsError):
             os.mkdir(each, 0o750)
         sync_directory(os.path.dirname(each))
 
@@ -369,7 +384,7 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
     try:
         _write_synced(temporary, data, mode)
     except OSError as error:
-        with contextlib.suppress(OSError):
+        with altering(), contextlib.suppress(OSError):
             os.unlink(temporary)
         if not is_full(error.errno or 0) or not give_reserve():
             raise
@@ -381,9 +396,10 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
 def _write_synced(temporary: str, data: bytes, mode: int) -> None:
     _pass("truncate", temporary)
     _pass("write", temporary, len(data), 0, data)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with altering():
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
-        with open(fd, "wb", closefd=False) as file:
+        with altering(), open(fd, "wb", closefd=False) as file:
             file.write(data)
         _pass("sync", temporary)
         os.fdatasync(fd)
@@ -394,29 +410,33 @@ def _write_synced(temporary: str, data: bytes, mode: int) -> None:
 def append(path: str, data: bytes) -> None:
     """Adds bytes at the end of a file, which is made if it is missing. Not synced."""
     _pass("write", path, len(data), os.path.getsize(path) if os.path.exists(path) else 0, data)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    with altering():
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
     try:
         view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view):]
+        with altering():
+            while view:
+                view = view[os.write(fd, view):]
     finally:
         os.close(fd)
 
 
 def rename(old: str, new: str) -> None:
     _pass("rename", new, 0, 0, os.fsencode(old))
-    os.replace(old, new)
+    with altering():
+        os.replace(old, new)
 
 
 def truncate(path: str, length: int) -> None:
     _pass("truncate", path, length)
-    os.truncate(path, length)
+    with altering():
+        os.truncate(path, length)
 
 
 def unlink(path: str) -> None:
     """Removes a file; one that is not there is fine."""
     _pass("unlink", path)
-    with contextlib.suppress(FileNotFoundError):
+    with altering(), contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
@@ -431,7 +451,8 @@ def remove_tree(path: str) -> None:
         else:
             unlink(each)
     _pass("rmdir", path)
-    os.rmdir(path)
+    with altering():
+        os.rmdir(path)
 
 
 def lock(path: str) -> int:

@@ -135,6 +135,9 @@ cdef class Sealed(Segments):
             # A summary that could not be written is missed by nobody.
             return 0
         self.punching = 0
+        if op.error == errno.EAGAIN:
+            # Somebody copies the files; the next settled message asks again.
+            return 0
         if op.error in (errno.EOPNOTSUPP, errno.ENOSYS):
             self.persister.no_holes()
             return 0

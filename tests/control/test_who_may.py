@@ -27,6 +27,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "authenticate": (NOBODY, {"user": "none", "password": "secret", "peer": "192.0.2.1"}),
     "session.valid": (NOBODY, {"user": "none", "epoch": 1, "session_id": "s"}),
     "session.end": (NOBODY, {"session_id": "s", "expires_at": 1}),
+    "backup.begin": (NOBODY, {}),
     "ticket.issue": (set(TAGS), {}),
     "whoami": (ALL, {}),
     "overview": (ALL, {}),

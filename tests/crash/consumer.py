@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import random
 import select
+import signal
+import socket
 import sys
 import time
 from collections import Counter
@@ -134,6 +136,9 @@ def main(arguments: list[str]) -> int:
     consumer: Consumer | None = None
     try:
         consumer = Consumer(port, run, seed, queues, journal)
+        client = consumer.client
+        # As if the broker had gone: what has come stays in order.
+        signal.signal(signal.SIGTERM, lambda *_: client.socket.shutdown(socket.SHUT_RDWR))
         acked = consumer.acked
         print("ready", flush=True)
         consumer.start()

@@ -2,6 +2,7 @@
 
 from broker.server.control import (
     admin_verbs,
+    backup_verbs,
     definitions_verbs,
     delayed_verbs,
     lists,
@@ -17,6 +18,7 @@ from broker.server.control.server import ControlServer
 __all__ = [
     "ControlServer",
     "admin_verbs",
+    "backup_verbs",
     "definitions_verbs",
     "delayed_verbs",
     "lists",

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._requests: set[asyncio.Task[None]] = set()
+        self.at_end: list[Callable[[], object]] = []
+        """Called when the peer is gone."""
         self._room = asyncio.Semaphore(_REQUESTS_AT_ONCE)
         self.subscriptions = Subscriptions(broker, self.push, self.is_writable)
         task = asyncio.current_task()
@@ -125,6 +128,8 @@ class Session:
             self.subscriptions.close()
             for task in self._requests:
                 task.cancel()
+            for callback in self.at_end:
+                callback()
             self._writer.close()
 
     def abort(self) -> None:
