@@ -73,6 +73,7 @@ cdef class Consumer:
     cdef readonly uint32_t prefetch_count
     cdef readonly uint32_t unacked
     cdef readonly int priority
+    cdef uint32_t next_turn        # the first of equals: how far behind it the next turn is
     cdef object _arguments
     cdef public uint64_t delivered
     cdef public uint64_t acked

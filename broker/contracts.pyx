@@ -101,6 +101,9 @@ cdef class Queue(Task):
         that is the consumer's own. Raises PreconditionFailed."""
         return self
 
+    def expect_consumer(self, consumer):
+        """A consumer is accepted and will be added once its client has been told."""
+
 
 cdef class Exchange:
     """What every exchange type shares. The types are in `broker.routing`."""

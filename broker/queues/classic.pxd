@@ -46,7 +46,7 @@ cdef class ClassicQueue(Queue):
     cdef readonly QueueStore store
     cdef uint32_t next_segment     # the number to go on with when there is no store
     cdef list _consumers                 # highest priority first; equals in the order they came
-    cdef uint32_t next_index
+    cdef list expected                   # consumers whose clients are not told yet, or None
     cdef list getters
     cdef double idle_since
     cdef uint64_t moved
@@ -66,6 +66,7 @@ cdef class ClassicQueue(Queue):
 
     cdef bint is_served(self) noexcept
     cdef Consumer next_consumer(self)
+    cdef int hand_turn_on(self, Py_ssize_t at) except -1
     cdef int serve_getters(self) except -1
     cdef int hand_over(self, getter, Message* message, Place* place) except -1
     cdef bint is_full(self, Message* message) noexcept

@@ -85,11 +85,11 @@ cdef class ClassicQueue(Queue):
 
     @property
     def consumers(self):
-        return list(self._consumers) if self._consumers else []
+        return (self._consumers or []) + (self.expected or [])
 
     @property
     def consumer_count(self):
-        return len(self._consumers) if self._consumers else 0
+        return len(self.consumers)
 
     @property
     def messages_ready(self):
@@ -548,10 +548,16 @@ cdef class ClassicQueue(Queue):
         return result
 
     @property
-    def single_active_consumer_tag(self):
+    def single_active_consumer(self):
+        """The one consumer that is served; None if all are, or if there is none."""
         if self._consumers is None or not self.features & SINGLE_ACTIVE:
             return None
-        return (<Consumer> self._consumers[0]).tag
+        return self._consumers[0]
+
+    @property
+    def single_active_consumer_tag(self):
+        active = self.single_active_consumer
+        return active.tag if active is not None else None
 
     # -- confirm on ack ----------------------------------------------------------------------------
     # The publisher's confirm waits for consumers (x-confirm-on). A record carries its origin; the
@@ -738,18 +744,18 @@ cdef class ClassicQueue(Queue):
         cdef Py_ssize_t count = len(consumers)
         cdef Py_ssize_t start = 0
         cdef Py_ssize_t end, at, _each
-        cdef Consumer consumer
+        cdef Consumer consumer, first
         if count == 1 or self.features & SINGLE_ACTIVE:
             # A single active consumer is the one that came first (`add_consumer`).
             consumer = <Consumer> consumers[0]
             return consumer if consumer.channel.can_take(consumer) else None
         while start < count:
             end = start
-            consumer = <Consumer> consumers[start]
-            while end < count and (<Consumer> consumers[end]).priority == consumer.priority:
+            first = <Consumer> consumers[start]
+            while end < count and (<Consumer> consumers[end]).priority == first.priority:
                 end += 1
-            at = self.next_index
-            if at < start or at >= end:
+            at = start + first.next_turn
+            if at >= end:
                 at = start
             for _each in range(end - start):
                 consumer = <Consumer> consumers[at]
@@ -757,7 +763,7 @@ cdef class ClassicQueue(Queue):
                 if at == end:
                     at = start
                 if consumer.channel.can_take(consumer):
-                    self.next_index = <uint32_t> at
+                    first.next_turn = <uint32_t> (at - start)
                     return consumer
             start = end
         return None
@@ -963,9 +969,16 @@ cdef class ClassicQueue(Queue):
 
     # -- consumers ---------------------------------------------------------------------------------
 
+    def expect_consumer(self, Consumer consumer) -> None:
+        """A consumer is accepted: it counts from now on, and gets messages once it is added."""
+        if self.expected is None:
+            self.expected = []
+        self.expected.append(consumer)
+
     def add_consumer(self, Consumer consumer) -> None:
         """Adds a consumer behind those of its priority. Raising conflicts is the channel's business
         (`exclusive_consumer_tag`)."""
+        self.expected = [each for each in self.expected or () if each is not consumer] or None
         if self._consumers is None:
             self._consumers = []
         at = len(self._consumers)
@@ -982,10 +995,13 @@ cdef class ClassicQueue(Queue):
     def remove_consumer(self, Consumer consumer) -> None:
         """Takes a consumer away; the last one of an auto-delete queue takes the queue with it."""
         consumer.stop()
-        if self._consumers is None or consumer not in self._consumers:
+        if self.expected is not None and consumer in self.expected:
+            self.expected = [each for each in self.expected if each is not consumer] or None
+        elif self._consumers is not None and consumer in self._consumers:
+            self.hand_turn_on(self._consumers.index(consumer))
+            self._consumers.remove(consumer)
+        else:
             return
-        self._consumers.remove(consumer)
-        self.next_index = 0
         if self._consumers:
             # The next one may be the active one now.
             self.wake()
@@ -994,8 +1010,28 @@ cdef class ClassicQueue(Queue):
             self.used_at = clock.now_ms
             if self.store is not None:
                 self.store.keep = False
-            if self.auto_delete and not self.deleted and self.unused is not None:
+            if (self.expected is None and self.auto_delete and not self.deleted
+                    and self.unused is not None):
                 self.unused(self)
+
+    cdef int hand_turn_on(self, Py_ssize_t at) except -1:
+        """Before the consumer at an index goes: the turn of its equals stays where it is."""
+        cdef Consumer leaving = <Consumer> self._consumers[at]
+        cdef Consumer first
+        cdef Py_ssize_t start = at
+        cdef uint32_t turn
+        while start > 0 and (<Consumer> self._consumers[start - 1]).priority == leaving.priority:
+            start -= 1
+        first = <Consumer> self._consumers[start]
+        turn = first.next_turn
+        if turn > <uint32_t> (at - start):
+            turn -= 1
+        if first is leaving and at + 1 < len(self._consumers):
+            first = <Consumer> self._consumers[at + 1]
+            if first.priority != leaving.priority:
+                return 0
+        first.next_turn = turn
+        return 0
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -1006,7 +1042,7 @@ cdef class ClassicQueue(Queue):
         self.deleted = True
         if self.expiry_timer is not None:
             self.expiry_timer.cancel()
-        self._consumers = None
+        self._consumers = self.expected = None
         if self.taken:
             for channel, tag in self.taken.values():
                 self.persister.origins.resolve(channel, tag, False)

@@ -53,6 +53,7 @@ cdef class StreamQueue(Queue):
     auto_delete = property(lambda self: False)
     limits = property(lambda self: None)
     exclusive_consumer_tag = property(lambda self: None)
+    single_active_consumer = property(lambda self: None)
     single_active_consumer_tag = property(lambda self: None)
 
     @property

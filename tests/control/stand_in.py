@@ -90,6 +90,7 @@ class Queue:
         self.policy = None
         self.limits = Limits(self.arguments) if self.arguments else None
         self.segments = self.disk_bytes = self.message_bytes_persistent = 0
+        self.single_active_consumer = None
         self.exclusive_consumer_tag = self.single_active_consumer_tag = None
         self.consumers: list[Any] = []
         self.ready: list[tuple[int, str, str, bytes, bytes, bool]] = []

@@ -106,6 +106,10 @@ def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
     """A consumer as RabbitMQ shows it, with `unacked` and `trouble`."""
     queue = consumer.queue
     gauge = view.stats.gauge("channel", consumer.channel)
+    # Of a queue with a single active consumer, the others wait.
+    only = queue.single_active_consumer
+    is_only = only is consumer
+    is_active = consumer.active and (only is None or is_only)
     row = {
         "consumer_tag": consumer.tag,
         "queue": {"name": queue.name, "vhost": queue.vhost_name},
@@ -113,8 +117,8 @@ def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
         "ack_required": consumer.ack_required,
         "exclusive": consumer.exclusive,
         "prefetch_count": consumer.prefetch_count,
-        "active": consumer.active,
-        "activity_status": "up" if consumer.active else "single_active",
+        "active": is_active,
+        "activity_status": "single_active" if is_only else "up" if is_active else "waiting",
         "arguments": consumer.arguments,
         "priority": consumer.priority,
         "consumer_timeout": timeout_of(queue, view.broker.config.consumer_timeout) or None,

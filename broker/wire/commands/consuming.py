@@ -54,7 +54,9 @@ def basic_consume(
     argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
     if added is not None:
         found = added.open_queue(session, channel, no_ack)
-    elif found.exclusive_consumer_tag is not None or (exclusive and found.consumer_count):
+    elif found.exclusive_consumer_tag is not None or (
+        exclusive and (found.consumer_count or is_single_active(found))
+    ):
         raise AccessRefused(f"{describe('queue', name, session.vhost.name)} in exclusive use")
     else:
         found = found.consumed_by(channel, consumer_tag, no_ack, exclusive, arguments)
@@ -78,9 +80,15 @@ def basic_consume(
         start()
     else:
         # Deliveries must not overtake consume-ok, which may wait for the disk.
+        consumer.queue.expect_consumer(consumer)
         channel.reply(
             method_frame(channel.number, "basic.consume-ok", consumer_tag=consumer_tag), start
         )
+
+
+def is_single_active(queue: Any) -> bool:
+    """Whether consumers wait for their turn to be the only one, which none may be for good."""
+    return queue.limits is not None and bool(queue.limits.single_active)
 
 
 def basic_cancel(session: Session, channel: WireChannel, consumer_tag: str, no_wait: bool) -> None:
@@ -162,7 +170,7 @@ def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) 
     name = queue_name(session, channel, queue)
     session.check("read", "queue", name)
     found = session.vhost.queue(name, session)
-    if found.limits is not None and found.limits.single_active:
+    if is_single_active(found):
         raise ResourceLocked(
             f"cannot obtain access to locked {describe('queue', name, session.vhost.name)}: "
             "basic.get operations are not supported by queues with single active consumer"
