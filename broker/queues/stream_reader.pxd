@@ -25,6 +25,8 @@ cdef class Readers:
     cdef readonly uint64_t bytes_out
     cdef uint64_t skipped_before     # segments skipped by readers that are gone
 
+    cdef uint32_t share(self) noexcept
+
 
 cdef class FilteredCursor(StreamCursor):
     cdef StreamFilter filter

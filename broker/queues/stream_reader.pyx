@@ -23,8 +23,10 @@ from broker.store.stream_store cimport StreamStore
 from broker.store.stream_summary cimport Summary
 
 cdef enum:
-    TURN_RECORDS = 512           # read for one reader in one turn of the loop
-    TURN_BYTES = 512 << 10
+    TURN_RECORDS = 512           # at most read for one reader in one turn of the loop
+    TURN_RECORDS_ALL = 2048      # shared by all readers of a stream,
+    TURN_RECORDS_LEAST = 16      # but so many each
+    RECORD_BYTES = 1024          # larger ones count as several
 
 
 cdef class Readers:
@@ -44,6 +46,14 @@ cdef class Readers:
         for reader in self.all:
             skipped += reader.cursor.segments_skipped
         return skipped
+
+    cdef uint32_t share(self) noexcept:
+        """Records that each reader may take in a turn, so that a turn stays short however many
+        readers there are."""
+        cdef uint32_t most = TURN_RECORDS_ALL // (<uint32_t> len(self.all) + 1)
+        if most > TURN_RECORDS:
+            return TURN_RECORDS
+        return most if most > TURN_RECORDS_LEAST else TURN_RECORDS_LEAST
 
     def wake(self):
         """There is more to read."""
@@ -184,12 +194,13 @@ cdef class StreamReader(Queue):
         cdef uint64_t target, offset
         cdef uint32_t records = 0
         cdef uint64_t size = 0
+        cdef uint32_t most = readers.share()
         cdef bint again
         cdef int found
         if readers.paused:
             return 0
         while consumer is not None and consumer.active and not readers.store.deleted:
-            if records >= TURN_RECORDS or size >= TURN_BYTES:
+            if records >= most or size >= most * RECORD_BYTES:
                 self.touch()
                 break
             if not consumer.channel.can_take(consumer):
@@ -342,7 +353,7 @@ cdef class StreamBrowser:
         cdef uint64_t size = 0
         cdef int found
         while self.left and self.bytes_left and not self.cursor.store.deleted:
-            if records >= TURN_RECORDS or size >= TURN_BYTES:
+            if records >= TURN_RECORDS or size >= TURN_RECORDS * RECORD_BYTES:
                 self.later(0.0, self.go_on)
                 return
             found = self.cursor.peek(&message, &offset)
