@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tests.bench import report
 from tests.bench.generator import GeneratorFailed
-from tests.bench.store import confirms, queues
+from tests.bench.store import confirms, queues, restarts
 from tests.bench.store.frame import Bench, Row
 
-ROWS: tuple[Row, ...] = (*queues.ROWS, *confirms.ROWS)
+ROWS: tuple[Row, ...] = (*queues.ROWS, *restarts.ROWS, *confirms.ROWS)
 
 
 def main() -> int:
