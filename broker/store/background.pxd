@@ -7,8 +7,10 @@ from broker.store.open_files cimport OpenFiles
 cdef class Dirty:
     cdef bint dirty
     cdef bint attended              # listed for work in the background
+    cdef bint behind                # speaks of what others write: it is written behind them
     cdef object __weakref__
 
+    cdef int take_up(self) except -1
     cdef int freeze(self, Round* round) except -1
     cdef int written(self, Round* round) except -1
     cdef int read_done(self, Round* round) except -1

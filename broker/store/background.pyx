@@ -21,6 +21,11 @@ log = logging.getLogger("leveret.store")
 cdef class Dirty:
     """Somebody with bytes to write: a queue's store."""
 
+    cdef int take_up(self) except -1:
+        """A round begins, and what is `behind` others is frozen in its last part: that writes what
+        there is now, since the others may write later things only in the next round."""
+        return 0
+
     cdef int freeze(self, Round* round) except -1:
         """Adds the operations that write everything unwritten; what they point to stays unchanged
         until `written`."""

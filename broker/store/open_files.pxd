@@ -9,6 +9,7 @@ cdef class OpenFiles:
     cdef File* oldest
     cdef readonly uint64_t open_files
     cdef readonly uint64_t open_files_limit
+    cdef uint64_t used              # how often a file was asked for since this was set to 0
 
     cdef int use(self, Round* round, File* file) except -1
     cdef void unlist(self, File* file) noexcept

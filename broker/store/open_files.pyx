@@ -11,6 +11,7 @@ cdef class OpenFiles:
     cdef int use(self, Round* round, File* file) except -1:
         """Makes sure that a file is open in the later stages of the round, and notes that it is
         used."""
+        self.used += 1
         if file.listed:
             self.unlist(file)
         else:

@@ -15,6 +15,10 @@ cdef class Persister(Background):
     cdef public object relieved         # called when unwritten tails are below the limit again
     cdef readonly bint no_sync
     cdef list dirty
+    cdef list left                  # stores of the round in flight that its later parts write
+    cdef bint left_sync             # what those parts have to be
+    cdef bint left_thorough
+    cdef uint64_t round_files       # how many files one part may use
     cdef list flying
     cdef readonly Origins origins    # who waits for consumers instead of the disk
     cdef list confirmers
@@ -43,7 +47,7 @@ cdef class Persister(Background):
     cdef readonly object quarantine
     cdef readonly object sync_method
     cdef bint thorough              # the next round has to leave nothing unsynced
-    cdef list unsynced_directories
+    cdef dict unsynced_directories
     cdef readonly uint64_t rounds
     cdef readonly uint64_t syncs
     cdef readonly uint64_t bytes_written

@@ -4,9 +4,10 @@ who waited for what.
 
 A round starts when somebody waits (a confirm, a definition change, a transaction) and none is in
 flight, when unwritten tails grow too large, and otherwise every 200 ms. Whoever asks for a sync
-while a round is in flight gets the next one: there is no timer in the way of a confirm. The first
-write or sync that fails ends all confirming (`failed`); the process then exits with 74 and recovers
-at its next start.
+while a round is in flight gets the next one: there is no timer in the way of a confirm. A round
+that would hold more files open than it may goes in parts, one after the other; who waits is told
+after the last. The first write or sync that fails ends all confirming (`failed`); the process then
+exits with 74 and recovers at its next start.
 """
 
 import collections
@@ -52,6 +53,7 @@ cdef class Persister(Background):
         self.relieved = None
         self.no_sync = no_sync
         self.dirty = []
+        self.left = []
         self.flying = []
         self.origins = Origins()
         self.confirmers = []
@@ -73,7 +75,8 @@ cdef class Persister(Background):
         self.tail_limit = tail_limit
         self.segment_size = segment_size
         self.open_files_limit = open_files_limit
-        self.unsynced_directories = []
+        self.round_files = max(1, open_files_limit // 2)
+        self.unsynced_directories = {}
         self.sync_times = collections.deque(maxlen=1024)
         self.confirm_times = collections.deque(maxlen=1024)
 
@@ -181,31 +184,55 @@ cdef class Persister(Background):
         cdef Dirty store
         cdef Confirmer confirmer
         cdef size_t address
+        cdef list behind, later
+        cdef Py_ssize_t taken = 0
         round = round_new()
-        round.number = self.gathering
-        self.gathering += 1
-        self.urgent = False
-        self.sync_asked = False
-        for journal in self.journals:
-            sync = True
-            (<Dirty> journal).freeze(round)
-        self.flying_journals = self.journals
-        self.journals = []
-        round.sync = sync
-        round.thorough = sync and self.thorough
-        if sync:
-            self.thorough = False
+        if not self.left:
+            behind = []
+            for store in self.dirty:
+                if store.behind:
+                    store.take_up()
+                    behind.append(store)
+                else:
+                    self.left.append(store)
+            self.left += behind
+            self.dirty = []
+            self.gathering += 1
+            self.urgent = False
+            self.sync_asked = False
+            for journal in self.journals:
+                sync = True
+                (<Dirty> journal).freeze(round)
+            self.flying_journals = self.journals
+            self.journals = []
+            self.left_sync = sync
+            self.left_thorough = sync and self.thorough
+            if sync:
+                self.thorough = False
+            self.flying_confirmers = self.confirmers
+            self.confirmers = []
+            for confirmer in self.flying_confirmers:
+                confirmer.confirming = False
+                confirmer.flying = confirmer.wanted
+        round.number = self.gathering - 1
+        sync = round.sync = self.left_sync
+        round.thorough = self.left_thorough
         self.postponed.give(round)
-        self.flying = self.dirty
+        # A store that notes something while it is frozen is found at once among few.
+        later = self.dirty
         self.dirty = []
-        for store in self.flying:
+        self.used = 0
+        while taken < len(self.left) and self.used < self.round_files:
+            store = self.left[taken]
+            taken += 1
             store.dirty = False
             store.freeze(round)
-        self.flying_confirmers = self.confirmers
-        self.confirmers = []
-        for confirmer in self.flying_confirmers:
-            confirmer.confirming = False
-            confirmer.flying = confirmer.wanted
+        self.flying = self.left[:taken]
+        self.left = self.left[taken:]
+        self.dirty = later + self.dirty if later else self.dirty
+        if len(self.unsynced) + len(self.lazily_unsynced) >= <Py_ssize_t> self.round_files:
+            # No file with unsynced bytes is closed: they would all be open beside the next part's.
+            sync = round.sync = round.thorough = True
         if round.thorough:
             for address in self.lazily_unsynced:
                 (<File*> address).lazy = False
@@ -227,8 +254,9 @@ cdef class Persister(Background):
         if planted == PLANTED_CONFIRM_BEFORE_WRITE:
             self.completed = self.attempted = round.number
             self.call_waiting()
-        self.writer.submit(round)
+        # Before the thread opens more.
         self.close_some()
+        self.writer.submit(round)
         return 0
 
     cdef int note_written(self, File* file, bint lazy) except -1:
@@ -246,8 +274,7 @@ cdef class Persister(Background):
     def note_directory(self, str path):
         """A file or a directory was made in this directory: its entry has to be synced, parents
         first."""
-        if path not in self.unsynced_directories:
-            self.unsynced_directories.append(path)
+        self.unsynced_directories[path] = None
 
     cdef int add_syncs(self, Round* round) except -1:
         cdef Op* op
@@ -270,14 +297,13 @@ cdef class Persister(Background):
             (<File*> address).busy += 1
         self.flying_unsynced = self.unsynced
         self.unsynced = []
-        self.unsynced_directories = []
+        self.unsynced_directories = {}
         self.syncs += 1
         return 0
 
     def forget_directory(self, str path):
         """The directory goes away: there is nothing to sync in it."""
-        if path in self.unsynced_directories:
-            self.unsynced_directories.remove(path)
+        self.unsynced_directories.pop(path, None)
 
     cdef void unsync(self, File* file) noexcept:
         """The file goes away: nothing is left to sync."""
@@ -306,6 +332,7 @@ cdef class Persister(Background):
             (<Dirty> round.owner).read_done(round)
             round_free(round)
             round = self.reader.finished()
+        self.close_some()
 
     def on_removed(self):
         """The remover's eventfd is readable."""
@@ -325,10 +352,9 @@ cdef class Persister(Background):
         cdef Confirmer confirmer
         cdef size_t address
         cdef list flying = self.flying
-        cdef list confirmers = self.flying_confirmers
+        cdef list confirmers
         self.in_flight = NULL
         self.flying = []
-        self.flying_confirmers = []
         release_busy(round)
         if round.error:
             where = "?" if round.failed_path == NULL else os.fsdecode(<bytes> round.failed_path)
@@ -367,6 +393,11 @@ cdef class Persister(Background):
         if round.thorough:
             self.remove_orphans()
             self.work_in_background()
+        if self.left:
+            round_free(round)
+            return self.start_round(self.left_sync)
+        confirmers = self.flying_confirmers
+        self.flying_confirmers = []
         self.attempted = round.number
         round_free(round)
         if not self.postponed.any:

@@ -17,5 +17,6 @@ cdef class IdLog(Dirty):
     cdef list older                      # numbers of the files before it, oldest first
     cdef list leaving                    # addresses of files that go when they are in use no more
     cdef list pending                    # [(id, expires, published)] not yet handed to the writer
+    cdef list ready                      # those before them, for the round that has begun
 
     cdef int start_file(self, uint32_t number) except -1

@@ -38,6 +38,8 @@ cdef class IdLog(Dirty):
         self.older = []
         self.leaving = []
         self.pending = []
+        self.ready = []
+        self.behind = True
 
     def __dealloc__(self):
         file_free(self.file)
@@ -78,6 +80,7 @@ cdef class IdLog(Dirty):
     def forget(self, identity: bytes) -> None:
         """The message of the id that was just appended was refused."""
         self.pending = [entry for entry in self.pending if entry[0] != identity]
+        self.ready = [entry for entry in self.ready if entry[0] != identity]
 
     cdef int start_file(self, uint32_t number) except -1:
         """The next file; the ones before the last full one go."""
@@ -106,14 +109,20 @@ cdef class IdLog(Dirty):
             self.persister.remove(round)
         return 0
 
+    cdef int take_up(self) except -1:
+        self.ready += self.pending
+        self.pending = []
+        return 0
+
     cdef int freeze(self, Round* round) except -1:
         cdef Op* op
         cdef bytes data
-        if self.deleted or not self.pending:
+        if self.deleted or not (self.ready or self.pending):
             return 0
-        if not round.sync:
+        if self.pending or not round.sync:
             # An id must not be found where its message is not.
             self.persister.add(self)
+        if not self.ready or not round.sync:
             return 0
         if not self.directory_made:
             self.directory_made = True
@@ -121,7 +130,7 @@ cdef class IdLog(Dirty):
             op = round_add(round, STAGE_MAKE, OP_MKDIR, NULL)
             op.path = strdup(<char*> encoded)
             self.persister.note_directory(os.path.dirname(self.directory))
-        entries, self.pending = self.pending, []
+        entries, self.ready = self.ready, []
         parts = []
         if self.file == NULL or self.entries >= self.entries_max:
             self.start_file(self.number + 1)
@@ -161,6 +170,7 @@ cdef class IdLog(Dirty):
         """Whatever the ids were of is gone."""
         self.deleted = True
         self.pending = []
+        self.ready = []
         self.remove_files()
 
     def remove_files(self) -> None:

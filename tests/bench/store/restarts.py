@@ -13,7 +13,7 @@ from tests.bench.leveret import Leveret
 from tests.bench.store.frame import Bench, Figure, Row
 
 BATCH = 1_000
-MESSAGES = 3
+MESSAGES = 4
 BODY = b"x" * 100
 SECONDS_MAX = 20.0
 
@@ -75,6 +75,16 @@ def messages(port: int, count: int) -> int:
     return found
 
 
+def take_one_of_each(port: int, count: int) -> None:
+    """The first message of every queue is settled, and that is written."""
+    client = Client(port, timeout=120)
+    for names in _names(count):
+        client.send(b"".join(method(1, 60, 70, b"\0\0" + short(name) + b"\1") for name in names))
+        client.qos(0)
+        client.events.clear()
+    client.close()
+
+
 def _read_alone(directory: Path, forget: bool) -> tuple[int, float]:
     """(files, seconds) of looking into every directory and reading every file. `forget` puts their
     pages out of the page cache, before and after."""
@@ -121,8 +131,8 @@ def _restart(broker: Leveret, count: int, forget: bool) -> Iterator[Figure]:
         delivered <= SECONDS_MAX,
     )
     found = messages(broker.port, count)
-    if found != count * MESSAGES:
-        raise RuntimeError(f"{found:,} messages of {count * MESSAGES:,} came back")
+    if found != count * (MESSAGES - 1):
+        raise RuntimeError(f"{found:,} messages of {count * (MESSAGES - 1):,} came back")
 
 
 def many_queues(bench: Bench) -> Iterator[Figure]:
@@ -132,6 +142,7 @@ def many_queues(bench: Bench) -> Iterator[Figure]:
     began = time.perf_counter()
     fill(broker.port, count)
     filled = time.perf_counter() - began
+    take_one_of_each(broker.port, count)
     yield Figure(
         f"{count:,} queues declared, {count * MESSAGES:,} messages confirmed", f"{filled:.1f} s"
     )

@@ -1,0 +1,131 @@
+"""More queues with something to write than files may be open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.features.dedup.id_log import IdLog
+from broker.queues.classic import ClassicQueue
+from broker.store.persister import Persister
+from tests.store.driven import INCARNATION, PROPERTIES, Driven, Taker
+
+QUEUES, LIMIT = 300, 64
+
+
+def queues(driven: Driven) -> list[ClassicQueue]:
+    """Many queues of one persister."""
+    return [
+        ClassicQueue(
+            driven.turn,
+            driven.persister,
+            str(driven.parent),
+            "/",
+            f"q{number}",
+            INCARNATION + number,
+            durable=True,
+            arguments=None,
+        )
+        for number in range(QUEUES)
+    ]
+
+
+def few_files(directory: Path) -> Driven:
+    """A persister that may hold few files open."""
+    driven = Driven(directory, start=False)
+    driven._close()
+    driven.persister = Persister(str(directory), driven.turn.wake, open_files_limit=LIMIT)
+    driven.persister.failed = driven._failed
+    driven.persister.relieved = lambda: None
+    driven.persister.start()
+    return driven
+
+
+def open_now(directory: Path) -> int:
+    """Files under a directory that this process has open."""
+    count = 0
+    for fd in Path("/proc/self/fd").iterdir():
+        try:
+            count += fd.readlink().is_relative_to(directory)
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def pump(driven: Driven, told: list[bool]) -> int:
+    """Until somebody is told; the most files that were open at any look meanwhile."""
+    most = 0
+
+    def done() -> bool:
+        nonlocal most
+        most = max(most, open_now(driven.parent))
+        return bool(told)
+
+    driven.pump(done)
+    assert driven.failed is None
+    return most
+
+
+def test_it_tells_after_the_last_part_of_a_round_and_keeps_few_files_open(tmp_path: Path) -> None:
+    driven = few_files(tmp_path)
+    many = queues(driven)
+    for queue in many:
+        queue.put(b"", b"q", PROPERTIES, b"body", True)
+    told: list[bool] = []
+    driven.persister.after_round(lambda: told.append(True))
+    most = pump(driven, told)
+    written = [file.stat().st_size for file in driven.parent.glob("*/msgs.*")]
+    assert len(written) == QUEUES
+    assert min(written) > len(b"body")
+    assert driven.persister.rounds >= QUEUES // LIMIT
+    assert most <= LIMIT + 2  # a queue goes whole into one part
+    # Acks of all of them, of which none asks for a sync.
+    takers = [Taker() for _ in many]
+    for queue, taker in zip(many, takers, strict=True):
+        queue.get(taker)
+        driven.pump(lambda taker=taker: taker.done)  # type: ignore[misc]
+    for queue, taker in zip(many, takers, strict=True):
+        queue.settle_place(taker.place)
+    told.clear()
+    driven.persister.after_round(lambda: told.append(True), False)
+    most = pump(driven, told)
+    assert most <= LIMIT + 2  # a queue goes whole into one part
+    for queue in many:
+        assert queue.messages_ready == queue.messages_unacknowledged == 0
+    driven.kill()
+    again = few_files(tmp_path)
+    for queue in queues(again):
+        assert queue.recover() == []
+        assert queue.messages_ready == 0
+    again.kill()
+
+
+def test_ids_are_written_behind_the_last_part_of_a_round(tmp_path: Path) -> None:
+    driven = few_files(tmp_path)
+    log = IdLog(driven.persister, str(tmp_path / "ids"), INCARNATION, 100)
+    (tmp_path / "ids").mkdir()
+    log.append(b"i" * 16, 0, 1)
+    many = queues(driven)
+    for queue in many:
+        queue.put(b"", b"q", PROPERTIES, b"body", True)
+    told: list[bool] = []
+    driven.persister.after_round(lambda: told.append(True))
+    # An id of the next round's message, which comes while this one is carried out.
+    driven.pump(lambda: driven.persister.rounds > 1)
+    log.append(b"j" * 16, 0, 2)
+
+    def done() -> bool:
+        if list(tmp_path.glob("ids/*/ids.*")):
+            assert len(list(driven.parent.glob("*/msgs.*"))) == QUEUES
+        return bool(told)
+
+    driven.pump(done)
+    assert [row[0] for row in IdLog(*again(driven, tmp_path)).recover()] == [b"i" * 16]
+    driven.sync()
+    found = IdLog(*again(driven, tmp_path)).recover()
+    assert [row[0] for row in found] == [b"i" * 16, b"j" * 16]
+    driven.kill()
+
+
+def again(driven: Driven, directory: Path) -> tuple[Persister, str, int, int]:
+    """What a log of the same ids is made of."""
+    return driven.persister, str(directory / "ids"), INCARNATION, 100
