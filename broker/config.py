@@ -372,6 +372,89 @@ class Config:
         "memory for messages not yet written, over all queues",
         least=1024 * 1024,
     )
+    embed_below: int = setting(
+        "store",
+        4096,
+        "size",
+        "a body of this size or more that goes to several queues is written once for all",
+    )
+    body_file_size: int = setting(
+        "store",
+        16 * 1024 * 1024,
+        "size",
+        "size at which the next file of shared bodies begins",
+        least=64 * 1024,
+        most=1024 * 1024 * 1024,
+    )
+    body_own_file: int = setting(
+        "store",
+        4_000_000,
+        "size",
+        "a shared body of this size or more has a file of its own",
+        least=4096,
+        most=1024 * 1024 * 1024,
+    )
+    body_write_buffer: int = setting(
+        "store",
+        1024 * 1024,
+        "size",
+        "so many bytes of shared bodies are written without waiting for more",
+        least=64 * 1024,
+        most=64 * 1024 * 1024,
+    )
+    body_collect_rate: int = setting(
+        "store",
+        64 * 1024 * 1024,
+        "size",
+        "bytes a second that may be copied to give the room of dead shared bodies back",
+        least=64 * 1024,
+    )
+    body_collect_quiet: float = setting(
+        "store",
+        15.0,
+        "time",
+        "a half-dead file of shared bodies is rewritten when nothing in it died for this long",
+    )
+    message_store_index: str = setting(
+        "store",
+        "ram",
+        "index",
+        "where the places of shared bodies are kept: ram, or leveldb in constant memory",
+    )
+    message_store_index_memory: int = setting(
+        "store",
+        16 * 1024 * 1024,
+        "size",
+        "memory of an index in LevelDB: two write buffers, the rest is cache",
+        least=1024 * 1024,
+    )
+    message_store_index_write_buffer: int = setting(
+        "store",
+        4 * 1024 * 1024,
+        "size",
+        "bytes that LevelDB gathers before it sorts them into a file",
+        least=64 * 1024,
+    )
+    message_store_index_verify_checksums: bool = setting(
+        "store", False, "yes or no", "LevelDB checks what it reads"
+    )
+    message_store_index_sync: bool = setting(
+        "store",
+        False,
+        "yes or no",
+        "LevelDB waits for the disk at every write; needless, the index can be rebuilt",
+    )
+    message_store_index_open_files: int = setting(
+        "store", 32, "count", "files that LevelDB keeps open", least=16, most=1000
+    )
+    bloom_filter_size: int = setting(
+        "store",
+        1_000_000,
+        "count",
+        "shared bodies that the index in LevelDB is made for; more make it slower, never wrong",
+        least=1000,
+        most=1_000_000_000,
+    )
     disk_free_limit: int = setting(
         "store",
         0,

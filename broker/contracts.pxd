@@ -38,7 +38,9 @@ cpdef enum:
 
 cdef class Queue(Task):
     cdef readonly bint durable
+    cdef bint shares               # takes references to shared bodies
 
+    cdef int receive(self, Message* message, bint confirm) except -1
     cdef int publish(self, Message* message, bint confirm) except -1
     cdef int settle(self, Place* place, bint acked) except -1
     cdef int requeue(self, Place* place) except -1

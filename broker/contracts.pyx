@@ -6,9 +6,9 @@ The wire implements `Channel`, the queues implement `Queue`; neither imports the
 the vhost.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 
-from broker.kernel.message cimport Message, Place
+from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place
 from broker.kernel.turn cimport Task
 
 
@@ -78,6 +78,17 @@ cdef class Confirmer:
 
 cdef class Queue(Task):
     """A queue type. `features` zero in an implementation means the fast path."""
+
+    cdef int receive(self, Message* message, bint confirm) except -1:
+        """`publish` for a message whose body may be a shared one; the body itself is there too if
+        not every queue `shares`."""
+        cdef uint8_t flags = message.flags
+        cdef int result
+        if not self.shares:
+            message.flags &= ~BODY_IS_REFERENCE
+        result = self.publish(message, confirm)
+        message.flags = flags
+        return result
 
     cdef int publish(self, Message* message, bint confirm) except -1:
         """Takes a message; STORED, NEEDS_SYNC (stored, and a confirm has to wait for the disk),

@@ -236,11 +236,15 @@ def _read_optional_port(text: str) -> int:
     return read_port(text, least=-1)
 
 
+INDEXES = ("ram", "leveldb")
+
+
 READERS: dict[str, Callable[..., Any]] = {
     "address": read_address,
     "addresses": read_addresses,
     "count": read_count,
     "keepalive": read_keepalive,
+    "index": _choice(*INDEXES),
     "level": _choice(*LEVELS),
     "list": read_list,
     "log format": _choice(*LOG_FORMATS),

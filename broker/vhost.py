@@ -34,6 +34,8 @@ from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
 from broker.routing.types import NOT_BUILT, PREDECLARED, TYPES
 from broker.store import disk
+from broker.store.bodies import BodyStore
+from broker.store.body_settings import BodySettings
 from broker.store.journal import Journal
 from broker.store.persister import Persister
 from broker.wire import properties
@@ -68,6 +70,7 @@ class VHost:
         tags: list[str] | None = None,
         default_queue_type: str = "classic",
         features: Sequence[Any] = (),
+        body_settings: BodySettings | None = None,
     ) -> None:
         self.name = name
         self.incarnation = incarnation
@@ -78,6 +81,7 @@ class VHost:
         self.exchanges: dict[str, BoundExchange] = {}
         self.queues: dict[str, MessageQueue] = {}
         self.problems: list[str] = []
+        self.bodies = BodyStore(persister, f"{directory}/bodies", incarnation, body_settings)
         self.queue_limit: Callable[[], int | None] = lambda: None
         self.routes = Routes(self.exchanges, self.queues)
         self._dead_letters = DeadLetters(self.exchanges, self.routes)
@@ -113,7 +117,8 @@ class VHost:
         return f"{self.directory}/transient"
 
     def recover(self) -> set[int]:
-        """Replays the journal. Returns the incarnation ids of the queues that are there."""
+        """Replays the journal and finds the shared bodies. Returns the incarnation ids of the
+        queues that are there."""
         journal = Journal(self._persister, f"{self.directory}/definitions.journal")
         self._replaying = True
         self.problems += journal.problems
@@ -128,6 +133,10 @@ class VHost:
         if is_old or entries > WASTE_MAX * max(len(living), 64):
             journal.rewrite(living)
         self._journal = journal
+        # The upper half of an incarnation is the number of this start.
+        boot = self._next_incarnation() >> 32
+        for problem in self.bodies.recover(boot & 0xFFFF):
+            self.problems.append(f"shared bodies of vhost '{self.name}': {problem}")
         self.recovering = True
         for exchange in self.exchanges.values():
             self._configured(exchange)
@@ -168,9 +177,11 @@ class VHost:
             for problem in queue.recover():
                 self.problems.append(f"queue '{queue.name}' in vhost '{self.name}': {problem}")
             yield queue
+        self.bodies.finish_recovery()
 
     def start(self) -> None:
         """The loop runs: timers of what was recovered begin."""
+        self.bodies.finish_recovery()
         self._started = True
         for queue in self.queues.values():
             self._start_timers(queue)
@@ -181,6 +192,11 @@ class VHost:
         """Clean stop: what the queues know is made exact on disk."""
         for queue in self.queues.values():
             queue.close()
+        self.bodies.clean_up()
+
+    def closed(self) -> None:
+        """Clean stop, after the persister's last round."""
+        self.bodies.close(True)
 
     def delete(self) -> None:
         """The vhost is gone: its queues give their files back."""
@@ -189,6 +205,7 @@ class VHost:
         for exchange in self.exchanges.values():
             for feature in self._features:
                 feature.exchange_deleted(self, exchange)
+        self.bodies.delete()
         self._topology.changed()
 
     def _snapshot(self) -> Iterator[bytes]:
@@ -518,6 +535,7 @@ class VHost:
             owner=owner,
         )
         queue.later = self._later
+        queue.bodies = self.bodies
         queue.dead_letter = self._dead_letters.address
         if queue.auto_delete:
             queue.unused = self._delete_unused
@@ -737,9 +755,16 @@ class VHost:
         queues = self.routes.publish(found, keys, told, listed)
         persistent = told.get("delivery_mode") == 2
         taken = 0
+        reference = None
+        if len(queues) > 1 and len(body) >= self.bodies.embed_below:
+            reference = self.bodies.share_bytes(body)
         for queue in queues:
-            answer = queue.put(octets(exchange), octets(routing_key), listed, body, persistent)
+            answer = queue.put(
+                octets(exchange), octets(routing_key), listed, body, persistent, reference
+            )
             taken += answer != REJECTED
+        if reference is not None:
+            self.bodies.release_bytes(reference)
         if taken < len(queues) and found.duplicates is not None:
             found.duplicates.forget(listed)
         found.publish_in += 1

@@ -14,7 +14,8 @@ cdef struct Message:
     const uint8_t* exchange
     const uint8_t* routing_key
     const uint8_t* properties      # flags and list, as received (AMQP 0-9-1 section 4.2.6.1)
-    const uint8_t* body
+    const uint8_t* body            # of a shared one that is not read yet: NULL
+    const uint8_t* reference       # of a shared body (BODY_IS_REFERENCE): id and length, 20 bytes
     uint8_t exchange_length
     uint8_t routing_key_length
     uint8_t flags
@@ -24,9 +25,9 @@ cdef struct Message:
     Origin origin                  # set where a publisher waits for its confirm
 
 
-# Message.flags, as stored in a record. The first is for the storage issue's shared bodies.
+# Message.flags, as stored in a record.
 cdef enum:
-    BODY_IS_REFERENCE = 1
+    BODY_IS_REFERENCE = 1          # the body lies in the vhost's body store, or will
     HAS_ORIGIN = 2                 # the record holds the message's origin
     PERSISTENT = 8
     EXPIRES = 16                   # the properties hold an expiration

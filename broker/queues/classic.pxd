@@ -5,6 +5,7 @@ from broker.kernel.message cimport Message, Origin, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.dying cimport Dying
 from broker.queues.limits cimport Limits
+from broker.store.bodies cimport BodyStore
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport QueueStore
 
@@ -42,6 +43,7 @@ cdef class ClassicQueue(Queue):
     cdef bytes shown                     # properties of the delivery at hand, where they changed
     cdef Turn turn
     cdef Persister persister
+    cdef public BodyStore bodies         # of the vhost; None: every body is embedded
     cdef str parent
     cdef readonly QueueStore store
     cdef uint32_t next_segment     # the number to go on with when there is no store

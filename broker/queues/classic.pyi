@@ -4,6 +4,7 @@ from typing import Any, Protocol
 from broker.contracts import Consumer, Queue
 from broker.kernel.turn import Turn
 from broker.queues.limits import Limits
+from broker.store.bodies import BodyStore
 from broker.store.persister import Persister
 from broker.store.queue_store import QueueStore
 
@@ -23,6 +24,7 @@ class _Getter(Protocol):
     def empty(self, queue: ClassicQueue, /) -> object: ...
 
 class ClassicQueue(Queue):
+    bodies: BodyStore | None
     owner: Any
     dead_letter: Callable[
         [ClassicQueue, str, bytes, bytes, bytes],
@@ -141,7 +143,8 @@ class ClassicQueue(Queue):
         properties: bytes,
         body: bytes,
         persistent: bool,
-    ) -> None: ...
+        reference: bytes | None = None,
+    ) -> int: ...
     def reconfigure(self, effective: Mapping[str, Any]) -> None: ...
     def open_store(self) -> QueueStore: ...
     def recover(self) -> list[str]: ...

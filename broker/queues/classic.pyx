@@ -13,7 +13,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport load16
-from broker.kernel.message cimport EXPIRES, HAS_ORIGIN, Message, Origin, PERSISTENT, Place
+from broker.kernel.message cimport (
+    BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, Origin, PERSISTENT, Place,
+)
 from broker.kernel.turn cimport Turn
 from broker.queues.dying cimport (
     DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_MAXLEN, DEAD_REJECTED, Death, Dying,
@@ -22,6 +24,7 @@ from broker.queues.limits cimport (
     CONFIRM_ON_ACK, DEDUPLICATES, HAS_DEAD_LETTERS, HAS_DELIVERY_LIMIT, HAS_EXPIRY,
     HAS_LENGTH_LIMIT, IS_LEAN, Limits, PAUSED, SINGLE_ACTIVE, ttl_of,
 )
+from broker.store.body_record cimport REFERENCE_BYTES
 from broker.store.persister cimport Persister
 from broker.store.priority_store cimport PriorityStore
 from broker.store.queue_store cimport FOUND, NO_END, QueueStore, WAIT
@@ -61,6 +64,7 @@ cdef class ClassicQueue(Queue):
         self._arguments = arguments or None
         self.owner = owner
         self.used_at = clock.now_ms
+        self.shares = True
         if arguments:
             self.limits = Limits(arguments)
             self.features = self.limits.features()
@@ -168,10 +172,13 @@ cdef class ClassicQueue(Queue):
             if identity is not None:
                 self._duplicates.remember(
                     identity, message.properties[:message.properties_length], message.timestamp)
-            if not self.is_served() and ttl_of(message, self.message_ttl()) == 0:
+            if message.flags & BODY_IS_REFERENCE and message.body == NULL:
+                # Its body may have to be read first: it goes by the store.
+                pass
+            elif not self.is_served() and ttl_of(message, self.message_ttl()) == 0:
                 # Its time is over before anybody could take it.
                 return self.expire_at_once(message)
-            if self.features & IS_LEAN and store.ready == 0 and self.is_served():
+            elif self.features & IS_LEAN and store.ready == 0 and self.is_served():
                 answer = self.deliver_unstored(message, confirm)
                 if answer >= 0:
                     return answer
@@ -215,9 +222,10 @@ cdef class ClassicQueue(Queue):
             self.features &= ~<uint32_t> DEDUPLICATES
 
     def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent) -> int:
+            bint persistent, bytes reference=None) -> int:
         """Publishes a message that comes over no channel; nothing is confirmed. STORED (0),
-        NEEDS_SYNC (1: it is safe after the next synced round) or REJECTED (2)."""
+        NEEDS_SYNC (1: it is safe after the next synced round) or REJECTED (2). `reference`: what
+        `BodyStore.share_bytes` gave for the body."""
         cdef Message message
         message.exchange = <const uint8_t*> <char*> exchange
         message.exchange_length = <uint8_t> len(exchange)
@@ -230,6 +238,9 @@ cdef class ClassicQueue(Queue):
         message.flags = PERSISTENT if persistent else 0
         if load16(message.properties) >> 8 & 1:
             message.flags |= EXPIRES
+        if reference is not None:
+            message.flags |= BODY_IS_REFERENCE
+            message.reference = <const uint8_t*> <char*> reference
         clock.refresh()
         message.timestamp = clock.now_ms
         return self.publish(&message, False)
@@ -238,10 +249,11 @@ cdef class ClassicQueue(Queue):
         if self.limits is not None and self.limits.max_priority > 0:
             self.store = PriorityStore(
                 self.persister, self.parent, self.incarnation, self.durable, self.wake,
-                <uint32_t> self.limits.max_priority)
+                <uint32_t> self.limits.max_priority, self.bodies)
         else:
             self.store = QueueStore(
-                self.persister, self.parent, self.incarnation, self.durable, self.wake)
+                self.persister, self.parent, self.incarnation, self.durable, self.wake,
+                self.bodies)
         self.store.keep = self._consumers is not None
         # A number is never used twice, not even when the store was given back meanwhile.
         self.store.go_on_from(self.next_segment)
@@ -496,18 +508,28 @@ cdef class ClassicQueue(Queue):
         """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a queue that has to
         take it is full (`refusing`; the others have it then)."""
         cdef Message letter
-        cdef bytes exchange, routing_key, properties, body
+        cdef bytes exchange, routing_key, properties, reference
+        cdef bytes body = None
         cdef Queue target
         cdef int result = self.buried_result
         cdef int held = 0
         cdef int answer
         cdef bint has_origin = message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
         self.held_letters = 0
-        self.buried_result = STORED
         found = self.dead_letter(
             self, reason_name(reason), message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length])
+        if found is not None and message.flags & BODY_IS_REFERENCE and message.body == NULL:
+            for target in found[0]:
+                if not target.shares:
+                    answer = self.store.find_body(message)
+                    if answer == WAIT:
+                        return REJECTED
+                    if answer != FOUND:
+                        found = None
+                    break
+        self.buried_result = STORED
         if found is None:
             self.refusing = None
             if has_origin:
@@ -516,29 +538,41 @@ cdef class ClassicQueue(Queue):
                 message.flags &= ~HAS_ORIGIN
             return STORED
         targets, exchange, routing_key, properties = found
+        letter.flags = message.flags & PERSISTENT
+        letter.body = NULL
         # A target may be this very queue, whose buffers move when it takes a message.
-        body = message.body[:message.body_length]
+        if message.flags & BODY_IS_REFERENCE:
+            reference = message.reference[:REFERENCE_BYTES]
+            letter.flags |= BODY_IS_REFERENCE
+            letter.reference = <const uint8_t*> <char*> reference
+        if message.body != NULL:
+            body = message.body[:message.body_length]
+            letter.body = <const uint8_t*> <char*> body
         letter.exchange = <const uint8_t*> <char*> exchange
         letter.exchange_length = <uint8_t> len(exchange)
         letter.routing_key = <const uint8_t*> <char*> routing_key
         letter.routing_key_length = <uint8_t> len(routing_key)
         letter.properties = <const uint8_t*> <char*> properties
         letter.properties_length = <uint32_t> len(properties)
-        letter.body = <const uint8_t*> <char*> body
         letter.body_length = message.body_length
-        letter.flags = message.flags & PERSISTENT
         letter.timestamp = clock.now_ms
         letter.origin = message.origin
+        shared = (not letter.flags & BODY_IS_REFERENCE and self.bodies is not None
+                  and len(targets) > 1 and letter.body_length >= self.bodies.embed_below)
+        if shared:
+            self.bodies.share(&letter)
         refusing = []
         for target in targets:
             if self.refusing is not None and target not in self.refusing:
                 continue
-            answer = target.publish(&letter, has_origin)
+            answer = target.receive(&letter, has_origin)
             if answer == REJECTED:
                 refusing.append(target)
             else:
                 result |= answer & NEEDS_SYNC
                 held += answer == HELD
+        if shared:
+            self.bodies.release(letter.reference)
         self.refusing = refusing or None
         self.held_letters = held
         if refusing:
@@ -809,6 +843,12 @@ cdef class ClassicQueue(Queue):
                 store.advance(&place)
                 self.drop(&place, DEAD_EXPIRED)
                 continue
+            if message.flags & BODY_IS_REFERENCE:
+                found = store.resolve(&message, &place)
+                if found == WAIT:
+                    break
+                if found != FOUND:
+                    continue
             if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
                 self.show_returns(&message, &place)
             if self.features & IS_LEAN:
@@ -862,6 +902,12 @@ cdef class ClassicQueue(Queue):
                 store.advance(&place)
                 self.drop(&place, DEAD_EXPIRED)
                 continue
+            if message.flags & BODY_IS_REFERENCE:
+                found = store.resolve(&message, &place)
+                if found == WAIT:
+                    return 0
+                if found != FOUND:
+                    continue
             getter = self.getters.pop(0)
             if place.redelivered:
                 self.redelivered += 1
@@ -1059,9 +1105,12 @@ cdef class ClassicQueue(Queue):
         return count
 
     def close(self) -> None:
-        """Clean stop."""
+        """Clean stop. A queue that does not survive gives back what it refers to."""
         if self.store is not None and not self.deleted:
-            self.store.close()
+            if self.durable:
+                self.store.close()
+            else:
+                self.store.delete()
 
     def rest_if_idle(self, double now, double after) -> None:
         """Called now and then: a queue without traffic for `after` seconds gives back what it does

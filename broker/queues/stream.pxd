@@ -15,6 +15,7 @@ cdef class StreamQueue(Queue):
     cdef public object policy
     cdef public object gauge
     cdef public object dead_letter
+    cdef public object bodies            # of the vhost; a stream embeds every body
     cdef public object later
     cdef public int64_t used_at
     cdef readonly bint deleted

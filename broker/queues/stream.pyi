@@ -15,6 +15,7 @@ class StreamQueue(Queue):
     unused: Any
     policy: Any
     gauge: Any
+    bodies: Any
     def __init__(
         self,
         turn: Turn,
@@ -120,6 +121,7 @@ class StreamQueue(Queue):
         properties: bytes,
         body: bytes,
         persistent: bool,
+        reference: bytes | None = None,
     ) -> int: ...
     def recover(self) -> list[str]: ...
     def reconfigure(self, effective: Mapping[str, Any]) -> None: ...

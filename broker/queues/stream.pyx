@@ -167,7 +167,7 @@ cdef class StreamQueue(Queue):
         return NEEDS_SYNC
 
     def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent) -> int:
+            bint persistent, bytes reference=None) -> int:
         """Publishes a message that comes over no channel. NEEDS_SYNC: it is safe after the next
         round of the persister."""
         cdef Message message

@@ -23,6 +23,7 @@ class MessageQueue(Protocol):
     unused: Any
     later: Any
     dead_letter: Any
+    bodies: Any
     policy: Any
 
     @property
@@ -64,6 +65,7 @@ class MessageQueue(Protocol):
         properties: bytes,
         body: bytes,
         persistent: bool,
+        reference: bytes | None = None,
     ) -> int: ...
     def get(self, getter: Any, *, forced: bool = False) -> None: ...
     def consumed_by(

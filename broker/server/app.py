@@ -49,6 +49,7 @@ from broker.server.wall import Wall
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.stats import Stats
 from broker.store import disk, snapshot
+from broker.store.body_settings import body_settings
 from broker.store.data_directory import (
     check_schema,
     failed_sync,
@@ -229,9 +230,9 @@ class Broker(SignIn):
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
         self.persister.start()
-        loop.add_reader(self.persister.writer.event_fd, self.persister.on_written)
-        loop.add_reader(self.persister.reader.event_fd, self.persister.on_read)
-        loop.add_reader(self.persister.remover.event_fd, self.persister.on_removed)
+        persister = self.persister
+        for thread, on_ready in persister.threads.items():
+            loop.add_reader(thread.event_fd, on_ready)
         for vhost in self.vhosts.values():
             vhost.start()
         self.watch.start()
@@ -254,6 +255,8 @@ class Broker(SignIn):
     def _queue_name(self, incarnation: int) -> tuple[str, str]:
         """(vhost, queue) of an incarnation id; a look through all queues, for what is rare."""
         for vhost in self.vhosts.values():
+            if vhost.incarnation == incarnation:
+                return vhost.name, "(shared bodies)"
             for queue in vhost.queues.values():
                 if queue.incarnation == incarnation:
                     return vhost.name, queue.name
@@ -267,6 +270,7 @@ class Broker(SignIn):
             persister=self.persister,
             turn=self.turn,
             topology=self.topology,
+            body_settings=body_settings(self.config),
             policies=self.policies,
             next_incarnation=self.definitions.next_incarnation,
             emit=self.emit,
@@ -456,7 +460,7 @@ class Broker(SignIn):
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+        for thread in self.persister.threads:
             self.loop.remove_reader(thread.event_fd)
         self.timers.close()
         for feature in self.features:
@@ -464,6 +468,8 @@ class Broker(SignIn):
         for vhost in self.vhosts.values():
             vhost.close()
         self.persister.stop()
+        for vhost in self.vhosts.values():
+            vhost.closed()
         self.files.flush()
         self.logins.close()
         self._listeners.unsay_where()

@@ -44,6 +44,8 @@ class Pulse:
             if next(self._round, None) is None:
                 self._round = self._rest_queues()
                 break
+        for vhost in self._broker.vhosts.values():
+            vhost.bodies.tick(clock.now() / 1000)
         for feature in self._broker.features:
             steps = feature.tick(clock.now())
             if steps is not None:

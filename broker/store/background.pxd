@@ -6,6 +6,7 @@ from broker.store.open_files cimport OpenFiles
 
 cdef class Dirty:
     cdef bint dirty
+    cdef bint comes_first        # what it writes is referred to by others
     cdef bint attended              # listed for work in the background
     cdef bint behind                # speaks of what others write: it is written behind them
     cdef object __weakref__

@@ -71,8 +71,8 @@ def forget_failed_sync(directory: str) -> None:
 
 
 def write_again(directory: str) -> None:
-    """Writes the settings files, the journals and the segments that are not known to be on disk
-    into new files and syncs those. Raises OSError."""
+    """Writes the settings files, the journals, the shared bodies and the segments that are not
+    known to be on disk into new files and syncs those. Raises OSError."""
     paths = [
         f"{directory}/{name}"
         for name in disk.listdir(directory)
@@ -82,6 +82,9 @@ def write_again(directory: str) -> None:
         paths.append(f"{directory}/vhosts/{vhost}/definitions.journal")
         for queue in disk.listdir(f"{directory}/vhosts/{vhost}/queues"):
             paths += _unsealed(f"{directory}/vhosts/{vhost}/queues/{queue}")
+        # Nothing says of shared bodies when they were synced.
+        bodies = f"{directory}/vhosts/{vhost}/bodies"
+        paths += [f"{bodies}/{name}" for name in disk.listdir(bodies) if name.endswith(".bdy")]
     for path in paths:
         if disk.exists(path):
             disk.write_atomic(path, disk.read(path))

@@ -16,6 +16,7 @@ cdef enum:
     OP_RMDIR = 11
     OP_PUNCH = 12            # holes for what the acks file beside `path` says is settled
     OP_WRITE_FILE = 13       # a whole small file, not synced
+    OP_WRITE_BODIES = 14     # seals each shared body's record, then writes
 
 
 cdef struct File:

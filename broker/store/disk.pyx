@@ -15,6 +15,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, strdup, strrchr
 
+from broker.store.body_record cimport BODY_HEAD, BodyHead, body_check
 from broker.store.record cimport ACK_BYTES, AckEntry, RecordHead, ack_check, record_check
 from broker.store import recorder
 from broker.store.gate cimport alters, enter, holes_held, leave
@@ -125,6 +126,15 @@ cdef void seal_acks(Op* op) noexcept nogil:
         at += ACK_BYTES
 
 
+cdef void seal_bodies(Op* op) noexcept nogil:
+    cdef size_t at = 0
+    cdef BodyHead* head
+    while at < op.length:
+        head = <BodyHead*> (op.data + at)
+        head.check = body_check(head, op.incarnation)
+        at += BODY_HEAD + head.length
+
+
 cdef bint is_left_out(int kind) noexcept nogil:
     """Whether a planted fault leaves operations of this kind out."""
     if kind == OP_SYNC_FILE_SYSTEM:
@@ -134,11 +144,14 @@ cdef bint is_left_out(int kind) noexcept nogil:
 
 
 cdef void perform(Op* op, const char* path) noexcept nogil:
-    if op.kind == OP_WRITE_RECORDS or op.kind == OP_WRITE or op.kind == OP_WRITE_ACKS:
+    if (op.kind == OP_WRITE_RECORDS or op.kind == OP_WRITE or op.kind == OP_WRITE_ACKS
+            or op.kind == OP_WRITE_BODIES):
         if op.kind == OP_WRITE_RECORDS:
             seal_records(op)
         elif op.kind == OP_WRITE_ACKS:
             seal_acks(op)
+        elif op.kind == OP_WRITE_BODIES:
+            seal_bodies(op)
         op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
     elif op.kind == OP_SYNC:
         if c_fdatasync(op.file.fd) != 0:
@@ -405,6 +418,35 @@ def _write_synced(temporary: str, data: bytes, mode: int) -> None:
         os.fdatasync(fd)
     finally:
         os.close(fd)
+
+
+def write_new(path: str, pieces) -> int:
+    """Writes a new file from an iterable of bytes and syncs it; returns its size. Raises
+    OSError."""
+    with altering():
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    size = 0
+    try:
+        with open(fd, "wb", buffering=0, closefd=False) as file:
+            for piece in pieces:
+                _pass("write", path, len(piece), size, piece)
+                size += len(piece)
+                view = memoryview(piece)
+                with altering():
+                    while view:
+                        view = view[file.write(view):]
+        _pass("sync", path)
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+    return size
+
+
+def write_plain(path: str, data: bytes) -> None:
+    """Replaces a file, without a sync: for what can be found out again. Raises OSError."""
+    _pass("write_file", path, len(data), 0, data)
+    with altering(), open(path, "wb") as file:
+        file.write(data)
 
 
 def append(path: str, data: bytes) -> None:

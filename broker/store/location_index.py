@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 ENTRY = struct.Struct("<IIII")
+MOVE = struct.Struct("<16sIII")  # id, old file, old offset, new offset
 ADD, CHANGE, REMOVE = 0, 1, 2
 Change = tuple[int, bytes, bytes | None]
 
@@ -66,6 +67,48 @@ class IndexSettings:
     sync: bool = False
     bloom_capacity: int = 1_000_000
     open_files: int = 32
+
+
+# What the body store wants changed: (id, references more or fewer), or (id, value) for a new entry.
+Wish = tuple[bytes, int] | tuple[bytes, bytes]
+
+
+def carry_out(index: LocationIndex, wishes: Sequence[Wish]) -> list[tuple[int, int]]:
+    """Changes references and adds entries, in order. Returns (file, length) of each record that
+    nobody refers to any more. An id that is there already is not added again."""
+    freed = []
+    for id, wish in wishes:
+        found = index.get(id)
+        if isinstance(wish, bytes):
+            if found is None:
+                index.apply([(ADD, id, wish)])
+        elif found is not None:
+            file, offset, length, references = ENTRY.unpack(found)
+            if references + wish > 0:
+                value = ENTRY.pack(file, offset, length, references + wish)
+                index.apply([(CHANGE, id, value)])
+            else:
+                index.apply([(REMOVE, id, None)])
+                freed.append((file, length))
+    index.step()
+    return freed
+
+
+def move(index: LocationIndex, moves: bytes, file: int) -> int:
+    """Entries that still point to where `moves` says (`MOVE` rows) point into `file` afterwards.
+    Returns the bytes of their records."""
+    moved = 0
+    batch: list[Change] = []
+    for id, old_file, old_offset, offset in MOVE.iter_unpack(moves):
+        found = index.get(id)
+        if found is not None:
+            at, where, length, references = ENTRY.unpack(found)
+            if (at, where) == (old_file, old_offset):
+                batch.append((CHANGE, id, ENTRY.pack(file, offset, length, references)))
+                moved += length
+    index.apply(batch)
+    index.flush()
+    return moved
 
 
 def open_index(settings: IndexSettings, directory: str, clean: bool) -> LocationIndex:

@@ -10,10 +10,13 @@ from broker.store.postponed cimport Postponed
 cdef class Persister(Background):
     cdef readonly IoThread writer
     cdef readonly IoThread reader
+    cdef readonly object indexing       # Worker: questions to an index on disk
+    cdef readonly object collecting     # Worker: collecting bodies, reading through dropped records
     cdef object wake
     cdef public object failed           # called once with a sentence when a write or a sync failed
     cdef public object relieved         # called when unwritten tails are below the limit again
     cdef readonly bint no_sync
+    cdef list first                 # dirty ones that are written before the others
     cdef list dirty
     cdef list left                  # stores of the round in flight that its later parts write
     cdef bint left_sync             # what those parts have to be
@@ -39,7 +42,7 @@ cdef class Persister(Background):
     cdef uint64_t attempted             # the last round, even if records of it are postponed
     cdef bint urgent                    # a round has to start at the end of this turn
     cdef bint sync_asked
-    cdef bint broken
+    cdef readonly bint broken
     cdef public uint64_t tail_bytes
     cdef readonly uint64_t tail_limit
     cdef public bint pressed
@@ -60,6 +63,7 @@ cdef class Persister(Background):
     cdef int add(self, Dirty store) except -1
     cdef int want_confirm(self, Confirmer confirmer) except -1
     cdef int press(self) except -1
+    cdef int hurry(self) except -1
     cdef int note_written(self, File* file, bint lazy) except -1
     cdef void unsync(self, File* file) noexcept
     cdef int add_syncs(self, Round* round) except -1

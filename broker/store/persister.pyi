@@ -7,6 +7,7 @@ from broker.store.background import Dirty as Dirty
 from broker.store.io_thread import IoThread
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import SyncMethod
+from broker.store.worker import Worker
 
 class Persister(Background):
     failed: Callable[[str, bool], object] | None
@@ -33,6 +34,12 @@ class Persister(Background):
     def writer(self) -> IoThread: ...
     @property
     def reader(self) -> IoThread: ...
+    @property
+    def threads(self) -> dict[IoThread | Worker, Callable[[], None]]: ...
+    @property
+    def indexing(self) -> Worker: ...
+    @property
+    def collecting(self) -> Worker: ...
     @property
     def no_sync(self) -> bool: ...
     @property

@@ -28,6 +28,7 @@ from broker.store.recorder cimport (
 )
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, SyncMethod
+from broker.store.worker import Worker
 from broker.store.io_thread cimport (
     IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
     nanoseconds, passes, round_add, round_free, round_new,
@@ -49,9 +50,12 @@ cdef class Persister(Background):
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
         self.reader = IoThread("reader")
+        self.indexing = Worker("indexing")
+        self.collecting = Worker("collecting")
         self.failed = None
         self.relieved = None
         self.no_sync = no_sync
+        self.first = []
         self.dirty = []
         self.left = []
         self.flying = []
@@ -80,6 +84,18 @@ cdef class Persister(Background):
         self.sync_times = collections.deque(maxlen=1024)
         self.confirm_times = collections.deque(maxlen=1024)
 
+    @property
+    def threads(self) -> dict:
+        """What becomes readable when a thread has done something, and what has to be called then.
+        """
+        return {
+            self.writer: self.on_written,
+            self.reader: self.on_read,
+            self.remover: self.on_removed,
+            self.indexing: self.indexing.on_done,
+            self.collecting: self.collecting.on_done,
+        }
+
     def start(self):
         self.writer.start()
         self.reader.start()
@@ -91,7 +107,7 @@ cdef class Persister(Background):
         """The store has bytes to write, some time in the next 200 ms."""
         if not store.dirty:
             store.dirty = True
-            self.dirty.append(store)
+            (self.first if store.comes_first else self.dirty).append(store)
         return 0
 
     cdef int want_confirm(self, Confirmer confirmer) except -1:
@@ -144,14 +160,14 @@ cdef class Persister(Background):
     def collect(self):
         """End of a turn: starts a round if somebody waits for one and none is in flight."""
         if self.in_flight == NULL and (
-                self.urgent or (self.tail_bytes > self.tail_limit and self.dirty
+                self.urgent or (self.tail_bytes > self.tail_limit and (self.first or self.dirty)
                                 and not self.postponed.any)):
             self.start_round(self.sync_asked)
 
     def tick(self):
         """Every 200 ms: writes and syncs what nobody waits for."""
         self.thorough = True
-        if (self.dirty or self.journals or self.waiting or self.unsynced
+        if (self.first or self.dirty or self.journals or self.waiting or self.unsynced
                 or self.lazily_unsynced or self.orphans or self.postponed.any):
             if self.in_flight == NULL:
                 self.start_round(True)
@@ -160,6 +176,15 @@ cdef class Persister(Background):
         elif self.in_flight == NULL and not self.broken:
             self.thorough = False
             self.work_in_background()
+
+    cdef int hurry(self) except -1:
+        """What was to be synced within 200 ms goes with the next sync."""
+        cdef size_t address
+        for address in self.lazily_unsynced:
+            (<File*> address).lazy = False
+        self.unsynced += self.lazily_unsynced
+        self.lazily_unsynced = []
+        return 0
 
     cdef int start_round(self, bint sync) except -1:
         """Gathers a round and hands it over. An error of ours in it is as bad as one of the disk:
@@ -183,8 +208,7 @@ cdef class Persister(Background):
         cdef Round* round
         cdef Dirty store
         cdef Confirmer confirmer
-        cdef size_t address
-        cdef list behind, later
+        cdef list behind, first, later
         cdef Py_ssize_t taken = 0
         round = round_new()
         if not self.left:
@@ -218,6 +242,11 @@ cdef class Persister(Background):
         sync = round.sync = self.left_sync
         round.thorough = self.left_thorough
         self.postponed.give(round)
+        # In every part: its records may refer to what came to these stores since the part before.
+        first, self.first = self.first, []
+        for store in first:
+            store.dirty = False
+            store.freeze(round)
         # A store that notes something while it is frozen is found at once among few.
         later = self.dirty
         self.dirty = []
@@ -227,17 +256,14 @@ cdef class Persister(Background):
             taken += 1
             store.dirty = False
             store.freeze(round)
-        self.flying = self.left[:taken]
+        self.flying = first + self.left[:taken]
         self.left = self.left[taken:]
         self.dirty = later + self.dirty if later else self.dirty
         if len(self.unsynced) + len(self.lazily_unsynced) >= <Py_ssize_t> self.round_files:
             # No file with unsynced bytes is closed: they would all be open beside the next part's.
             sync = round.sync = round.thorough = True
         if round.thorough:
-            for address in self.lazily_unsynced:
-                (<File*> address).lazy = False
-            self.unsynced += self.lazily_unsynced
-            self.lazily_unsynced = []
+            self.hurry()
             for directory, _ in self.orphans:
                 self.note_directory(directory)
             self.flying_orphans = self.orphans
@@ -465,6 +491,8 @@ cdef class Persister(Background):
         self.writer.stop()
         self.reader.stop()
         self.remover.stop()
+        self.indexing.stop()
+        self.collecting.stop()
 
     def drain_writer(self):
         import select

@@ -9,4 +9,4 @@ cdef class Postponed:
 
     cdef int keep(self, Round* round) except -1
     cdef int give(self, Round* round) except -1
-    cdef bint holds(self, const uint8_t* data) noexcept
+    cdef bint holds(self, const uint8_t* data, size_t length=*) noexcept

@@ -52,13 +52,13 @@ cdef class Postponed:
         self.any = False
         return 0
 
-    cdef bint holds(self, const uint8_t* data) noexcept:
-        """Whether these records are among them."""
+    cdef bint holds(self, const uint8_t* data, size_t length=1) noexcept:
+        """Whether these records, or some of them, are among them."""
         cdef OpList* ops
         cdef int i
         if self.any:
             ops = &self.round.stages[STAGE_WRITE]
             for i in range(ops.count):
-                if ops.ops[i].data == data:
+                if data <= ops.ops[i].data < data + length:
                     return True
         return False

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+from broker.store.bodies import BodyStore
 from broker.store.persister import Persister
 from broker.store.queue_store import QueueStore
 
@@ -15,4 +16,5 @@ class PriorityStore(QueueStore):
         durable: bool,
         touch: Callable[[], object],
         max_priority: int,
+        bodies: BodyStore | None = None,
     ) -> None: ...

@@ -12,6 +12,7 @@ from libc.stdlib cimport free
 
 from broker.kernel.buffer cimport load16, load32
 from broker.kernel.message cimport Message, Place
+from broker.store.bodies cimport BodyStore
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport EMPTY, NO_END, QueueStore
 from broker.store.segments cimport Block, WRITTEN
@@ -77,8 +78,8 @@ cdef class PriorityStore(QueueStore):
     segments of its own."""
 
     def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch,
-                 uint32_t max_priority):
-        QueueStore.__init__(self, persister, parent, incarnation, durable, touch)
+                 uint32_t max_priority, BodyStore bodies=None):
+        QueueStore.__init__(self, persister, parent, incarnation, durable, touch, bodies)
         self.max_priority = max_priority
         self.levels = [None] * (max_priority + 1)
 
@@ -88,7 +89,7 @@ cdef class PriorityStore(QueueStore):
         cdef Level level = self.levels[priority]
         if level is None:
             level = Level(self.persister, self.parent, self.incarnation, self.durable,
-                          self.owner_touch)
+                          self.owner_touch, self.bodies)
             level.priority = priority
             level.next_number = priority << LEVEL_SHIFT | self.next_number
             level.directory_made = self.directory_made
@@ -296,6 +297,8 @@ cdef class PriorityStore(QueueStore):
     def rest(self) -> None:
         """The queue is idle: each level gives back what it can."""
         cdef Level level
+        if self.body is not None:
+            self.body.rest()
         for level in self.levels:
             if level is not None:
                 level.rest()

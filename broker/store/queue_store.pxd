@@ -1,23 +1,16 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
+from broker.store.queue_bodies cimport EMPTY, FOUND, WAIT, QueueBodies
 from broker.store.requeued cimport Requeued
-from broker.store.sealed cimport Sealed
 from broker.store.segments cimport Segment
-
-
-# What QueueStore.peek returns.
-cdef enum:
-    EMPTY = 0
-    FOUND = 1
-    WAIT = 2
 
 
 # A mark that nothing is behind (`QueueStore.is_behind`).
 cdef uint64_t NO_END
 
 
-cdef class QueueStore(Sealed):
+cdef class QueueStore(QueueBodies):
     cdef Requeued requeued
     cdef readonly uint64_t ready
     cdef readonly uint64_t ready_bytes
@@ -55,6 +48,7 @@ cdef class QueueStore(Sealed):
     cdef int advance(self, Place* place) except -1
     cdef int settle(self, Place* place) except -1
     cdef int requeue(self, Place* place) except -1
+    cdef int resolve(self, Message* message, Place* place) except -1
     cdef int leave_segment(self, Segment* segment) except -1
     cdef int view(self, Segment* segment, uint32_t position, Message* message, Place* place,
                   bint redelivered) except -1

@@ -1,6 +1,6 @@
-from broker.store.segments import Segments
+from broker.store.queue_bodies import QueueBodies
 
-class QueueStore(Segments):
+class QueueStore(QueueBodies):
     @property
     def ready(self) -> int: ...
     @property

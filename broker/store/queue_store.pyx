@@ -17,18 +17,20 @@ import os
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
-from broker.kernel.message cimport Message, Place
+from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place
+from broker.store.bodies cimport BodyStore
 from broker.store.disk cimport OP_READ, Op, read_now
 from broker.store.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.persister cimport Persister
+from broker.store.queue_bodies cimport QueueBodies, place_key
 from broker.store.record cimport (
     ACK_DELIVERY_COUNT, ACK_RUN, ACK_VALUE_MASK, ACK_WATERMARK, HEADER_BYTES, RECORD_FIXED,
     RecordHead, record_bytes, record_check, record_fits, record_put, record_view,
 )
 from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_REQUEUE_LAST, planted
 from broker.store.requeued cimport Requeued
-from broker.store.sealed cimport Sealed
 from broker.store.segments cimport Block, FROZEN, MIXED, Segment, WRITING, WRITTEN, push_entry
 
 log = logging.getLogger("leveret.store")
@@ -40,12 +42,14 @@ cdef enum:
 NO_END = <uint64_t> -1
 
 
-cdef class QueueStore(Sealed):
+cdef class QueueStore(QueueBodies):
     """The store of one queue."""
 
-    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch):
-        Sealed.__init__(self, persister, parent, incarnation, durable, touch)
+    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch,
+                 BodyStore bodies=None):
+        QueueBodies.__init__(self, persister, parent, incarnation, durable, touch)
         self.requeued = Requeued()
+        self.bodies = bodies
 
     def __dealloc__(self):
         free(self.read_data)
@@ -91,6 +95,9 @@ cdef class QueueStore(Sealed):
         self.total += 1
         self.total_bytes += message.body_length
         self.persister.tail_bytes += length
+        if message.flags & BODY_IS_REFERENCE:
+            tail.overhead = MIXED
+            self.refer(message, segment)
         if not self.dirty:
             self.persister.add(self)
         return 0
@@ -240,8 +247,13 @@ cdef class QueueStore(Sealed):
         place.segment = segment.number
         place.position = position
         place.length = head.length + 4
-        place.body_length = head.body_length
+        place.body_length = message.body_length
         place.redelivered = redelivered or position < segment.recovered_watermark
+        if message.flags & BODY_IS_REFERENCE:
+            self.seen = place_key(place)
+            memcpy(self.seen_id, message.reference, 16)
+        elif self.references:
+            self.seen = 0
         return FOUND
 
     cdef int want_watermark(self, Segment* segment) except -1:
@@ -332,6 +344,8 @@ cdef class QueueStore(Sealed):
                 (<char*> record)[:at if at < have else have], at, self.persister)
             self.cursor_position = position + <uint32_t> at
             segment.settled_bytes += at
+            if segment.references:
+                self.bodies.doubt()
             if self.durable:
                 self.note(segment, position, <uint32_t> at & ACK_VALUE_MASK)
             if self.gap_end != position or position == HEADER_BYTES:
@@ -431,7 +445,18 @@ cdef class QueueStore(Sealed):
                     self.free_block(block)
         self.ready -= 1
         self.ready_bytes -= place.body_length
+        if self.references:
+            self.note_taken(place)
         return 0
+
+    cdef int resolve(self, Message* message, Place* place) except -1:
+        """`find_body` for the message that `peek` showed. EMPTY: it is dropped, and the next one
+        can be asked for."""
+        cdef int found = self.find_body(message)
+        if found == EMPTY:
+            self.advance(place)
+            self.settle(place)
+        return found
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -447,6 +472,8 @@ cdef class QueueStore(Sealed):
         self.total_bytes -= place.body_length
         segment.settled += 1
         segment.settled_bytes += place.length
+        if self.references:
+            self.drop_taken(place)
         if tail != NULL and segment == tail.segment and place.position >= tail.start:
             tail.settled += 1
             if tail.settled == tail.count:
@@ -521,6 +548,8 @@ cdef class QueueStore(Sealed):
             self.settle(&place)
         if self.ready == 0:
             return purged
+        if self.references:
+            self.release_unread()
         # What is unread lies in the cursor's segment behind the cursor and in all later segments,
         # which hold nothing else.
         unread = self.ready
@@ -579,6 +608,8 @@ cdef class QueueStore(Sealed):
             self.read_data = NULL
             self.read_capacity = self.read_length = 0
             self.read_segment = NULL
+        if self.body is not None:
+            self.body.rest()
         if (self.total == 0 and self.active != NULL and self.active.messages != NULL
                 and self.first_block == NULL):
             self.active.sealed = True
@@ -604,6 +635,9 @@ cdef class QueueStore(Sealed):
         cdef Block* block = self.first_block
         cdef Block* next_block
         self.deleted = True
+        if self.references:
+            self.release_unread()
+            self.release_taken()
         while block != NULL:
             next_block = block.next
             if block.state != WRITING:

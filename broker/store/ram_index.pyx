@@ -25,6 +25,14 @@ cdef enum:
     FULL = 80                    # per cent of the slots, then the part grows by a quarter
     EMPTY_ENOUGH = 30            # per cent, then it shrinks to half
 
+
+cdef packed struct Move:
+    uint8_t id[16]
+    uint32_t file
+    uint32_t offset
+    uint32_t new_offset
+
+
 MAGIC = b"LVRX"
 VERSION = 1
 HEAD = struct.Struct("<4sIQ")
@@ -163,6 +171,21 @@ cdef class RamIndex:
             else:
                 entry = self.put(id)
                 memcpy(&entry.file, <const char*> value, 16)
+
+    def move(self, const uint8_t[::1] moves, uint32_t file) -> int:
+        """See `broker.store.location_index.move`."""
+        cdef Location* entry
+        cdef const Move* row
+        cdef Py_ssize_t at
+        cdef uint64_t moved = 0
+        for at in range(0, moves.shape[0], sizeof(Move)):
+            row = <const Move*> &moves[at]
+            entry = self.find(row.id)
+            if entry != NULL and entry.file == row.file and entry.offset == row.offset:
+                entry.file = file
+                entry.offset = row.new_offset
+                moved += entry.length
+        return moved
 
     def fold(self):
         """Every entry once, as (id, value); the index must not change meanwhile."""

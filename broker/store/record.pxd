@@ -2,7 +2,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from broker.kernel.checksum cimport crc32c_of, place_seed
-from broker.kernel.message cimport HAS_ORIGIN, Message, Origin
+from broker.kernel.message cimport BODY_IS_REFERENCE, HAS_ORIGIN, Message, Origin
+from broker.store.body_record cimport REFERENCE_BYTES
 
 # docs/formats/queue-segment.md is the essay to these numbers.
 cdef enum:
@@ -29,7 +30,7 @@ cdef packed struct RecordHead:
     uint8_t exchange_length
     uint8_t routing_key_length
     uint8_t reserved
-    uint32_t body_length
+    uint32_t body_length             # of what stands in the record: the body, or a reference to it
 
 
 cdef packed struct AckEntry:
@@ -51,9 +52,13 @@ cdef packed struct Summary:
     uint32_t references
 
 
+cdef inline uint32_t embedded_bytes(Message* message) noexcept nogil:
+    return REFERENCE_BYTES if message.flags & BODY_IS_REFERENCE else message.body_length
+
+
 cdef inline uint32_t record_bytes(Message* message) noexcept nogil:
     return (<uint32_t> RECORD_FIXED + message.exchange_length + message.routing_key_length
-            + message.properties_length + message.body_length
+            + message.properties_length + embedded_bytes(message)
             + (ORIGIN_BYTES if message.flags & HAS_ORIGIN else 0))
 
 
@@ -68,7 +73,7 @@ cdef inline void record_put(uint8_t* place, Message* message) noexcept nogil:
     head.exchange_length = message.exchange_length
     head.routing_key_length = message.routing_key_length
     head.reserved = 0
-    head.body_length = message.body_length
+    head.body_length = embedded_bytes(message)
     if message.flags & HAS_ORIGIN:
         (<Origin*> p)[0] = message.origin
         p += ORIGIN_BYTES
@@ -78,7 +83,8 @@ cdef inline void record_put(uint8_t* place, Message* message) noexcept nogil:
     p += message.routing_key_length
     memcpy(p, message.properties, message.properties_length)
     p += message.properties_length
-    memcpy(p, message.body, message.body_length)
+    memcpy(p, message.reference if message.flags & BODY_IS_REFERENCE else message.body,
+           head.body_length)
 
 
 cdef inline void record_view(const uint8_t* place, Message* message) noexcept nogil:
@@ -100,6 +106,10 @@ cdef inline void record_view(const uint8_t* place, Message* message) noexcept no
     message.properties = p
     message.properties_length = (head.length + 4 - <uint32_t> (p - place) - head.body_length)
     message.body = p + message.properties_length
+    if message.flags & BODY_IS_REFERENCE:
+        message.reference = message.body
+        message.body = NULL
+        memcpy(&message.body_length, message.reference + 16, 4)
 
 
 cdef inline bint record_fits(const uint8_t* place, size_t available) noexcept nogil:
@@ -112,6 +122,13 @@ cdef inline bint record_fits(const uint8_t* place, size_t available) noexcept no
     return (<uint64_t> RECORD_FIXED + head.exchange_length + head.routing_key_length + 2
             + head.body_length + (ORIGIN_BYTES if head.flags & HAS_ORIGIN else 0)
             ) <= <uint64_t> head.length + 4
+
+
+cdef inline uint32_t body_bytes(const uint8_t* place) noexcept nogil:
+    """Bytes of the body of the record at `place`, wherever it lies."""
+    cdef Message message
+    record_view(place, &message)
+    return message.body_length
 
 
 cdef inline uint32_t record_check(const uint8_t* place, uint64_t incarnation, uint32_t segment,

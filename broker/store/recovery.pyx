@@ -13,18 +13,19 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 
 from broker.kernel.checksum cimport crc32c_of, place_seed
-from broker.kernel.message cimport EXPIRES
+from broker.kernel.message cimport BODY_IS_REFERENCE, EXPIRES, Message
 from broker.store import disk
 from broker.store.disk cimport file_new
 from broker.store.queue_store cimport QueueStore
 from broker.store.record cimport (
     FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary, record_check,
-    record_fits,
+    record_fits, record_view,
 )
 from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_SKIP_LAST, planted
 from broker.store.sealed cimport punch_when
 from broker.store.segments cimport MIXED, Segment
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
+from broker.store.body_record cimport REFERENCE_BYTES
 
 
 cdef struct Scan:
@@ -45,6 +46,7 @@ cdef struct Content:
     uint32_t length              # position behind the last record
     bint whole                   # count, body_bytes, overhead and flags speak of all records
     bint damaged
+    uint32_t references          # to shared bodies, of live records
 
 
 cdef bint sound(Scan* scan, size_t at) noexcept nogil:
@@ -104,8 +106,12 @@ def recover(QueueStore store) -> list:
             problems.append(
                 f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; it was left "
                 "alone, and its messages are missing until it can be read at a start")
+            if store.bodies is not None:
+                store.bodies.keep_all()
         part.go_on_from(number + 1)
     store.recovered()
+    if problems and store.bodies is not None:
+        store.bodies.doubt()
     return problems
 
 
@@ -117,7 +123,8 @@ cdef bint from_summary(bytes data, uint64_t incarnation, uint32_t number, Settle
     cdef Span* last
     if <size_t> len(data) != sizeof(Summary) + 4 or summary.magic != SUMMARY_MAGIC:
         return False
-    if summary.version != FORMAT_VERSION or summary.references:
+    if summary.version != FORMAT_VERSION or summary.references or (
+            summary.flags & BODY_IS_REFERENCE):
         return False
     if (<const uint32_t*> (p + sizeof(Summary)))[0] != crc32c_of(
             place_seed(incarnation, number, 0), p, sizeof(Summary)):
@@ -154,7 +161,7 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
     cdef size_t following, limit, end
     cdef uint32_t length
     cdef uint32_t index = 0
-    cdef const RecordHead* head
+    cdef Message message
     content.whole = True
     scan.data = data
     scan.length = len(data)
@@ -190,16 +197,27 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
             gaps.append((at, following - at))
             at = following
             continue
-        head = <const RecordHead*> (scan.data + at)
-        length = head.length + 4
+        record_view(scan.data + at, &message)
+        length = (<const RecordHead*> (scan.data + at)).length + 4
         if planted == PLANTED_SKIP_LAST and at + length == scan.length:
             break
+        if message.flags & BODY_IS_REFERENCE:
+            if store.bodies is None or not store.bodies.count_recovered(
+                    message.reference[:REFERENCE_BYTES]):
+                # Its message was acked, or never confirmed.
+                content.whole = False
+                skips.append((at, length))
+                gaps.append((at, length))
+                at += length
+                continue
+            content.references += 1
+            content.overhead = MIXED
         content.live += 1
-        content.live_bytes += head.body_length
-        content.flags |= head.flags
+        content.live_bytes += message.body_length
+        content.flags |= message.flags
         if content.overhead == 0:
-            content.overhead = length - head.body_length
-        elif content.overhead != length - head.body_length:
+            content.overhead = length - message.body_length
+        elif content.overhead != length - message.body_length:
             content.overhead = MIXED
         at += length
     if (data[:HEADER_BYTES] != SEGMENT_HEADER and len(data) > HEADER_BYTES
@@ -234,7 +252,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     if settled.unsound:
         problems.append(f"{acks_path}: {settled.unsound} entries are damaged; messages that they "
                         "settled may come again")
-    content = Content(0, 0, 0, 0, 0, 0, 0, False, False)
+    content = Content(0, 0, 0, 0, 0, 0, 0, False, False, 0)
     skips = []
     gaps = []
     if has_summary:
@@ -246,7 +264,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
             skips = [
                 (settled.spans[i].position, settled.spans[i].length) for i in range(settled.count)]
         else:
-            content = Content(0, 0, 0, 0, 0, 0, 0, False, False)
+            content = Content(0, 0, 0, 0, 0, 0, 0, False, False, 0)
             disk.unlink(summary_path)
     if not has_summary:
         from_records(
@@ -276,6 +294,8 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     segment.body_bytes = content.body_bytes
     segment.overhead = content.overhead
     segment.flags = content.flags
+    segment.references = content.references
+    store.references += content.references
     segment.watermark = segment.watermark_safe = segment.watermark_flying = watermark
     segment.recovered_watermark = watermark
     segment.messages = file_new(path)

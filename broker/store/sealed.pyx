@@ -81,6 +81,9 @@ cdef class Sealed(Segments):
                 return False
             block = block.next
         segment.summarised = True
+        if segment.flags & BODY_IS_REFERENCE:
+            # A start has to read which bodies its records refer to.
+            return True
         round = round_new()
         op = round_add(round, STAGE_REMOVE, OP_WRITE_FILE, NULL)
         encoded = os.fsencode(f"{self.directory}/meta.{segment.number:010d}")
@@ -97,7 +100,7 @@ cdef class Sealed(Segments):
         summary.count = segment.count
         summary.length = segment.length
         summary.body_bytes = segment.body_bytes
-        if segment.overhead != MIXED and not segment.flags & BODY_IS_REFERENCE:
+        if segment.overhead != MIXED:
             summary.overhead = segment.overhead
         summary.flags = segment.flags
         (<uint32_t*> (op.data + sizeof(Summary)))[0] = crc32c_of(

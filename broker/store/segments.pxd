@@ -29,6 +29,7 @@ cdef struct Segment:
     uint32_t recovered_watermark  # records below it may have been delivered before this start
     uint32_t acks_length         # bytes in the acks file, as handed to the writer
     uint64_t removal             # number of its removal, once that began
+    uint32_t references          # unread records whose body is shared
     bint sealed
     bint recovered               # of an earlier run
     bint summarised              # meta.N is written, or nothing can be said

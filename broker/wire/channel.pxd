@@ -4,6 +4,7 @@ from broker.contracts cimport Channel, Consumer, Exchange, Topology
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport Message, Place
+from broker.store.bodies cimport BodyStore
 from broker.store.persister cimport Persister
 from broker.wire.held_confirms cimport HeldConfirms
 from broker.wire.output cimport Output
@@ -25,6 +26,8 @@ cdef class WireChannel(Channel):
     cdef readonly object connection
     cdef readonly uint16_t number
     cdef Persister persister
+    cdef BodyStore bodies
+    cdef uint32_t share_from             # bodies of this length on are shared by several queues
     cdef Topology topology
     cdef public bint closing             # channel.close is sent; everything but close-ok is ignored
     # content
@@ -96,6 +99,7 @@ cdef class WireChannel(Channel):
     cdef int route(self, Message* message, bint mandatory) except -1
     cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
     cdef int write_held(self) except -1
+    cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1
     cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1
     cdef int write_return(self, Message* message) except -1
     cdef int write_content(self, Message* message) except -1

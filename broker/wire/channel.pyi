@@ -3,6 +3,7 @@ from typing import Any
 
 from broker.contracts import Channel, Consumer, Topology
 from broker.kernel.ledger import Ledger
+from broker.store.bodies import BodyStore
 from broker.store.persister import Persister
 from broker.wire.session import Session
 
@@ -29,6 +30,7 @@ class WireChannel(Channel):
         *,
         max_message_size: int = ...,
         max_unacked: int = 1000000,
+        bodies: BodyStore | None = None,
     ) -> None: ...
     @property
     def output(self) -> Session: ...

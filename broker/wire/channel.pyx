@@ -16,7 +16,8 @@ from broker.contracts cimport (
 )
 from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
 from broker.kernel.ledger cimport Ledger, Unacked
-from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
+from broker.kernel.message cimport BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place
+from broker.store.bodies cimport BodyStore
 from broker.store.recorder cimport (
     PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
 )
@@ -97,12 +98,15 @@ cdef class WireChannel(Channel):
     """One channel. `connection` is the Connection that `output` is the writing half of."""
 
     def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *,
-                 uint64_t max_message_size=128 << 20, uint64_t max_unacked=1000000):
+                 uint64_t max_message_size=128 << 20, uint64_t max_unacked=1000000,
+                 BodyStore bodies=None):
         self.output = connection
         self.connection = connection
         self.number = number
         self.persister = persister
         self.topology = topology
+        self.bodies = bodies
+        self.share_from = bodies.embed_below if bodies is not None else 0xFFFFFFFF
         self.expect = EXPECT_METHOD
         self.kept = Buffer()
         self.memo = Buffer()
@@ -346,10 +350,13 @@ cdef class WireChannel(Channel):
                 message.properties_length = <uint32_t> len(self.replaced)
         message.origin.channel = self.serial
         message.origin.tag = self.sequence + 1
-        for i in range(PyTuple_GET_SIZE(targets)):
-            answer = (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, self.confirm_mode)
-            result |= answer
-            held += answer == HELD
+        if message.body_length >= self.share_from and PyTuple_GET_SIZE(targets) > 1:
+            result = self.publish_shared(message, targets, &held)
+        else:
+            for i in range(PyTuple_GET_SIZE(targets)):
+                answer = (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, self.confirm_mode)
+                result |= answer
+                held += answer == HELD
         if PyTuple_GET_SIZE(targets) == 0:
             if mandatory:
                 self.returned += 1
@@ -378,6 +385,22 @@ cdef class WireChannel(Channel):
                 self.settled_sequence = self.sequence
                 self.output.touch_confirm(self)
         return 0
+
+    cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
+        """A large body for several queues is stored once; each gets a reference to it."""
+        cdef int result = 0
+        cdef int answer
+        cdef Py_ssize_t i
+        self.bodies.share(message)
+        try:
+            for i in range(PyTuple_GET_SIZE(targets)):
+                answer = (<Queue> PyTuple_GET_ITEM(targets, i)).receive(message, self.confirm_mode)
+                result |= answer
+                held[0] += answer == HELD
+        finally:
+            self.bodies.release(message.reference)
+            message.flags &= ~BODY_IS_REFERENCE
+        return result
 
     # -- confirms ----------------------------------------------------------------------------------
 

@@ -309,6 +309,7 @@ class Session(Connection):
             self._host.topology,
             max_message_size=config.max_message_size,
             max_unacked=config.max_unacked,
+            bodies=self.vhost.bodies,
         )
         self.put_channel(channel)
         self._host.channel_opened(channel)

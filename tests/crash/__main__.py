@@ -20,6 +20,9 @@ from tests.bench.rabbitmq import RabbitMQ
 from tests.crash.explore import explore_many
 from tests.crash.loop import Crash
 
+# So that files of shared bodies fill, die and are collected within a cycle.
+SMALL_BODY_FILES = ["--body-file-size", "262144", "--body-collect-quiet", "0.2"]
+
 
 def main() -> int:
     """Exit status 1 if any message went wrong; the data directory is then kept."""
@@ -41,7 +44,12 @@ def main() -> int:
     crash = Crash(victim, base / "journals", run=options.seed, seed=options.seed)
     crash.log = base / "broker/output"
     crash.clean_stops = options.clean_stops
-    crash.options = [[], ["--segment-size", "65536"], ["--segment-size", "1048576"]]
+    crash.options = [
+        [],
+        ["--segment-size", "65536", *SMALL_BODY_FILES],
+        ["--segment-size", "1048576", "--message-store-index", "leveldb"],
+        ["--message-store-index", "leveldb", *SMALL_BODY_FILES],
+    ]
     start = time.monotonic()
     clean = False
     try:

@@ -15,6 +15,9 @@ from functools import lru_cache
 FRAME_MAX = 131072
 SMALL = (16, 17, 40, 100, 255, 256, 1000, 1500, 3999, 4000, 4095, 4096, 4097)
 RARE = (0, 1, FRAME_MAX - 9, FRAME_MAX - 8, FRAME_MAX - 7, FRAME_MAX + 1, 1 << 20)
+SHARED = (4095, 4096, 5000, 9000, 16384, 40000, FRAME_MAX + 1)
+"""Of messages to several queues: whether the body is shared is decided at 4096 bytes."""
+FANOUT_EVERY = 16
 HEAD = struct.Struct(">HHQ")
 
 
@@ -23,9 +26,17 @@ def _pool(run: int) -> bytes:
     return random.Random(run).randbytes((1 << 20) + 8192)
 
 
+def is_fanned_out(sequence: int) -> bool:
+    """Whether this message goes to all queues."""
+    return sequence % FANOUT_EVERY == FANOUT_EVERY - 1
+
+
 def size(run: int, publisher: int, sequence: int) -> int:
-    """Bytes of this body: mostly small, one in 61 from the edges of frames and buffers."""
+    """Bytes of this body: mostly small, one in 61 from the edges of frames and buffers, larger
+    where it goes to several queues."""
     mixed = (sequence * 2654435761 + publisher * 40503 + run) & 0xFFFFFFFF
+    if is_fanned_out(sequence):
+        return SHARED[(mixed >> 16) % len(SHARED)]
     if sequence % 61 == 60:
         return RARE[(sequence // 61) % len(RARE)]
     return SMALL[(mixed >> 16) % len(SMALL)]

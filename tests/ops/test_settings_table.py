@@ -31,6 +31,7 @@ class Texts(NamedTuple):
 KINDS = {
     "addresses": Texts("::1, 127.0.0.1", "nowhere"),
     "count": Texts("1_234", "a few"),
+    "index": Texts("leveldb", "sqlite"),
     "keepalive": Texts("61:11:4", "61:11"),
     "level": Texts("warning", "loud"),
     "list": Texts("one.example two.example", ""),
@@ -57,6 +58,8 @@ KINDS = {
 TAKE_ANYTHING = {"list", "path", "text"}
 # Rows whose bounds leave out what fits their kind.
 GOOD = {
+    "body_write_buffer": "2 MiB",
+    "message_store_index_open_files": "100",
     "segment_size": "4 MiB",
     "tail_memory": "2 MiB",
     "spark_driver_memory": "1 GiB",

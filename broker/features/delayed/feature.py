@@ -59,6 +59,7 @@ class Delayed(Feature):
             exchange.incarnation,
             exchange.durable,
             Route(vhost, exchange),
+            vhost.bodies,
         )
         if vhost.recovering and exchange.durable:
             for problem in holding.recover():

@@ -5,6 +5,7 @@ from broker.features.delayed.entry cimport Entry
 from broker.features.delayed.schedule cimport Schedule
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
+from broker.store.bodies cimport BodyStore
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport QueueStore
 
@@ -17,6 +18,7 @@ cdef class Holding(Queue):
     cdef readonly QueueStore store
     cdef readonly Schedule schedule
     cdef object route
+    cdef BodyStore bodies                # of the vhost
     cdef object later
     cdef object timer
     cdef int64_t timer_at                # what the timer waits for, ms of our clock

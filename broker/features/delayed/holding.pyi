@@ -5,6 +5,7 @@ from broker.contracts import Queue
 from broker.features.delayed.browser import Browser, Place
 from broker.features.delayed.schedule import Schedule
 from broker.kernel.turn import Turn
+from broker.store.bodies import BodyStore
 from broker.store.persister import Persister
 from broker.store.queue_store import QueueStore
 
@@ -21,6 +22,7 @@ class Holding(Queue):
         incarnation: int,
         durable: bool,
         route: Callable[[bytes, bytes], tuple[tuple[Any, ...], bytes | None]],
+        bodies: BodyStore,
     ) -> None: ...
     @property
     def name(self) -> str: ...
@@ -52,7 +54,13 @@ class Holding(Queue):
     def facts(self) -> dict[str, int]: ...
     def takes(self, headers: Mapping[str, Any]) -> bool: ...
     def put(
-        self, exchange: bytes, routing_key: bytes, properties: bytes, body: bytes, persistent: bool
+        self,
+        exchange: bytes,
+        routing_key: bytes,
+        properties: bytes,
+        body: bytes,
+        persistent: bool,
+        reference: bytes | None = None,
     ) -> int: ...
     def browse(self, *, after: Place = ..., until: int | None = None) -> Browser: ...
     def is_waiting(self, due: int, segment: int, position: int) -> bool: ...

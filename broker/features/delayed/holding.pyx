@@ -23,8 +23,9 @@ from broker.features.delayed.schedule cimport Schedule
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport load16, load32, store32, store64
 from broker.kernel.headers cimport find_header, header_table
-from broker.kernel.message cimport EXPIRES, Message, PERSISTENT, Place
+from broker.kernel.message cimport BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
+from broker.store.bodies cimport BodyStore
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport FOUND, QueueStore, WAIT
 from broker.store.record cimport record_bytes
@@ -75,11 +76,12 @@ cdef class Holding(Queue):
     their timing indexes.
 
     `route(routing_key, properties)` gives the queues that a message reaches when it is due, and the
-    properties it goes on with (None: the same).
+    properties it goes on with (None: the same). A large body that goes to several lies in `bodies`
+    from then on.
     """
 
     def __init__(self, Turn turn, Persister persister, later, str parent, str index, str name,
-                 uint64_t incarnation, bint durable, route):
+                 uint64_t incarnation, bint durable, route, BodyStore bodies):
         self.turn = turn
         self.persister = persister
         self.later = later
@@ -87,6 +89,7 @@ cdef class Holding(Queue):
         self.incarnation = incarnation
         self.durable = durable
         self.route = route
+        self.bodies = bodies
         self.store = QueueStore(persister, parent, incarnation, durable, self.wake)
         self.schedule = Schedule(
             persister, f"{index}/{incarnation:016x}", incarnation, durable, self.wake)
@@ -138,8 +141,8 @@ cdef class Holding(Queue):
         return self.open and delay_in(headers) > 0
 
     def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent) -> int:
-        """Takes a message that comes over no channel, as a queue does."""
+            bint persistent, bytes reference=None) -> int:
+        """Takes a message that comes over no channel, as a queue does; its body is embedded."""
         cdef Message message
         message.exchange = <const uint8_t*> <char*> exchange
         message.exchange_length = <uint8_t> len(exchange)
@@ -302,14 +305,20 @@ cdef class Holding(Queue):
         cdef Queue queue
         cdef int answer
         cdef int result = STORED
+        cdef bint shared = len(queues) > 1 and message.body_length >= self.bodies.embed_below
         message.timestamp = clock.now_ms
         refusing = []
+        if shared:
+            self.bodies.share(message)
         for queue in queues:
-            answer = queue.publish(message, False)
+            answer = queue.receive(message, False)
             if answer == REJECTED:
                 refusing.append(queue)
             else:
                 result |= answer
+        if shared:
+            self.bodies.release(message.reference)
+            message.flags &= ~BODY_IS_REFERENCE
         queues[:] = refusing
         return result
 

@@ -1,0 +1,44 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from broker.kernel.message cimport Message
+from broker.store.body_blocks cimport BodyBlocks
+from broker.store.body_file cimport BodyFile
+from broker.store.io_thread cimport Round
+from broker.store.ram_index cimport RamIndex
+
+
+cdef class BodyStore(BodyBlocks):
+    cdef readonly str directory
+    cdef readonly uint64_t incarnation
+    cdef readonly object settings
+    cdef readonly uint32_t embed_below
+    cdef object index
+    cdef RamIndex ram                # the index, where it is in memory
+    cdef list changes                # for an index that is asked in a thread
+    cdef readonly dict files         # number of the first -> BodyFile
+    cdef readonly BodyFile current
+    cdef list leaving                # files that go when nothing is in flight on them
+    cdef set reading                 # readers with a question or a read in flight
+    cdef uint32_t next_file
+    cdef readonly bint closed
+    cdef readonly bint unsure        # references may be too many: no clean stop
+    cdef readonly object recovery    # while starting
+    cdef readonly object collector
+    cdef readonly object problems
+    cdef readonly uint64_t shared
+    cdef readonly uint64_t shared_bytes
+    cdef readonly uint64_t written_bodies
+    cdef readonly uint64_t written_bytes
+    cdef readonly uint64_t cancelled
+    cdef readonly uint64_t cancelled_bytes
+    cdef readonly uint64_t dangling
+
+    cdef int share(self, Message* message) except -1
+    cdef int release(self, const uint8_t* reference) except -1
+    cdef int take(self, const uint8_t* reference, bint durable) except -1
+    cdef int drop(self, const uint8_t* id) except -1
+    cdef int changed(self, tuple change) except -1
+    cdef int freed(self, uint32_t file, uint32_t length) except -1
+    cdef BodyFile file_for(self, Round* round, size_t size)
+    cdef int seal(self, BodyFile file) except -1
+    cdef int leave(self, BodyFile file) except -1

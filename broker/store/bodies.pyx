@@ -1,0 +1,590 @@
+# cython: language_level=3
+"""Bodies that several queues share: written once, counted, and kept until the last queue is done.
+
+A publish to two or more queues puts a large body here (`share`); each queue's record holds the
+body's id and length and counts as one reference (`take`, `drop`). The body waits in memory for the
+persister's next round, from where consumers that keep up are served. One whose last reference goes
+before a round took it is never written. Afterwards the location index knows where it lies.
+
+Invariants:
+- Every round writes all bodies that wait, before the records that refer to them.
+- Files are only appended to, and only the last one; nothing in them ever changes. Which records
+  live is in the index alone.
+- Ids are made here and nowhere else.
+
+Layouts: docs/formats/bodies.md.
+"""
+
+import logging
+import os
+import struct
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, strdup
+
+from broker.kernel cimport clock
+from broker.kernel.message cimport BODY_IS_REFERENCE, Message
+from broker.store import disk, location_index
+from broker.store.body_collector import Collector
+from broker.store.body_blocks cimport Body, BodyBlock, BodyBlocks
+from broker.store.body_file cimport BodyFile
+from broker.store.body_file import toc_bytes
+from broker.store.body_record cimport (
+    BODIES_MAGIC, BODIES_VERSION, BODY_HEAD, FILE_HEADER, FileHead, REFERENCE_BYTES, TocEntry,
+)
+from broker.store.body_recovery import BodyRecovery, save
+from broker.store.body_settings import BodySettings
+from broker.store.disk cimport (
+    File, OP_UNLINK, OP_WRITE, OP_WRITE_BODIES, Op,
+)
+from broker.store.io_thread cimport (
+    Round, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
+)
+from broker.store.location cimport Location
+from broker.store.persister cimport Persister
+from broker.store.ram_index cimport RamIndex
+
+log = logging.getLogger("leveret.store")
+
+cdef enum:
+    CHANGES_MAX = 512            # changes for an index in a thread before they are handed over
+
+ENTRY = struct.Struct("<IIII")
+
+
+cdef class BodyStore(BodyBlocks):
+    """The body store of one vhost. `directory` is made by `recover`."""
+
+    def __init__(self, Persister persister, str directory, uint64_t incarnation, settings=None):
+        settings = settings or BodySettings()
+        self.comes_first = True
+        self.persister = persister
+        self.directory = directory
+        self.incarnation = incarnation
+        self.settings = settings
+        self.embed_below = min(settings.embed_below, 0xFFFFFFFF)
+        self.changes = []
+        self.files = {}
+        self.leaving = []
+        self.reading = set()
+        self.write_buffer = settings.write_buffer
+        self.next_file = 1
+        self.problems = []
+        self.collector = Collector(self, persister)
+
+    # -- start and end -----------------------------------------------------------------------------
+
+    def recover(self, uint16_t boot) -> list:
+        """Finds the files of the last run and what index there is. Returns sentences about what was
+        wrong. `count_recovered` and `finish_recovery` follow."""
+        self.boot = boot
+        self.recovery = BodyRecovery(self)
+        self.index = self.recovery.index
+        self.ram = self.index if isinstance(self.index, RamIndex) else None
+        self.next_file = self.recovery.next_file
+        return self.recovery.problems
+
+    def count_recovered(self, bytes reference) -> bool:
+        """A queue's recovery found a record with this reference; False: its body is not there."""
+        if self.recovery.count(reference[:16]):
+            return True
+        self.dangling += 1
+        return False
+
+    def finish_recovery(self) -> None:
+        """Every queue has told its references."""
+        if self.recovery is None:
+            return
+        self.recovery.finish()
+        self.recovery = None
+        for file in list(self.files.values()):
+            self.freed((<BodyFile> file).first, 0)
+
+    def keep_all(self) -> None:
+        """Some queue's messages cannot be read at this start: bodies that nobody refers to may be
+        theirs, and stay until a start that can."""
+        self.doubt()
+        self.recovery.keeps_all = True
+
+    def count_dangling(self) -> None:
+        """A delivery found no body behind a reference."""
+        self.dangling += 1
+
+    def doubt(self) -> None:
+        """Some record with a reference cannot be read any more: its body may be kept for ever. The
+        next start counts all references again."""
+        self.unsure = True
+
+    def clean_up(self) -> None:
+        """Clean stop, before the persister's last rounds: what the threads have in hand comes to
+        its end."""
+        self.collector.stop()
+        for _ in range(2):
+            self.hand_over()
+            self.persister.collecting.drain()
+            self.persister.indexing.drain()
+
+    def close(self, bint clean) -> None:
+        """Ends the store after the persister's last round. `clean`: saves what the next start would
+        otherwise have to find out."""
+        cdef BodyFile file
+        if self.closed or self.index is None:
+            return
+        self.closed = True
+        self.persister.indexing.drain()
+        for number, length in location_index.carry_out(self.index, self.changes):
+            self.freed(number, length)
+        self.changes = []
+        for file in self.leaving:
+            disk.unlink(file.path)
+            disk.unlink(file.toc_path)
+        clean = clean and not self.unsure and not self.persister.broken
+        if clean and self.current is not None:
+            disk.write_atomic(self.current.toc_path, finished_toc(self.current, self.incarnation))
+        self.index.close(clean)
+        if clean:
+            save(self)
+
+    def delete(self) -> None:
+        """The vhost is gone. Its directory is removed with the next start."""
+        self.closed = True
+        self.collector.stop()
+        if self.index is not None:
+            index = self.index
+            self.persister.indexing.submit(lambda: index.close(False), lambda _, __: None)
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    cdef int share(self, Message* message) except -1:
+        """Takes a body in before its message is given to queues: `message` becomes a reference to
+        it. `release` has to follow, when every queue had the message."""
+        cdef Body* body = self.gather(message)
+        message.flags |= BODY_IS_REFERENCE
+        message.reference = body.id
+        self.shared += 1
+        self.shared_bytes += message.body_length
+        if not self.dirty:
+            self.persister.add(self)
+        if self.gathered >= self.write_buffer:
+            self.persister.press()
+        return 0
+
+    cdef int release(self, const uint8_t* reference) except -1:
+        """Every queue had the message. A body that none took is forgotten."""
+        cdef Body* body = self.in_flight(reference)
+        body.references -= 1
+        if body.references == 0:
+            self.forget(body)
+        return 0
+
+    cdef int take(self, const uint8_t* reference, bint durable) except -1:
+        """One more record refers to the body: of a publish, or of a message that moves on to
+        another queue while the first one still has it."""
+        cdef Body* body = self.in_flight(reference)
+        cdef Location* found
+        if body != NULL:
+            body.references += 1
+            if durable and not body.durable:
+                body.durable = True
+                if body.file:
+                    self.sync_soon(body.file)
+            return 0
+        if self.ram is not None:
+            found = self.ram.find(reference)
+            if found == NULL:
+                return 0
+            found.references += 1
+            if durable:
+                self.sync_soon(found.file)
+            return 0
+        if durable:
+            # Only the index knows which file.
+            self.persister.hurry()
+        return self.changed((reference[:16], 1))
+
+    def sync_soon(self, uint32_t number):
+        """A confirm may depend on this file now: its unsynced bytes go with the next sync."""
+        cdef BodyFile file = self.files.get(number)
+        if file is not None and file.file.dirty and file.file.lazy:
+            self.persister.note_written(file.file, False)
+
+    cdef int drop(self, const uint8_t* id) except -1:
+        """One record less refers to the body."""
+        cdef Body* body = self.in_flight(id)
+        cdef Location* found
+        cdef uint32_t file, length
+        if self.closed:
+            return 0
+        if body != NULL:
+            body.references -= 1
+            if body.references == 0 and body.file == 0:
+                self.cancelled += 1
+                self.cancelled_bytes += body.length
+                self.forget(body)
+            return 0
+        if self.ram is None:
+            return self.changed((id[:16], -1))
+        found = self.ram.find(id)
+        if found == NULL:
+            return 0
+        found.references -= 1
+        if found.references == 0:
+            file = found.file
+            length = found.length
+            self.ram.remove(id)
+            self.freed(file, length)
+        return 0
+
+    cdef int changed(self, tuple change) except -1:
+        """A change for an index that is asked in its thread."""
+        self.changes.append(change)
+        if len(self.changes) >= CHANGES_MAX:
+            self.hand_over()
+        elif not self.dirty:
+            self.persister.add(self)
+        return 0
+
+    def hand_over(self):
+        """Gives the changes to the index."""
+        if not self.changes or self.ram is not None:
+            return
+        changes, self.changes = self.changes, []
+        index = self.index
+        self.persister.indexing.submit(
+            lambda: location_index.carry_out(index, changes), self.carried_out)
+
+    def carried_out(self, freed, error):
+        if error is not None:
+            self.persister.give_up(f"the location index failed: {error}")
+            return
+        for number, length in freed:
+            self.freed(number, length)
+
+    cdef int freed(self, uint32_t number, uint32_t length) except -1:
+        """A record lost its last reference."""
+        cdef BodyFile file = self.files.get(number)
+        if file is None:
+            return 0
+        file.valid -= length
+        if length:
+            file.dropped_at = clock.now_ms / 1000.0
+        if (file.valid == 0 and file.sealed and not file.flying and not file.collecting
+                and not self.closed):
+            self.leave(file)
+        return 0
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    cdef int freeze(self, Round* round) except -1:
+        cdef BodyBlock* block = self.first_block
+        cdef BodyBlock* following
+        cdef BodyBlock* last = self.written_blocks
+        cdef Body* body
+        cdef BodyFile file
+        cdef Op* op = NULL
+        cdef File* open_file = NULL
+        cdef TocEntry entry
+        cdef uint32_t size
+        self.hand_over()
+        if self.closed:
+            return 0
+        while last != NULL and last.next != NULL:
+            # These found no space in the last round.
+            last = last.next
+        while block != NULL:
+            following = block.next
+            block.next = NULL
+            body = block.first
+            if body == NULL:
+                self.release_block(block)
+                block = following
+                continue
+            open_file = NULL
+            while body != NULL:
+                size = BODY_HEAD + body.length
+                file = self.file_for(round, size)
+                body.file = file.first
+                body.offset = <uint32_t> file.size
+                memcpy(entry.id, body.id, 16)
+                entry.offset = body.offset
+                entry.length = size
+                file.toc.add(&entry, sizeof(TocEntry))
+                file.size += size
+                file.flying += 1
+                self.persister.note_written(
+                    file.file, not body.durable and not (
+                        file.file.dirty and not file.file.lazy))
+                if open_file == file.file and body.before != NULL and (
+                        body.before.position + BODY_HEAD + body.before.length == body.position):
+                    op.length += size
+                else:
+                    op = round_add(round, STAGE_WRITE, OP_WRITE_BODIES, file.file)
+                    op.can_wait = True
+                    op.data = block.data + body.position
+                    op.length = size
+                    op.offset = body.offset
+                    op.incarnation = self.incarnation
+                    open_file = file.file
+                self.persister.bytes_written += size
+                self.written_bodies += 1
+                self.written_bytes += body.length
+                if body.length >= <uint64_t> self.settings.own_file:
+                    self.seal(file)
+                    open_file = NULL
+                body = body.after
+            if last == NULL:
+                self.written_blocks = block
+            else:
+                last.next = block
+            last = block
+            block = following
+        self.first_block = self.last_block = NULL
+        self.gathered = 0
+        return 0
+
+    cdef BodyFile file_for(self, Round* round, size_t size):
+        """The file that takes a record of this size; the large ones have one of their own."""
+        cdef BodyFile file = self.current
+        cdef FileHead* head
+        cdef Op* op
+        cdef bint alone = size >= <size_t> self.settings.own_file + BODY_HEAD
+        if not alone and file is not None and (
+                file.size + size <= <uint64_t> self.settings.file_size
+                or file.size <= FILE_HEADER):
+            self.persister.use(round, file.file)
+            return file
+        if not alone and file is not None:
+            self.seal(file)
+        file = BodyFile(self.directory, self.next_file, self.next_file, 0)
+        self.next_file += 1
+        self.files[file.first] = file
+        self.persister.use(round, file.file)
+        self.persister.note_directory(self.directory)
+        head = <FileHead*> malloc(sizeof(FileHead))
+        if head == NULL:
+            raise MemoryError("no memory for a file's header")
+        head.magic = BODIES_MAGIC
+        head.version = BODIES_VERSION
+        head.first = head.last = file.first
+        op = round_add(round, STAGE_WRITE, OP_WRITE, file.file)
+        op.data = <uint8_t*> head
+        op.owns_data = True
+        op.length = FILE_HEADER
+        file.size = FILE_HEADER
+        if not alone:
+            self.current = file
+        return file
+
+    cdef int seal(self, BodyFile file) except -1:
+        """Nothing more is added to the file: its table of contents goes beside it."""
+        file.sealed = True
+        if self.current is file:
+            self.current = None
+        if not file.valid and not file.flying:
+            # All of it died while it was the current one.
+            file.toc.release()
+            return self.leave(file)
+        self.persister.write_files(
+            self.directory,
+            {os.path.basename(file.toc_path): finished_toc(file, self.incarnation)})
+        return 0
+
+    cdef int written(self, Round* round) except -1:
+        cdef BodyBlock* block = self.written_blocks
+        cdef BodyBlock* following
+        cdef Body* body
+        cdef Body* after
+        cdef BodyFile file
+        cdef Location* entry
+        cdef BodyBlock** kept = &self.written_blocks
+        self.written_blocks = NULL
+        while block != NULL:
+            following = block.next
+            if self.persister.postponed.holds(block.data, block.length):
+                block.next = NULL
+                kept[0] = block
+                kept = &block.next
+                block = following
+                continue
+            body = block.first
+            while body != NULL:
+                after = body.after
+                file = self.files.get(body.file)
+                file.flying -= 1
+                if body.references and not self.closed:
+                    file.valid += <uint64_t> BODY_HEAD + body.length
+                    if self.ram is not None:
+                        entry = self.ram.put(body.id)
+                        entry.file = body.file
+                        entry.offset = body.offset
+                        entry.length = BODY_HEAD + body.length
+                        entry.references = body.references
+                    else:
+                        self.changes.append((body.id[:16], ENTRY.pack(
+                            body.file, body.offset, BODY_HEAD + body.length, body.references)))
+                elif not file.flying:
+                    self.freed(file.first, 0)
+                self.landed(body)
+                body = after
+            self.release_block(block)
+            block = following
+        self.hand_over()
+        self.retry()
+        return 0
+
+    # -- files that go -----------------------------------------------------------------------------
+
+    cdef int leave(self, BodyFile file) except -1:
+        """Nothing in the file lives, or another one stands for it: it goes when nobody reads it."""
+        cdef Round* round
+        cdef Op* op
+        if self.files.get(file.first) is file:
+            del self.files[file.first]
+        if file.file.busy or file.flying:
+            self.leaving.append(file)
+            self.persister.retries.append(self)
+            return 0
+        self.persister.forget(file.file)
+        self.persister.unsync(file.file)
+        round = round_new()
+        # The bodies go first: a table of contents without its file says nothing.
+        round_add(round, STAGE_REMOVE, OP_UNLINK, file.file)
+        file.file = NULL
+        encoded = os.fsencode(file.toc_path)
+        op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
+        op.path = strdup(<char*> encoded)
+        return self.persister.remove(round)
+
+    cdef int retry(self) except -1:
+        leaving, self.leaving = self.leaving, []
+        for file in leaving:
+            self.leave(file)
+        return 0
+
+    # -- collecting --------------------------------------------------------------------------------
+
+    def tick(self, double now) -> None:
+        """Now and then: starts a collection if it is worth it. `now` is of the broker's clock,
+        seconds."""
+        if not self.closed and self.index is not None:
+            self.collector.tick(now)
+
+    def living_of(self, entries, uint32_t number) -> list:
+        """Which of a file's (id, offset, length) the index still points to. For the collector's
+        thread."""
+        if self.ram is not None:
+            return self.are_living(self.ram, entries, number)
+        index = self.index
+        return self.persister.indexing.ask(lambda: self.are_living(index, entries, number))
+
+    @staticmethod
+    def are_living(index, entries, number):
+        living = []
+        for id, offset, _ in entries:
+            found = index.get(id)
+            living.append(
+                found is not None and ENTRY.unpack(found)[:2] == (number, offset))
+        return living
+
+    def replace(self, run, BodyFile merged, bytes moves, done) -> None:
+        """The merged file is on disk: its records stand for those of the run's files from now on.
+        Calls `done()` afterwards."""
+        cdef RamIndex ram = self.ram
+
+        def moved(size, error):
+            if error is not None:
+                self.persister.give_up(f"the location index failed: {error}")
+                return
+            self.moved(run, merged, size)
+            done()
+
+        if ram is not None:
+            moved(ram.move(moves, merged.first), None)
+            return
+        self.hand_over()
+        index = self.index
+        self.persister.indexing.submit(
+            lambda: location_index.move(index, moves, merged.first), moved)
+
+    def moved(self, run, BodyFile merged, uint64_t size):
+        cdef BodyFile old
+        for old in run:
+            self.leave(old)
+        merged.valid = size
+        merged.sealed = True
+        merged.dropped_at = clock.now_ms / 1000.0
+        self.files[merged.first] = merged
+        self.freed(merged.first, 0)
+
+    # -- Python's door: dead letters, the API, tests -----------------------------------------------
+
+    def share_bytes(self, bytes body) -> bytes:
+        """Takes in a body that is published to several queues; `release_bytes` has to follow.
+        Returns its reference."""
+        cdef Message message
+        message.flags = 0
+        message.body = <const uint8_t*> <char*> body
+        message.body_length = <uint32_t> len(body)
+        self.share(&message)
+        return message.reference[:REFERENCE_BYTES]
+
+    def release_bytes(self, bytes reference) -> None:
+        self.release(reference)
+
+    def take_bytes(self, bytes reference, bint durable=True) -> None:
+        self.take(reference, durable)
+
+    def drop_ids(self, ids) -> None:
+        """One record less for each of the ids."""
+        cdef bytes id
+        for id in ids:
+            self.drop(id)
+
+    def entries(self):
+        """(id, packed location) of everything that is written, for tests."""
+        return self.index.fold()
+
+    def references_of_all(self) -> dict:
+        """Id -> references of everything that is written, for tests."""
+        return {id: ENTRY.unpack(value)[3] for id, value in self.index.fold()}
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    def figures(self) -> dict:
+        """What there is and what was done; bytes and counts."""
+        cdef BodyFile file
+        size = valid = garbage = 0
+        for file in self.files.values():
+            size += file.size
+            valid += file.valid
+            garbage += file.garbage
+        collector = self.collector
+        return {
+            "files": len(self.files),
+            "bytes": size,
+            "live_bytes": valid,
+            "garbage_bytes": garbage,
+            "in_flight": self.flying.count,
+            "in_flight_bytes": self.gathered,
+            "shared": self.shared,
+            "shared_bytes": self.shared_bytes,
+            "written": self.written_bodies,
+            "written_bytes": self.written_bytes,
+            "cancelled_writes": self.cancelled,
+            "cancelled_bytes": self.cancelled_bytes,
+            "dangling": self.dangling,
+            "gc_runs": collector.runs,
+            "gc_copied_bytes": collector.copied_bytes,
+            "gc_reclaimed_bytes": collector.reclaimed_bytes,
+            "index": self.index.figures() if self.index is not None else None,
+        }
+
+
+def finished_toc(BodyFile file, uint64_t incarnation):
+    cdef const TocEntry* entries = <const TocEntry*> file.toc.data
+    cdef size_t i
+    rows = [(entries[i].id[:16], entries[i].offset, entries[i].length)
+            for i in range(file.toc.length // sizeof(TocEntry))]
+    file.toc.release()
+    return toc_bytes(rows, incarnation, file.first)

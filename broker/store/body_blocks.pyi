@@ -1,0 +1,3 @@
+from broker.store.persister import Dirty
+
+class BodyBlocks(Dirty): ...

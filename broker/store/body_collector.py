@@ -1,0 +1,209 @@
+"""Gives the room of dead bodies back: copies the living ones of a run of files into one new file.
+
+When: (A) there are at least three files and more than half of all their bytes are dead, or (B) more
+than half of one file's and none in it died for a while. What: the run of neighbours that gives most
+back, whose living bytes fit into one file and are no more than its dead ones. So a byte copied is a
+byte gained, and the disk holds at most twice what lives, and three files.
+
+How: in a thread, from `.tmp` with a sync to a rename. The name is the commit record: a file covers
+all older generations of the numbers it names. Only then does the loop point the index to the new
+file and remove the old ones; readers that have them open read on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.store import disk
+from broker.store.body_file import (
+    HEADER_BYTES,
+    BodyFile,
+    header,
+    is_sound,
+    read_toc,
+    scan,
+    toc_bytes,
+)
+from broker.store.location_index import MOVE
+
+if TYPE_CHECKING:
+    from broker.store.bodies import BodyStore
+    from broker.store.persister import Persister
+
+log = logging.getLogger("leveret.store")
+
+FILES_LEAST = 3
+# The index is pointed to the new file in one go: this many entries take less than a millisecond.
+MOVES_MAX = 4096
+PAUSE_AFTER_ERROR_S = 60.0
+
+
+class Collector:
+    """The collector of one store. `tick` is called on the loop; one run is in hand at a time."""
+
+    def __init__(self, store: BodyStore, persister: Persister) -> None:
+        self.runs = 0
+        self.copied_bytes = 0
+        self.reclaimed_bytes = 0
+        self.busy = False
+        self._store = store
+        self._persister = persister
+        self._not_before = 0.0
+        self.halt = threading.Event()
+
+    def stop(self) -> None:
+        """No more runs; one in hand leaves at most a file for the next start to remove."""
+        self.halt.set()
+
+    def tick(self, now: float) -> None:
+        """Starts a run if there is one that is worth it."""
+        if self.busy or self.halt.is_set() or now < self._not_before:
+            return
+        settings = self._store.settings
+        run = choose(
+            sorted(self._store.files.values(), key=lambda file: file.first),
+            now,
+            limit=settings.file_size,
+            quiet=settings.collect_quiet,
+        )
+        if not run:
+            return
+        self.busy = True
+        for file in run:
+            file.collecting = True
+        size = sum(file.size for file in run)
+
+        def copied(result: Merged | None, error: BaseException | None) -> None:
+            if error is not None or result is None:
+                log.error("collecting shared bodies in %s failed: %s", self._store.directory, error)
+                self._not_before = now + PAUSE_AFTER_ERROR_S
+                for file in run:
+                    file.collecting = False
+                self.busy = False
+                return
+            if self.halt.is_set():
+                return
+            self._store.replace(run, result.file, result.moves, lambda: finished(result))
+
+        def finished(result: Merged) -> None:
+            self.runs += 1
+            self.copied_bytes += result.copied
+            self.reclaimed_bytes += max(size - result.file.size, 0)
+            self.busy = False
+
+        self._persister.collecting.submit(lambda: copy(self._store, run), copied)
+
+
+def choose(files: list[BodyFile], now: float, *, limit: int, quiet: float) -> list[BodyFile]:
+    """The run of files to collect now, neighbours in order; empty if none is worth it."""
+    size = sum(file.size for file in files)
+    garbage = sum(file.garbage for file in files)
+    everywhere = len(files) >= FILES_LEAST and garbage * 2 > size
+    best: tuple[bool, int, list[BodyFile]] = (False, 0, [])
+    for start in range(len(files)):
+        valid = dead = 0
+        alone_is_due = False
+        for end in range(start, len(files)):
+            file = files[end]
+            if not file.sealed or file.flying or file.collecting:
+                break
+            valid += file.valid
+            dead += file.garbage
+            if valid > limit - HEADER_BYTES:
+                break
+            alone_is_due |= (
+                file.garbage * 2 > file.size and file.valid > 0 and now - file.dropped_at >= quiet
+            )
+            if dead < valid or not (everywhere or alone_is_due):
+                continue
+            several = end > start
+            if dead and (several, dead) > best[:2]:
+                best = (several, dead, files[start : end + 1])
+            if end - start >= 63:
+                break
+    return best[2]
+
+
+class Merged:
+    """What `copy` made: the file, `moves` for the index (`MOVE` rows), bytes copied."""
+
+    def __init__(self, file: BodyFile, moves: bytes, copied: int) -> None:
+        self.file = file
+        self.moves = moves
+        self.copied = copied
+
+
+def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
+    """Copies what lives in the run's files, in the collector's thread. Raises OSError."""
+    merged = BodyFile(
+        store.directory,
+        run[0].first,
+        run[-1].last,
+        max(file.generation for file in run) + 1,
+    )
+    temporary = merged.path.removesuffix("bdy") + "tmp"
+    entries: list[tuple[bytes, int, int]] = []
+    moves: list[bytes] = []
+    pace = Pace(store.settings.collect_rate, store.collector.halt)
+
+    def records() -> Iterator[bytes]:
+        yield header(merged.first, merged.last)
+        at = HEADER_BYTES
+        for file in run:
+            for id, offset, record in living_records(store, file):
+                entries.append((id, at, len(record)))
+                moves.append(MOVE.pack(id, file.first, offset, at))
+                at += len(record)
+                pace.wait(len(record))
+                yield record
+
+    try:
+        size = disk.write_new(temporary, records())
+        disk.write_plain(merged.toc_path, toc_bytes(entries, store.incarnation, merged.first))
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.unlink(temporary)
+        raise
+    disk.rename(temporary, merged.path)
+    disk.sync_directory(store.directory)
+    merged.size = size
+    return Merged(merged, b"".join(moves), size - HEADER_BYTES)
+
+
+def living_records(store: BodyStore, file: BodyFile) -> Iterator[tuple[bytes, int, bytes]]:
+    """(id, offset, record) of what the index points to; a damaged record is left behind."""
+    entries = None
+    if disk.exists(file.toc_path):
+        entries = read_toc(disk.read(file.toc_path), store.incarnation, file.first, file.size)
+    if entries is None:
+        entries, _ = scan(disk.read(file.path), store.incarnation)
+    living = store.living_of(entries, file.first)
+    for (id, offset, length), lives in zip(entries, living, strict=True):
+        if not lives:
+            continue
+        record = disk.read_part(file.path, offset, length)
+        if is_sound(record, store.incarnation):
+            yield id, offset, record
+        else:
+            log.error("%s: the body %s at %d is damaged; it is lost", file.path, id.hex(), offset)
+
+
+class Pace:
+    """Lets through `rate` bytes a second on average, with a burst of a tenth of a second; all at
+    once when it is to `halt`."""
+
+    def __init__(self, rate: int, halt: threading.Event) -> None:
+        self._rate = rate
+        self._halt = halt
+        self._due = time.monotonic()
+
+    def wait(self, size: int) -> None:
+        now = time.monotonic()
+        self._due = max(self._due, now - 0.1) + size / self._rate
+        if self._due > now:
+            self._halt.wait(self._due - now)

@@ -1,0 +1,29 @@
+MAGIC: bytes
+HEADER_BYTES: int
+RECORD_OVERHEAD: int
+
+class BodyFile:
+    first: int
+    last: int
+    generation: int
+    size: int
+    valid: int
+    flying: int
+    sealed: bool
+    collecting: bool
+    dropped_at: float
+    path: str
+    def __init__(self, directory: str, first: int, last: int, generation: int) -> None: ...
+    @property
+    def toc_path(self) -> str: ...
+    @property
+    def garbage(self) -> int: ...
+
+def header(first: int, last: int) -> bytes: ...
+def toc_bytes(entries: list[tuple[bytes, int, int]], incarnation: int, first: int) -> bytes: ...
+def read_toc(
+    data: bytes, incarnation: int, first: int, size: int
+) -> list[tuple[bytes, int, int]] | None: ...
+def scan(data: bytes, incarnation: int) -> tuple[list[tuple[bytes, int, int]], list[str]]: ...
+def is_sound(record: bytes, incarnation: int) -> bool: ...
+def record_of(id: bytes, body: bytes, incarnation: int) -> bytes: ...

@@ -1,0 +1,127 @@
+# cython: language_level=3
+"""One file of shared bodies: its name, its header, its records and its table of contents.
+
+A name `first-last.generation.bdy` says which files it stands for: collecting writes the living
+records of a run of files into one of the next generation, and the rename to this name is what makes
+it valid. Layout: docs/formats/bodies.md.
+"""
+
+import struct
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from broker.kernel.buffer cimport Buffer
+from broker.kernel.checksum import crc32c
+from broker.kernel.checksum cimport place_seed
+from broker.store.body_record cimport (
+    BODIES_MAGIC, BODIES_VERSION, BODY_HEAD, BodyHead, FILE_HEADER, FileHead, body_check,
+)
+from broker.store.disk cimport file_free, file_new
+
+HEADER_BYTES = FILE_HEADER
+RECORD_OVERHEAD = BODY_HEAD
+HEAD = struct.Struct("<IIII")
+TOC_ROW = struct.Struct("<16sII")
+
+
+cdef class BodyFile:
+    """A body file of a store; it knows no more of its content than sums."""
+
+    def __cinit__(self, str directory, uint32_t first, uint32_t last, uint32_t generation):
+        self.first = first
+        self.last = last
+        self.generation = generation
+        self.path = f"{directory}/{first:010d}-{last:010d}.{generation}.bdy"
+        self.file = file_new(self.path)
+        self.toc = Buffer()
+
+    def __dealloc__(self):
+        file_free(self.file)
+
+    @property
+    def toc_path(self) -> str:
+        return self.path.removesuffix("bdy") + "toc"
+
+    @property
+    def garbage(self) -> int:
+        """Bytes of records that nobody refers to any more."""
+        cdef uint64_t content = self.size - FILE_HEADER if self.size > FILE_HEADER else 0
+        return content - self.valid if content > self.valid else 0
+
+
+def header(uint32_t first, uint32_t last) -> bytes:
+    return HEAD.pack(BODIES_MAGIC, BODIES_VERSION, first, last)
+
+
+def toc_bytes(entries, uint64_t incarnation, uint32_t first) -> bytes:
+    """A table of contents: (id, offset, length of the record) each, and a CRC."""
+    data = b"".join([TOC_ROW.pack(*entry) for entry in entries])
+    return data + struct.pack("<I", crc32c(data, place_seed(incarnation, first, 0)))
+
+
+def read_toc(bytes data, uint64_t incarnation, uint32_t first, uint64_t size):
+    """The entries of a table of contents; None if it is not sound or speaks of more than the file
+    has."""
+    end = len(data) - 4
+    if end < 0 or end % TOC_ROW.size:
+        return None
+    if struct.unpack_from("<I", data, end)[0] != crc32c(
+            data[:end], place_seed(incarnation, first, 0)):
+        return None
+    entries = list(TOC_ROW.iter_unpack(data[:end]))
+    if any(offset + length > size for _, offset, length in entries):
+        return None
+    return entries
+
+
+def scan(bytes data, uint64_t incarnation):
+    """(entries, sentences about what was wrong) of a whole body file, which has lost its table of
+    contents. Bytes that are no record are stepped over."""
+    cdef const uint8_t* content = data
+    cdef size_t length = len(data)
+    cdef size_t at = FILE_HEADER
+    cdef size_t bad = 0
+    cdef const BodyHead* head
+    cdef const FileHead* begin = <const FileHead*> content
+    cdef bint sound
+    entries = []
+    problems = []
+    if length < FILE_HEADER or begin.magic != BODIES_MAGIC:
+        return entries, (["it has no header"] if length else [])
+    if begin.version != BODIES_VERSION:
+        raise ValueError(
+            f"a body file has format version {begin.version}; this program reads version "
+            f"{<int> BODIES_VERSION}")
+    while at + BODY_HEAD <= length:
+        head = <const BodyHead*> (content + at)
+        with nogil:
+            # An id begins with 1 to 3 from 2004 to 2109 (48 bits of milliseconds): most bytes that
+            # are no record fail here and cost no CRC.
+            sound = (1 <= head.id[0] <= 3 and head.length <= length - at - BODY_HEAD
+                     and head.check == body_check(head, incarnation))
+        if not sound:
+            bad += 1
+            at += 1
+            continue
+        if bad:
+            problems.append(f"{bad} unreadable bytes at position {at - bad}, skipped")
+            bad = 0
+        entries.append((data[at + 8:at + 24], at, head.length + BODY_HEAD))
+        at += head.length + BODY_HEAD
+    return entries, problems
+
+
+def is_sound(bytes record, uint64_t incarnation) -> bool:
+    """Whether these bytes are one whole record with the right check."""
+    cdef const BodyHead* head = <const BodyHead*> <const char*> record
+    return (len(record) >= BODY_HEAD and head.length + BODY_HEAD == len(record)
+            and head.check == body_check(head, incarnation))
+
+
+def record_of(bytes id, bytes body, uint64_t incarnation) -> bytes:
+    """A record, for tests."""
+    data = bytearray(struct.pack("<II", len(body), 0) + id + body)
+    cdef uint8_t[::1] view = data
+    cdef BodyHead* head = <BodyHead*> &view[0]
+    head.check = body_check(head, incarnation)
+    return bytes(data)

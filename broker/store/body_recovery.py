@@ -1,0 +1,217 @@
+"""Finds a vhost's shared bodies again.
+
+A clean stop leaves a marker, `clean`, that holds the table of files, beside a saved index. It is
+removed as soon as it is read: a crash afterwards is seen as such. Without it, or if anything in it
+does not fit, the index is built anew:
+
+1. every body of every file goes in with no reference, from the tables of contents, or by scanning
+   where one is missing;
+2. each queue tells the references of its living records (`count`); one to a body that is not there
+   is dropped by its queue: its message was acked, or never confirmed;
+3. one walk over the index drops what nobody referred to and sums up what lives in each file
+   (`finish`).
+
+Memory does not grow with the number of bodies where the index is on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from broker.kernel.checksum import crc32c
+from broker.store import disk
+from broker.store.body_file import BodyFile, read_toc, scan, toc_bytes
+from broker.store.location_index import (
+    ADD,
+    CHANGE,
+    ENTRY,
+    REMOVE,
+    Change,
+    IndexDamaged,
+    LocationIndex,
+    open_index,
+)
+
+if TYPE_CHECKING:
+    from broker.store.bodies import BodyStore
+
+CLEAN = "clean"
+VERSION = 1
+NAME = re.compile(r"(\d{10})-(\d{10})\.(\d{1,9})\.(bdy|toc|tmp)")  # never of a user's text
+OURS = ("index", "index.ram", "bloom", CLEAN, f"{CLEAN}.tmp", "bloom.tmp")
+BATCH = 4096
+
+
+class BodyRecovery:
+    """One start of one store: fills `store.files`. `clean` says whether the references are known
+    already; otherwise `count` and `finish` do their work."""
+
+    def __init__(self, store: BodyStore) -> None:
+        self.problems: list[str] = []
+        self.keeps_all = False
+        self._store = store
+        disk.makedirs(store.directory)
+        marker = self._take_marker()
+        files = self._find_files()
+        self.next_file = max((file.last for file in files), default=0) + 1
+        self.clean = marker is not None and self._fits(marker, files)
+        self.index = self._open_index()
+        for file in files:
+            store.files[file.first] = file
+            if not self.clean:
+                self._add_bodies(file)
+        if not self.clean:
+            self.index.flush()
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def _take_marker(self) -> dict[str, Any] | None:
+        """The marker of a clean stop, which is gone afterwards; None if there is none or it is
+        torn."""
+        path = f"{self._store.directory}/{CLEAN}"
+        if not disk.exists(path):
+            return None
+        data = disk.read(path)
+        disk.unlink(path)
+        disk.sync_directory(self._store.directory)
+        text, _, check = data.rpartition(b"\n")
+        if check != f"{crc32c(text):08x}".encode():
+            return None
+        marker: dict[str, Any] = json.loads(text)
+        return marker if marker.get("version") == VERSION else None
+
+    def _find_files(self) -> list[BodyFile]:
+        """The files that count, in order; leftovers of a collection are removed."""
+        directory = self._store.directory
+        found: list[tuple[int, int, int]] = []
+        for name in disk.listdir(directory):
+            match = NAME.fullmatch(name)
+            if match is None:
+                if name not in OURS:
+                    self.problems.append(f"{directory}/{name} is not known here; it was left alone")
+            elif match[4] == "tmp":
+                disk.unlink(f"{directory}/{name}")
+            elif match[4] == "bdy":
+                found.append((int(match[1]), int(match[2]), int(match[3])))
+        files = []
+        for first, last, generation in sorted(found):
+            if any(
+                a <= first and last <= b and (g > generation)
+                for a, b, g in found
+                if (a, b, g) != (first, last, generation)
+            ):
+                # Another file stands for it: the collection was done but for this.
+                disk.unlink(f"{directory}/{first:010d}-{last:010d}.{generation}.bdy")
+                disk.unlink(f"{directory}/{first:010d}-{last:010d}.{generation}.toc")
+                continue
+            file = BodyFile(directory, first, last, generation)
+            file.size = disk.size(file.path)
+            file.sealed = True
+            files.append(file)
+        living = {file.toc_path for file in files}
+        for name in disk.listdir(directory):
+            if name.endswith(".toc") and NAME.fullmatch(name):
+                path = f"{directory}/{name}"
+                if path not in living:
+                    disk.unlink(path)
+        return files
+
+    def _fits(self, marker: dict[str, Any], files: list[BodyFile]) -> bool:
+        """Whether the marker speaks of just these files; then they have their sums."""
+        if marker["backend"] != self._store.settings.index.backend:
+            return False
+        rows = {(row[0], row[1], row[2]): row for row in marker["files"]}
+        if len(rows) != len(files):
+            return False
+        for file in files:
+            row = rows.get((file.first, file.last, file.generation))
+            if row is None or row[3] != file.size:
+                return False
+            file.valid = row[4]
+        self.next_file = max(self.next_file, marker["next_file"])
+        return True
+
+    def _open_index(self) -> LocationIndex:
+        settings = self._store.settings.index
+        if self.clean:
+            try:
+                return open_index(settings, self._store.directory, True)
+            except IndexDamaged as damage:
+                self.problems.append(f"{damage}; the index is built anew")
+                self.clean = False
+        # What another backend left is of no use any more.
+        disk.remove_tree(f"{self._store.directory}/index")
+        disk.unlink(f"{self._store.directory}/bloom")
+        disk.unlink(f"{self._store.directory}/index.ram")
+        return open_index(settings, self._store.directory, False)
+
+    # -- building the index anew -------------------------------------------------------------------
+
+    def _add_bodies(self, file: BodyFile) -> None:
+        incarnation = self._store.incarnation
+        file.valid = 0
+        entries = None
+        if disk.exists(file.toc_path):
+            entries = read_toc(disk.read(file.toc_path), incarnation, file.first, file.size)
+        if entries is None:
+            entries, problems = scan(disk.read(file.path), incarnation)
+            self.problems += [f"{file.path}: {problem}" for problem in problems]
+            disk.write_atomic(file.toc_path, toc_bytes(entries, incarnation, file.first))
+        batch: list[Change] = []
+        for id, offset, length in entries:
+            batch.append((ADD, id, ENTRY.pack(file.first, offset, length, 0)))
+            if len(batch) == BATCH:
+                self.index.apply(batch)
+                batch = []
+        self.index.apply(batch)
+
+    def count(self, id: bytes) -> bool:
+        """A living record refers to this body; False if there is no such body."""
+        if self.clean:
+            return True
+        found = self.index.get(id)
+        if found is None:
+            return False
+        file, offset, length, references = ENTRY.unpack(found)
+        self.index.apply([(CHANGE, id, ENTRY.pack(file, offset, length, references + 1))])
+        return True
+
+    def finish(self) -> None:
+        """Every queue has told: drops what nobody refers to."""
+        if self.clean:
+            return
+        self.index.flush()
+        changes: list[Change] = []
+        files = self._store.files
+        for id, value in self.index.fold():
+            file, offset, length, references = ENTRY.unpack(value)
+            if references or self.keeps_all:
+                files[file].valid += length
+            if references == 0:
+                # What is kept all the same has a reference that nobody gives back.
+                pinned = ENTRY.pack(file, offset, length, 1)
+                changes.append((CHANGE, id, pinned) if self.keeps_all else (REMOVE, id, None))
+                if len(changes) == BATCH and not self.index.immediate:
+                    self.index.apply(changes)
+                    changes = []
+        self.index.apply(changes)
+        self.index.flush()
+
+
+def save(store: BodyStore) -> None:
+    """The marker of a clean stop; everything else is saved already."""
+    text = json.dumps(
+        {
+            "version": VERSION,
+            "backend": store.settings.index.backend,
+            "next_file": max((file.last for file in store.files.values()), default=0) + 1,
+            "files": [
+                [file.first, file.last, file.generation, file.size, file.valid]
+                for file in store.files.values()
+            ],
+        }
+    ).encode()
+    disk.sync_file_system(store.directory)
+    disk.write_atomic(f"{store.directory}/{CLEAN}", text + f"\n{crc32c(text):08x}".encode())

@@ -1,0 +1,2 @@
+class NumberTable:
+    count: int
