@@ -15,8 +15,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, strdup, strrchr
 
-from broker.store.body_record cimport BODY_HEAD, BodyHead, body_check
-from broker.store.record cimport ACK_BYTES, AckEntry, RecordHead, ack_check, record_check
+from broker.store.seal cimport seal_acks, seal_bodies, seal_records
 from broker.store import recorder
 from broker.store.gate cimport alters, enter, holes_held, leave
 from broker.store.gate import altering
@@ -105,34 +104,6 @@ cdef void file_free(File* file) noexcept:
             c_close(file.fd)
         free(file.path)
         free(file)
-
-
-cdef void seal_records(Op* op) noexcept nogil:
-    cdef size_t at = 0
-    cdef RecordHead* head
-    while at < op.length:
-        head = <RecordHead*> (op.data + at)
-        head.check = record_check(
-            op.data + at, op.incarnation, op.segment, <uint32_t> (op.offset + at))
-        at += head.length + 4
-
-
-cdef void seal_acks(Op* op) noexcept nogil:
-    cdef size_t at = 0
-    cdef AckEntry* entry
-    while at < op.length:
-        entry = <AckEntry*> (op.data + at)
-        entry.check = ack_check(entry, op.incarnation, op.segment)
-        at += ACK_BYTES
-
-
-cdef void seal_bodies(Op* op) noexcept nogil:
-    cdef size_t at = 0
-    cdef BodyHead* head
-    while at < op.length:
-        head = <BodyHead*> (op.data + at)
-        head.check = body_check(head, op.incarnation)
-        at += BODY_HEAD + head.length
 
 
 cdef bint is_left_out(int kind) noexcept nogil:

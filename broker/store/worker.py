@@ -39,6 +39,9 @@ class Worker:
         self._told = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def __del__(self) -> None:
+        os.close(self.event_fd)
+
     def submit(self, call: Callable[[], Any], done: Done) -> None:
         """Carries out `call()` in the thread, then `done(result, error)` on the loop. A generator's
         end is told as a result of None."""

@@ -1,0 +1,201 @@
+"""Collecting body files: what goes together, that nothing living is lost at any step (B3), and that
+the disk holds little more than twice what lives (B5)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.store import disk
+from broker.store.body_collector import choose
+from tests.store.bodies_rig import Rig, backends, body, settings_of
+
+LIMIT = 64 << 10
+
+
+def file(first: int, size: int, valid: int, **more: Any) -> Any:
+    """What the choice looks at of a body file."""
+    state = {"sealed": True, "flying": 0, "collecting": False, "dropped_at": 0.0, **more}
+    return SimpleNamespace(first=first, size=size, valid=valid, garbage=size - valid, **state)
+
+
+def chosen(files: list[Any], now: float = 100.0, quiet: float = 15.0) -> list[int]:
+    return [each.first for each in choose(files, now, limit=1000, quiet=quiet)]
+
+
+def test_it_takes_neighbours_when_half_of_three_files_is_dead() -> None:
+    assert chosen([file(1, 1000, 300), file(2, 1000, 400), file(3, 1000, 700)]) == [1, 2]
+
+
+def test_it_leaves_files_alone_while_little_is_dead() -> None:
+    assert chosen([file(1, 1000, 900), file(2, 1000, 900), file(3, 1000, 900)]) == []
+
+
+def test_it_takes_a_half_dead_file_when_it_is_quiet() -> None:
+    files = [file(1, 1000, 900), file(2, 1000, 400, dropped_at=95.0)]
+    assert chosen(files) == []
+    assert chosen(files, now=111.0) == [2]
+
+
+@pytest.mark.parametrize("state", [{"sealed": False}, {"flying": 1}, {"collecting": True}])
+def test_it_takes_none_that_is_written_or_in_hand(state: dict[str, Any]) -> None:
+    assert chosen([file(1, 1000, 100, **state), file(2, 1000, 100), file(3, 1000, 100)]) == [2, 3]
+
+
+def test_it_never_copies_more_than_it_gains_or_than_one_file_takes() -> None:
+    chance = random.Random(4)
+    for _ in range(300):
+        files = [
+            file(number, 1000, chance.randrange(1000)) for number in range(chance.randrange(1, 12))
+        ]
+        run = choose(files, 100.0, limit=1000, quiet=15.0)
+        valid = sum(each.valid for each in run)
+        assert valid <= sum(each.garbage for each in run)
+        assert valid <= 1000
+        assert [each.first for each in run] == sorted(each.first for each in run)
+
+
+def filled(path: Path, backend: str, count: int = 60) -> Rig:
+    """Five files of bodies in two queues; of queue 0 every message is settled, of queue 1 two of
+    three."""
+    rig = Rig(path, queues=2, settings=settings_of(backend, file_size=LIMIT))
+    for number in range(count):
+        rig.publish(body(number), [0, 1])
+    rig.settle()
+    rig.queues[0].purge()
+    for number, taken in enumerate([rig.get(1) for _ in range(count)]):
+        if number % 3:
+            rig.queues[1].settle_place(taken.place)
+        else:
+            rig.queues[1].requeue_place(taken.place)
+    rig.settle()
+    return rig
+
+
+def kept(rig: Rig) -> list[bytes | None]:
+    """The bodies that queue 1 still has; they stay there."""
+    taken = [rig.get(1) for _ in range(rig.queues[1].messages_ready)]
+    for each in taken:
+        rig.queues[1].requeue_place(each.place)
+    return [each.body for each in taken]
+
+
+@backends
+def test_b5_the_disk_holds_at_most_twice_what_lives_and_three_files(
+    tmp_path: Path, backend: str
+) -> None:
+    rig = filled(tmp_path / "data", backend)
+    before = rig.image()
+    assert rig.collect() > 0
+    figures = rig.bodies.figures()
+    assert figures["bytes"] <= 2 * figures["live_bytes"] + 3 * LIMIT
+    assert figures["gc_copied_bytes"] <= figures["gc_reclaimed_bytes"]
+    assert sum(each.stat().st_size for each in rig.path.rglob("*.bdy")) == figures["bytes"]
+    assert rig.image() == before
+    expected = [body(number) for number in range(0, 60, 3)]
+    assert kept(rig) == expected
+    rig.crash()
+    assert rig.image() == before
+    assert kept(rig) == expected
+    rig.restart()
+    assert rig.was_clean
+    assert kept(rig) == expected
+    rig.queues[1].purge()
+    rig.settle()
+    assert rig.image() == {}
+    rig.stop()
+
+
+@backends
+def test_bodies_may_die_while_they_are_copied(tmp_path: Path, backend: str) -> None:
+    rig = filled(tmp_path / "data", backend)
+    # A collection is in hand, and its result is not taken yet.
+    rig.bodies.tick(1e12)
+    assert rig.bodies.collector.busy
+    rig.queues[1].purge()
+    rig.settle()
+    assert rig.image() == {}
+    rig.collect()
+    assert rig.bodies.figures()["live_bytes"] == 0
+    rig.crash()
+    assert rig.image() == {}
+    rig.stop()
+
+
+STEPS = ("write", "sync", "write_file", "rename", "sync_directory")
+
+
+@backends
+@pytest.mark.parametrize("step", STEPS)
+def test_b3_a_collection_that_fails_at_any_step_changes_nothing(
+    tmp_path: Path, backend: str, step: str
+) -> None:
+    rig = filled(tmp_path / "data", backend)
+    before, expected = rig.image(), kept(rig)
+    disk.fail(step, 1, 5)
+    try:
+        rig.bodies.tick(1e12)
+        rig.settle(tick=False)
+    finally:
+        disk.fail(step, 0, 0)
+    assert not rig.failures
+    assert rig.image() == before
+    assert kept(rig) == expected
+    rig.crash()
+    assert rig.image() == before
+    assert kept(rig) == expected
+    assert not list((rig.path / "bodies").glob("*.tmp"))
+    rig.stop()
+
+
+@backends
+def test_b3_a_crash_behind_any_step_leaves_one_record_of_each_body(
+    tmp_path: Path, backend: str
+) -> None:
+    """The files as they are behind each file operation of a collection, replayed on copies."""
+    rig = filled(tmp_path / "data", backend)
+    before, expected = rig.image(), kept(rig)
+    directory = rig.path / "bodies"
+    old = {path.name: path.read_bytes() for path in directory.glob("*.bdy")}
+    disk.record(True, True)
+    try:
+        rig.collect()
+        steps = list(zip(disk.recorded(), disk.recorded_bytes(), strict=True))
+    finally:
+        disk.record(False)
+    rig.stop(clean=False)
+    states = 0
+    files: dict[str, bytearray] = {name: bytearray(data) for name, data in old.items()}
+    for (kind, path, offset, _, _), data in steps:
+        name = path.rpartition("/")[2] if path else ""
+        if not name.endswith((".bdy", ".tmp", ".toc")):
+            continue
+        if kind in ("write", "write_file"):
+            content = files.setdefault(name, bytearray())
+            del content[offset:]
+            content += data or b""
+        elif kind == "rename":
+            files[name] = files.pop((data or b"").decode().rpartition("/")[2])
+        elif kind == "unlink":
+            files.pop(name, None)
+        else:
+            continue
+        if kind == "write" and states % 8:
+            states += 1
+            continue
+        states += 1
+        image = rig.copied()
+        for each in (image / "bodies").iterdir():
+            if each.suffix in (".bdy", ".tmp", ".toc"):
+                each.unlink()
+        for each_name, content in files.items():
+            (image / "bodies" / each_name).write_bytes(content)
+        copy = Rig(image, queues=2, settings=rig.settings)
+        assert copy.image() == before
+        assert kept(copy) == expected
+        copy.stop(clean=False)
+    assert states > 10
