@@ -40,7 +40,12 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def __del__(self) -> None:
-        os.close(self.event_fd)
+        self._close()
+
+    def _close(self) -> None:
+        if self.event_fd >= 0:
+            os.close(self.event_fd)
+            self.event_fd = -1
 
     def submit(self, call: Callable[[], Any], done: Done) -> None:
         """Carries out `call()` in the thread, then `done(result, error)` on the loop. A generator's
@@ -92,8 +97,9 @@ class Worker:
 
     def on_done(self) -> None:
         """The eventfd is readable."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.event_fd)
+        if self.event_fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.event_fd)
         end = time.monotonic() + SLICE_S
         while self._results:
             done, result, error, last = self._results.popleft()
@@ -102,7 +108,7 @@ class Worker:
             else:
                 self._room.release()
             done(result, error)
-            if time.monotonic() > end and self._results:
+            if time.monotonic() > end and self._results and self.event_fd >= 0:
                 os.eventfd_write(self.event_fd, 1)
                 return
 
@@ -121,6 +127,7 @@ class Worker:
             self._calls.put(None)
             self._thread.join()
             self._thread = None
+        self._close()
 
 
 def _nobody(result: Any, error: BaseException | None) -> None:

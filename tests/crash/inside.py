@@ -125,9 +125,7 @@ class Inside:
     def pump(self, done: Callable[[], bool]) -> None:
         """Runs what the loop would until `done()`, or until the disk has failed."""
         threads = {
-            self.persister.writer.event_fd: self.persister.on_written,
-            self.persister.reader.event_fd: self.persister.on_read,
-            self.persister.remover.event_fd: self.persister.on_removed,
+            thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()
         }
         deadline = time.monotonic() + PATIENCE
         while self.failed is None:
@@ -153,7 +151,8 @@ class Inside:
 
     def _is_idle(self) -> bool:
         in_flight = self.persister.completed + 1 < self.persister.gathering
-        return not in_flight and not self.persister.busy_in_background
+        asked = self.persister.indexing.open or self.persister.collecting.open
+        return not in_flight and not asked and not self.persister.busy_in_background
 
     def stop(self) -> None:
         """A clean stop."""
@@ -161,6 +160,8 @@ class Inside:
         for vhost in self.definitions.vhosts.values():
             vhost.close()
         self.persister.stop()
+        for vhost in self.definitions.vhosts.values():
+            vhost.closed()
         self.files.flush()
         self._close()
 
@@ -169,6 +170,8 @@ class Inside:
         for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
             if self.running:
                 thread.stop()
+        self.persister.indexing.stop()
+        self.persister.collecting.stop()
         self._close()
 
     def _close(self) -> None:
