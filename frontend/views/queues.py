@@ -75,8 +75,10 @@ async def _create(request: HttpRequest) -> HttpResponseBase:
     if not name:
         raise FormError("A queue needs a name; only clients get server-named queues.")
     table = arguments.given("queue", fields)
-    if fields.get("type", "classic") != "classic":
-        table["x-queue-type"] = fields["type"]
+    kind = fields.get("type", "classic")
+    home = await ask(request, "item", noun="vhosts", name=vhost)
+    if (kind, home["default_queue_type"]) != ("classic", "classic"):
+        table["x-queue-type"] = kind
     await ask(
         request,
         "queue.declare",

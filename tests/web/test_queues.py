@@ -25,6 +25,22 @@ def test_it_creates_a_queue(page: Page, channel: BlockingChannel) -> None:
     channel.queue_delete(name)
 
 
+def test_the_type_picked_holds_in_a_vhost_whose_default_is_another(page: Page) -> None:
+    vhost = f"quorum-{uuid.uuid4().hex[:8]}"
+    basic = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
+    made = {"default_queue_type": "quorum"}
+    assert page.request.put(f"/api/vhosts/{vhost}", headers=basic, data=made).ok
+    page.goto(f"/queues?vhost={vhost}")
+    page.click("text=New queue")
+    page.fill("#queue-name", "picked")
+    page.select_option("#queue-type", "classic")
+    page.click("text=Create queue")
+    expect(page.locator("h1 .name")).to_have_text("picked")
+    row = page.request.get(f"/api/queues/{vhost}/picked", headers=basic).json()
+    assert row["type"] == "classic"
+    assert page.request.delete(f"/api/vhosts/{vhost}", headers=basic).ok
+
+
 def test_it_says_beside_the_form_what_was_refused(page: Page, watch: Watch) -> None:
     watch.allow(400)
     page.goto("/queues")
