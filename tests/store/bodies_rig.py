@@ -209,6 +209,11 @@ class Rig:
         else:
             self.bodies.close(False)
             self.persister.stop()
+        self._close()
+
+    def _close(self) -> None:
+        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+            thread.close()
 
     def restart(self) -> None:
         self.stop()
@@ -219,6 +224,7 @@ class Rig:
         image = self.copied()
         self.bodies.delete()
         self.persister.stop()
+        self._close()
         self.path = image
         self.start()
 

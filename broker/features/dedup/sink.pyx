@@ -14,7 +14,7 @@ cdef class Sink(Queue):
         self.durable = durable
 
     def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent) -> int:
+            bint persistent, bytes reference=None) -> int:
         return STORED
 
     cdef int publish(self, Message* message, bint confirm) except -1:
