@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 CLEAN = "clean"
 VERSION = 1
 NAME = re.compile(r"(\d{10})-(\d{10})\.(\d{1,9})\.(bdy|toc|tmp)")  # never of a user's text
-OURS = ("index", "index.ram", "bloom", CLEAN, f"{CLEAN}.tmp", "bloom.tmp")
+OURS = ("index", "index.ram", "bloom", CLEAN)
+HALF_WRITTEN = (f"{CLEAN}.tmp", "bloom.tmp", "index.ram.tmp")
 BATCH = 4096
 
 
@@ -89,7 +90,9 @@ class BodyRecovery:
         for name in disk.listdir(directory):
             match = NAME.fullmatch(name)
             if match is None:
-                if name not in OURS:
+                if name in HALF_WRITTEN:
+                    disk.unlink(f"{directory}/{name}")
+                elif name not in OURS:
                     self.problems.append(f"{directory}/{name} is not known here; it was left alone")
             elif match[4] == "tmp":
                 disk.unlink(f"{directory}/{name}")
