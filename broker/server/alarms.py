@@ -136,7 +136,7 @@ class Alarms:
             self.active.add(name)
             log.warning("%s alarm: %s", name, self.describe(name))
             for session in list(self._broker.connections.values()):
-                session.set_alarmed(True)
+                session.alarm_set()
         else:
             self.active.discard(name)
             log.warning("%s alarm cleared: %s", name, self._figures(name))

@@ -354,11 +354,16 @@ class Broker(SignIn):
     def pause(self, session: Session) -> None:
         """Unwritten messages fill their memory: this publisher is not read until the disk has
         caught up."""
+        if not session.publishes:
+            # Logins, consumers and their acks go on: they are what frees the disk.
+            return
         if session not in self._paused and not session.transport.is_closing():
             self._paused.add(session)
             self.persister.pressed = True
             session.paused = True
             session.transport.pause_reading()
+            if self.alarms:
+                session.alarm_set()
 
     def _relieved(self) -> None:
         paused, self._paused = self._paused, set()

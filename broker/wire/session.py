@@ -261,6 +261,11 @@ class Session(Connection):
 
     # -- alarms ------------------------------------------------------------------------------------
 
+    @property
+    def publishes(self) -> bool:
+        """Whether a message came on one of its channels."""
+        return any(channel.published for channel in self.channels.values())
+
     def block(self) -> None:
         """A publish came during an alarm: it waits, and the connection is not read any more."""
         self.blocked = True
@@ -269,6 +274,13 @@ class Session(Connection):
         log.warning("connection %s is blocked: %s", self.name, reason)
         if self.can("connection.blocked"):
             self.send(method_frame(0, "connection.blocked", reason=reason))
+
+    def alarm_set(self) -> None:
+        """From now on a publish waits. One that is not read already, because unwritten messages
+        fill their memory, waits too: nothing else would tell its client."""
+        self.set_alarmed(True)
+        if self.paused and not self.blocked and self.phase == RUNNING:
+            self.block()
 
     def alarm_over(self) -> None:
         """The last alarm is cleared: publishing goes on where it stopped."""

@@ -47,6 +47,38 @@ def test_it_stops_before_the_limit_even_where_there_is_hardly_any(
     broker.close()
 
 
+def test_a_publisher_that_is_not_read_any_more_is_told_too(
+    make_broker: Make, small_disk: SmallDisk
+) -> None:
+    broker = make_broker(
+        data_dir=small_disk.path / "data", **{**SETTINGS, "disk_free_limit": "4096"}
+    )
+    FullDisk(broker, small_disk, seed=0)
+    with Client.open((broker.host, broker.amqp_port), timeout=60) as client:
+        client.call(1, "queue.declare", queue="q", durable=True)
+        client.call(1, "confirm.select")
+        small_disk.fill()
+        # More than the memory for unwritten messages; nothing follows that could be blocked.
+        for _ in range(5):
+            client.publish(1, "", "q", bytes(400_000), delivery_mode=2)
+        client.expect("connection.blocked", 0, reason="low on disk")
+        # Others come in meanwhile, consume and ack, though that memory is full.
+        with Client.open((broker.host, broker.amqp_port), timeout=60) as consumer:
+            consumer.call(1, "basic.qos", prefetch_count=1)
+            consumer.call(1, "basic.consume", queue="q", consumer_tag="c")
+            for message in (consumer.expect_message(channel=1) for _ in range(2)):
+                consumer.send_method(1, "basic.ack", delivery_tag=message.tag)
+        small_disk.clear()
+        names: list[str] = []
+        confirmed = 0
+        while confirmed < 5 or "connection.unblocked" not in names:
+            got = client.read_method()
+            names.append(got.name)
+            if got.name == "basic.ack":
+                confirmed = got.delivery_tag
+    broker.close()
+
+
 def test_definitions_go_on_while_messages_wait_for_space(
     make_broker: Make, small_disk: SmallDisk
 ) -> None:
