@@ -21,6 +21,7 @@ LONG_FILES: dict[str, str] = {
     "broker/control_schema.py": "one table, a row per verb",
     "broker/queues/classic.pyx": "one class on the hot way: in and out share fields",
     "broker/store/bodies.pyx": "one class: references, rounds and files share its tables",
+    "broker/store/persister.pyx": "one class: asking, making and ending a round share lists",
     "broker/store/queue_store.pyx": "one class on the hot way: reading and settling share fields",
     "broker/store/segments.pyx": "one class: memory and disk of the same segments",
     "broker/vhost.py": "the one door: all changes share its checks",
