@@ -99,9 +99,11 @@ class Appliance:
         assert self.process is not None
         deadline = time.monotonic() + timeout
         exit_fd = os.pidfd_open(self.process.pid)
+        exits = select.poll()
+        exits.register(exit_fd, select.POLLIN)
         try:
             while not self._read_addresses():
-                ended, _, _ = select.select([exit_fd], [], [], 0.02)
+                ended = exits.poll(20)
                 if ended or time.monotonic() > deadline:
                     status = self.process.wait() if ended else None
                     how = f"ended with {status}" if ended else f"was silent for {timeout} s"

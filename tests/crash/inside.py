@@ -6,6 +6,7 @@ beside what was promised at each of them.
 
 from __future__ import annotations
 
+import gc
 import select
 import time
 from collections.abc import Callable
@@ -37,6 +38,9 @@ class NoTimer:
 
 class Inside:
     """A broker on `directory`. Raises AssertionError when the disk fails or nothing happens."""
+
+    ended = 0
+    """How many there were."""
 
     def __init__(self, directory: Path, segment_size: int = SEGMENT) -> None:
         self.directory = directory
@@ -177,6 +181,10 @@ class Inside:
     def _close(self) -> None:
         for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
             thread.close()
+        Inside.ended += 1
+        if Inside.ended % 20 == 0:
+            # A broker that is forgotten has its files open until it is collected.
+            gc.collect()
 
     # -- messages ----------------------------------------------------------------------------------
 
