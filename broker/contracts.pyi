@@ -26,6 +26,15 @@ class Queue(Task):
     def durable(self) -> bool: ...
     @property
     def deleted(self) -> bool: ...
+    def put(
+        self,
+        exchange: bytes,
+        routing_key: bytes,
+        properties: bytes,
+        body: bytes,
+        persistent: bool,
+        reference: bytes | None = None,
+    ) -> int: ...
     def consumed_by(
         self, channel: Any, tag: str, no_ack: bool, exclusive: bool, arguments: dict[str, Any]
     ) -> Queue: ...

@@ -8,7 +8,11 @@ the vhost.
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place
+from broker.kernel cimport clock
+from broker.kernel.buffer cimport load16
+from broker.kernel.message cimport (
+    BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
+)
 from broker.kernel.turn cimport Task
 
 
@@ -78,6 +82,23 @@ cdef class Confirmer:
 
 cdef class Queue(Task):
     """A queue type. `features` zero in an implementation means the fast path."""
+
+    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+            bint persistent, bytes reference=None) -> int:
+        """Publishes a message that comes over no channel; nothing is confirmed. STORED (0),
+        NEEDS_SYNC (1: it is safe after the next synced round) or REJECTED (2). `reference`: what
+        `BodyStore.share_bytes` gave for the body."""
+        cdef Message message
+        set_parts(&message, exchange, routing_key, properties, body)
+        message.flags = PERSISTENT if persistent else 0
+        if load16(message.properties) >> 8 & 1:
+            message.flags |= EXPIRES
+        if reference is not None and self.shares:
+            message.flags |= BODY_IS_REFERENCE
+            message.reference = <const uint8_t*> <char*> reference
+        clock.refresh()
+        message.timestamp = clock.now_ms
+        return self.publish(&message, False)
 
     cdef int receive(self, Message* message, bint confirm) except -1:
         """`publish` for a message whose body may be a shared one; the body itself is there too if

@@ -40,3 +40,16 @@ cdef struct Place:
     uint32_t length                # bytes of the whole record
     uint32_t body_length           # bytes of the body, which may lie elsewhere
     uint32_t redelivered           # 0 or 1
+
+
+cdef inline void set_parts(Message* message, bytes exchange, bytes routing_key, bytes properties,
+                           bytes body) noexcept:
+    """Points a message to these objects, which have to outlive it."""
+    message.exchange = <const uint8_t*> <char*> exchange
+    message.exchange_length = <uint8_t> len(exchange)
+    message.routing_key = <const uint8_t*> <char*> routing_key
+    message.routing_key_length = <uint8_t> len(routing_key)
+    message.properties = <const uint8_t*> <char*> properties
+    message.properties_length = <uint32_t> len(properties)
+    message.body = <const uint8_t*> <char*> body
+    message.body_length = <uint32_t> len(body)

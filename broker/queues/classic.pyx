@@ -12,7 +12,6 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel cimport clock
-from broker.kernel.buffer cimport load16
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, Origin, PERSISTENT, Place,
 )
@@ -220,30 +219,6 @@ cdef class ClassicQueue(Queue):
             self.features |= DEDUPLICATES
         else:
             self.features &= ~<uint32_t> DEDUPLICATES
-
-    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent, bytes reference=None) -> int:
-        """Publishes a message that comes over no channel; nothing is confirmed. STORED (0),
-        NEEDS_SYNC (1: it is safe after the next synced round) or REJECTED (2). `reference`: what
-        `BodyStore.share_bytes` gave for the body."""
-        cdef Message message
-        message.exchange = <const uint8_t*> <char*> exchange
-        message.exchange_length = <uint8_t> len(exchange)
-        message.routing_key = <const uint8_t*> <char*> routing_key
-        message.routing_key_length = <uint8_t> len(routing_key)
-        message.properties = <const uint8_t*> <char*> properties
-        message.properties_length = <uint32_t> len(properties)
-        message.body = <const uint8_t*> <char*> body
-        message.body_length = <uint32_t> len(body)
-        message.flags = PERSISTENT if persistent else 0
-        if load16(message.properties) >> 8 & 1:
-            message.flags |= EXPIRES
-        if reference is not None:
-            message.flags |= BODY_IS_REFERENCE
-            message.reference = <const uint8_t*> <char*> reference
-        clock.refresh()
-        message.timestamp = clock.now_ms
-        return self.publish(&message, False)
 
     def open_store(self):
         if self.limits is not None and self.limits.max_priority > 0:

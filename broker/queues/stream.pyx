@@ -5,12 +5,12 @@ from. Retention takes the oldest, a segment at a time.
 Every message is kept on disk, whatever its delivery mode, and is delivered once it is synced.
 """
 
-from libc.stdint cimport INT64_MIN, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, NEEDS_SYNC, Queue
 from broker.errors import NotImplementedYet, describe
 from broker.kernel cimport clock
-from broker.kernel.message cimport Message, PERSISTENT, Place
+from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
 from broker.queues.stream_headers cimport note_values
@@ -165,24 +165,6 @@ cdef class StreamQueue(Queue):
         if self.readers.waiting:
             self.store.ask()
         return NEEDS_SYNC
-
-    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent, bytes reference=None) -> int:
-        """Publishes a message that comes over no channel. NEEDS_SYNC: it is safe after the next
-        round of the persister."""
-        cdef Message message
-        message.exchange = <const uint8_t*> <char*> exchange
-        message.exchange_length = <uint8_t> len(exchange)
-        message.routing_key = <const uint8_t*> <char*> routing_key
-        message.routing_key_length = <uint8_t> len(routing_key)
-        message.properties = <const uint8_t*> <char*> properties
-        message.properties_length = <uint32_t> len(properties)
-        message.body = <const uint8_t*> <char*> body
-        message.body_length = <uint32_t> len(body)
-        message.flags = PERSISTENT if persistent else 0
-        clock.refresh()
-        message.timestamp = clock.now_ms
-        return self.publish(&message, False)
 
     # -- retention ---------------------------------------------------------------------------------
 

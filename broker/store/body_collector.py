@@ -104,6 +104,8 @@ def choose(files: list[BodyFile], now: float, *, limit: int, quiet: float) -> li
     size = sum(file.size for file in files)
     garbage = sum(file.garbage for file in files)
     everywhere = len(files) >= FILES_LEAST and garbage * 2 > size
+    if not everywhere and not any(_is_due(file, now, quiet) for file in files):
+        return []
     best: tuple[bool, int, list[BodyFile]] = (False, 0, [])
     for start in range(len(files)):
         valid = dead = 0
@@ -116,9 +118,7 @@ def choose(files: list[BodyFile], now: float, *, limit: int, quiet: float) -> li
             dead += file.garbage
             if valid > limit - HEADER_BYTES:
                 break
-            alone_is_due |= (
-                file.garbage * 2 > file.size and file.valid > 0 and now - file.dropped_at >= quiet
-            )
+            alone_is_due |= _is_due(file, now, quiet)
             if dead < valid or not (everywhere or alone_is_due):
                 continue
             several = end > start
@@ -127,6 +127,11 @@ def choose(files: list[BodyFile], now: float, *, limit: int, quiet: float) -> li
             if end - start >= 63:
                 break
     return best[2]
+
+
+def _is_due(file: BodyFile, now: float, quiet: float) -> bool:
+    """Whether a file is worth collecting by itself."""
+    return file.garbage * 2 > file.size and file.valid > 0 and now - file.dropped_at >= quiet
 
 
 class Merged:

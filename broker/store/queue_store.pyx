@@ -31,12 +31,13 @@ from broker.store.record cimport (
 )
 from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_REQUEUE_LAST, planted
 from broker.store.requeued cimport Requeued
-from broker.store.segments cimport Block, FROZEN, MIXED, Segment, WRITING, WRITTEN, push_entry
+from broker.store.segments cimport (
+    Block, FROZEN, MIXED, Segment, TAIL_FULL, WRITING, WRITTEN, push_entry,
+)
 
 log = logging.getLogger("leveret.store")
 
 cdef enum:
-    TAIL_FULL = 1 << 20          # a tail of this size is frozen
     READ_AHEAD = 128 << 10
 
 NO_END = <uint64_t> -1
@@ -59,28 +60,13 @@ cdef class QueueStore(QueueBodies):
         cdef uint32_t length = record_bytes(message)
         cdef Segment* segment = self.active
         cdef Block* tail = self.tail
-        cdef uint8_t* grown
-        cdef size_t capacity
         if segment == NULL or (segment.count > 0 and
                                segment.length + <uint64_t> length > self.persister.segment_size):
             self.roll()
             segment = self.active
             tail = self.tail
-        if tail != NULL and tail.length >= TAIL_FULL:
-            tail.state = FROZEN
-            self.tail = tail = NULL
-            self.persister.press()
-        if tail == NULL:
-            tail = self.new_tail(length)
-        elif tail.length + length > tail.capacity:
-            capacity = tail.capacity * 2
-            while capacity < tail.length + length:
-                capacity *= 2
-            grown = <uint8_t*> realloc(tail.data, capacity)
-            if grown == NULL:
-                raise MemoryError("no memory for a queue's tail")
-            tail.data = grown
-            tail.capacity = capacity
+        if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
+            tail = self.room_for(length)
         record_put(tail.data + tail.length, message)
         if tail.overhead != length - message.body_length:
             tail.overhead = length - message.body_length if tail.count == 0 else MIXED

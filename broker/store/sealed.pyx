@@ -161,32 +161,6 @@ cdef class Sealed(Segments):
     # -- figures -----------------------------------------------------------------------------------
 
     @property
-    def segments(self) -> int:
-        cdef Segment* segment = self.head
-        count = 0
-        while segment != NULL:
-            count += 1
-            segment = segment.next
-        return count
-
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes that the queue's files take on the disk, as handed to the writer, without holes."""
-        cdef Segment* segment = self.head
-        cdef Block* block = self.first_block
-        count = 0
-        while segment != NULL:
-            if segment.messages != NULL:
-                count += segment.length - segment.holes
-            count += segment.acks_length
-            segment = segment.next
-        while block != NULL:
-            if block.state < WRITING and block.segment.messages != NULL:
-                count -= block.length
-            block = block.next
-        return count
-
-    @property
     def disk_bytes_live(self) -> int:
         """Bytes of the queue's files that hold unsettled messages."""
         cdef Segment* segment = self.head

@@ -18,6 +18,10 @@ cdef enum:
     MIXED = 0xFFFFFFFF
 
 
+cdef enum:
+    TAIL_FULL = 1 << 20          # a tail of this size is frozen
+
+
 cdef struct Segment:
     uint32_t number
     uint32_t count               # records
@@ -104,6 +108,7 @@ cdef class Segments(Dirty):
 
     cdef int roll(self) except -1
     cdef Block* new_tail(self, uint32_t length) except NULL
+    cdef Block* room_for(self, uint32_t length) except NULL
     cdef void free_block(self, Block* block) noexcept
     cdef int drop_tail(self) except -1
     cdef Block* block_of(self, Segment* segment, uint32_t position) noexcept

@@ -159,6 +159,28 @@ cdef class Segments(Dirty):
         self.tail = tail
         return tail
 
+    cdef Block* room_for(self, uint32_t length) except NULL:
+        """The tail, with room for so many bytes more; a full one is left to the next round."""
+        cdef Block* tail = self.tail
+        cdef uint8_t* grown
+        cdef size_t capacity
+        if tail != NULL and tail.length >= TAIL_FULL:
+            tail.state = FROZEN
+            self.tail = tail = NULL
+            self.persister.press()
+        if tail == NULL:
+            return self.new_tail(length)
+        if tail.length + length > tail.capacity:
+            capacity = tail.capacity * 2
+            while capacity < tail.length + length:
+                capacity *= 2
+            grown = <uint8_t*> realloc(tail.data, capacity)
+            if grown == NULL:
+                raise MemoryError("no memory for a queue's tail")
+            tail.data = grown
+            tail.capacity = capacity
+        return tail
+
     cdef void free_block(self, Block* block) noexcept:
         """Takes a block out of the list."""
         cdef Block* before = NULL
@@ -507,3 +529,31 @@ cdef class Segments(Dirty):
             self.waiting_round = False
             self.owner_touch()
         return 0
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> int:
+        cdef Segment* segment = self.head
+        count = 0
+        while segment != NULL:
+            count += 1
+            segment = segment.next
+        return count
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that the queue's files take on the disk, as handed to the writer, without holes."""
+        cdef Segment* segment = self.head
+        cdef Block* block = self.first_block
+        count = 0
+        while segment != NULL:
+            if segment.messages != NULL:
+                count += segment.length - segment.holes
+            count += segment.acks_length
+            segment = segment.next
+        while block != NULL:
+            if block.state < WRITING and block.segment.messages != NULL:
+                count -= block.length
+            block = block.next
+        return count

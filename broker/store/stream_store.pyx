@@ -16,7 +16,7 @@ Layouts: docs/formats/stream.md.
 import os
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport malloc, realloc
+from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
 from broker.kernel.buffer cimport Buffer, store64
@@ -27,12 +27,9 @@ from broker.store.io_thread cimport (
 )
 from broker.store.persister cimport Persister
 from broker.store.record cimport HEADER_BYTES, record_bytes, record_put
-from broker.store.segments cimport Block, FROZEN, Segment, Segments, WRITING
+from broker.store.segments cimport Block, Segment, Segments, TAIL_FULL, WRITING
 from broker.store.stream_offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.stream_summary cimport Summary
-
-cdef enum:
-    TAIL_FULL = 1 << 20          # a tail of this size is frozen
 
 cdef uint8_t no_properties[2]
 no_properties[0] = no_properties[1] = 0
@@ -68,9 +65,7 @@ cdef class StreamStore(Segments):
         """Stores one message, or a mark, at the end."""
         cdef Message record = message[0]
         cdef uint8_t* p
-        cdef uint8_t* grown
         cdef uint32_t length
-        cdef size_t capacity
         cdef Segment* segment = self.active
         cdef Block* tail
         cdef uint64_t full = self.own_segment_size or self.persister.segment_size
@@ -91,21 +86,8 @@ cdef class StreamStore(Segments):
             self.roll()
             segment = self.active
         tail = self.tail
-        if tail != NULL and tail.length >= TAIL_FULL:
-            tail.state = FROZEN
-            self.tail = tail = NULL
-            self.persister.press()
-        if tail == NULL:
-            tail = self.new_tail(length)
-        elif tail.length + length > tail.capacity:
-            capacity = tail.capacity * 2
-            while capacity < tail.length + length:
-                capacity *= 2
-            grown = <uint8_t*> realloc(tail.data, capacity)
-            if grown == NULL:
-                raise MemoryError("no memory for a stream's tail")
-            tail.data = grown
-            tail.capacity = capacity
+        if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
+            tail = self.room_for(length)
         record_put(tail.data + tail.length, &record)
         tail.length += length
         tail.count += 1
@@ -324,31 +306,6 @@ cdef class StreamStore(Segments):
         self.sweep()
         self.owner_touch()
         return 0
-
-    # -- figures -----------------------------------------------------------------------------------
-
-    @property
-    def segments(self) -> int:
-        cdef Segment* segment = self.head
-        count = 0
-        while segment != NULL:
-            count += 1
-            segment = segment.next
-        return count
-
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes in the stream's segments, as handed to the writer."""
-        cdef Segment* segment = self.head
-        cdef Block* block = self.first_block
-        count = 0
-        while segment != NULL:
-            count += segment.length if segment.messages != NULL else 0
-            segment = segment.next
-        while block != NULL:
-            count -= block.length if block.state < WRITING and block.segment.messages != NULL else 0
-            block = block.next
-        return count
 
     # -- end ---------------------------------------------------------------------------------------
 

@@ -16,7 +16,9 @@ from broker.contracts cimport (
 )
 from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
 from broker.kernel.ledger cimport Ledger, Unacked
-from broker.kernel.message cimport BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place
+from broker.kernel.message cimport (
+    BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
+)
 from broker.store.bodies cimport BodyStore
 from broker.store.recorder cimport (
     PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
@@ -301,14 +303,7 @@ cdef class WireChannel(Channel):
                           int flags, bint mandatory):
         """Routes a message that a transaction had put aside."""
         cdef Message message
-        message.exchange = <const uint8_t*> <char*> exchange
-        message.exchange_length = <uint8_t> len(exchange)
-        message.routing_key = <const uint8_t*> <char*> routing_key
-        message.routing_key_length = <uint8_t> len(routing_key)
-        message.properties = <const uint8_t*> <char*> properties
-        message.properties_length = <uint32_t> len(properties)
-        message.body = <const uint8_t*> <char*> body
-        message.body_length = <uint32_t> len(body)
+        set_parts(&message, exchange, routing_key, properties, body)
         message.flags = <uint8_t> flags
         message.timestamp = clock.now_ms
         method = (bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
@@ -325,6 +320,7 @@ cdef class WireChannel(Channel):
         cdef int result = 0
         cdef int held = 0
         cdef int answer
+        cdef bint is_looked_at
         cdef Py_ssize_t i
         if (self.memo_version == version and self.memo.length == self.method_length
                 and memcmp(self.memo.data, self.method, self.method_length) == 0):
@@ -341,7 +337,9 @@ cdef class WireChannel(Channel):
                 self.memo_exchange = exchange
                 self.memo_targets = targets
         exchange.publish_in += 1
-        if targets is None or is_special(message):
+        # Not the key alone decides: the exchange may have remembered the message.
+        is_looked_at = targets is None
+        if is_looked_at or is_special(message):
             targets = self.connection.special(
                 self, exchange, targets, message.routing_key[:message.routing_key_length],
                 message.properties[:message.properties_length], mandatory)
@@ -365,7 +363,7 @@ cdef class WireChannel(Channel):
                 self.dropped += 1
         else:
             exchange.publish_out += 1
-            if result & REJECTED:
+            if result & REJECTED and is_looked_at:
                 self.connection.refused(exchange, message.properties[:message.properties_length])
         if self.confirm_mode:
             self.sequence += 1

@@ -13,10 +13,6 @@ cdef class Sink(Queue):
     def __init__(self, bint durable):
         self.durable = durable
 
-    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent, bytes reference=None) -> int:
-        return STORED
-
     cdef int publish(self, Message* message, bint confirm) except -1:
         return NEEDS_SYNC if self.durable and message.flags & PERSISTENT else STORED
 

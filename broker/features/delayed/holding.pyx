@@ -21,7 +21,7 @@ from broker.features.delayed.restart cimport is_live
 from broker.features.delayed.run cimport LATER, NONE
 from broker.features.delayed.schedule cimport Schedule
 from broker.kernel cimport clock
-from broker.kernel.buffer cimport load16, load32, store32, store64
+from broker.kernel.buffer cimport load32, store32, store64
 from broker.kernel.headers cimport find_header, header_table
 from broker.kernel.message cimport BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place
 from broker.kernel.turn cimport Turn
@@ -139,25 +139,6 @@ cdef class Holding(Queue):
     def takes(self, headers) -> bool:
         """Whether a message with these headers is held back."""
         return self.open and delay_in(headers) > 0
-
-    def put(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
-            bint persistent, bytes reference=None) -> int:
-        """Takes a message that comes over no channel, as a queue does; its body is embedded."""
-        cdef Message message
-        message.exchange = <const uint8_t*> <char*> exchange
-        message.exchange_length = <uint8_t> len(exchange)
-        message.routing_key = <const uint8_t*> <char*> routing_key
-        message.routing_key_length = <uint8_t> len(routing_key)
-        message.properties = <const uint8_t*> <char*> properties
-        message.properties_length = <uint32_t> len(properties)
-        message.body = <const uint8_t*> <char*> body
-        message.body_length = <uint32_t> len(body)
-        message.flags = PERSISTENT if persistent else 0
-        if load16(message.properties) >> 8 & 1:
-            message.flags |= EXPIRES
-        clock.refresh()
-        message.timestamp = clock.now_ms
-        return self.publish(&message, False)
 
     cdef int publish(self, Message* message, bint confirm) except -1:
         cdef Message held = message[0]
