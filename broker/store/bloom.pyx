@@ -71,6 +71,11 @@ cdef class RotatingBloom:
         """Bytes of the filter, or of both while it rotates."""
         return self.filter_bytes * (2 if self.next != NULL else 1)
 
+    @property
+    def bits(self) -> int:
+        """Bits of one filter."""
+        return self.filter_bytes * 8
+
     cdef void mark(self, uint8_t* bits, const uint8_t* id) noexcept nogil:
         cdef uint64_t hash = hash_of(id, self.seed)
         cdef uint64_t step = hash_of(id, ~self.seed) | 1

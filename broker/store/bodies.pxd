@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from broker.kernel.message cimport Message
 from broker.store.body_blocks cimport BodyBlocks
 from broker.store.body_file cimport BodyFile
+from broker.store.body_files cimport BodyFiles
 from broker.store.io_thread cimport Round
 from broker.store.ram_index cimport RamIndex
 
@@ -15,7 +16,7 @@ cdef class BodyStore(BodyBlocks):
     cdef object index
     cdef RamIndex ram                # the index, where it is in memory
     cdef list changes                # for an index that is asked in a thread
-    cdef readonly dict files         # number of the first -> BodyFile
+    cdef readonly BodyFiles files
     cdef readonly BodyFile current
     cdef list leaving                # files that go when nothing is in flight on them
     cdef set reading                 # readers with a question or a read in flight
@@ -32,6 +33,12 @@ cdef class BodyStore(BodyBlocks):
     cdef readonly uint64_t cancelled
     cdef readonly uint64_t cancelled_bytes
     cdef readonly uint64_t dangling
+    cdef readonly uint64_t references         # of records in queues
+    cdef readonly uint64_t buffer_writes      # stretches of bodies written in one go
+    cdef readonly uint64_t in_flight_hits     # readings of a body that was still in memory
+    cdef readonly uint64_t in_flight_misses
+    cdef readonly uint64_t cache_hits         # of those, in the page cache
+    cdef readonly uint64_t cache_misses
 
     cdef int share(self, Message* message) except -1
     cdef int release(self, const uint8_t* reference) except -1

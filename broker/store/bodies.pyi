@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker.store.body_file import BodyFile
+from broker.store.body_files import BodyFiles
 from broker.store.body_settings import BodySettings
 from broker.store.persister import Dirty, Persister
 
@@ -10,7 +11,7 @@ class BodyStore(Dirty):
     incarnation: int
     settings: BodySettings
     embed_below: int
-    files: dict[int, BodyFile]
+    files: BodyFiles
     current: BodyFile | None
     closed: bool
     unsure: bool
@@ -24,6 +25,12 @@ class BodyStore(Dirty):
     cancelled: int
     cancelled_bytes: int
     dangling: int
+    references: int
+    buffer_writes: int
+    in_flight_hits: int
+    in_flight_misses: int
+    cache_hits: int
+    cache_misses: int
     def __init__(
         self,
         persister: Persister,
@@ -34,6 +41,7 @@ class BodyStore(Dirty):
     def recover(self, boot: int) -> list[str]: ...
     def count_recovered(self, reference: bytes) -> bool: ...
     def finish_recovery(self) -> None: ...
+    def let_go(self, files: list[BodyFile]) -> None: ...
     def keep_all(self) -> None: ...
     def count_dangling(self) -> None: ...
     def doubt(self) -> None: ...
@@ -48,6 +56,8 @@ class BodyStore(Dirty):
         self, run: list[BodyFile], merged: BodyFile, moves: bytes, done: Callable[[], None]
     ) -> None: ...
     def tick(self, now: float) -> None: ...
+    @property
+    def unused(self) -> bool: ...
     def figures(self) -> dict[str, Any]: ...
     def clean_up(self) -> None: ...
     def close(self, clean: bool) -> None: ...

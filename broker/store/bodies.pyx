@@ -30,6 +30,7 @@ from broker.store.body_collector import Collector
 from broker.store.body_blocks cimport Body, BodyBlock, BodyBlocks
 from broker.store.body_file cimport BodyFile
 from broker.store.body_file import toc_bytes
+from broker.store.body_files cimport BodyFiles
 from broker.store.body_record cimport (
     BODIES_MAGIC, BODIES_VERSION, BODY_HEAD, FILE_HEADER, FileHead, REFERENCE_BYTES, TocEntry,
 )
@@ -65,7 +66,7 @@ cdef class BodyStore(BodyBlocks):
         self.settings = settings
         self.embed_below = min(settings.embed_below, 0xFFFFFFFF)
         self.changes = []
-        self.files = {}
+        self.files = BodyFiles()
         self.leaving = []
         self.reading = set()
         self.write_buffer = settings.write_buffer
@@ -88,6 +89,7 @@ cdef class BodyStore(BodyBlocks):
     def count_recovered(self, bytes reference) -> bool:
         """A queue's recovery found a record with this reference; False: its body is not there."""
         if self.recovery.count(reference[:16]):
+            self.references += 1
             return True
         self.dangling += 1
         return False
@@ -98,8 +100,15 @@ cdef class BodyStore(BodyBlocks):
             return
         self.recovery.finish()
         self.recovery = None
-        for file in list(self.files.values()):
-            self.freed((<BodyFile> file).first, 0)
+        self.files.sum_up()
+        self.let_go(list(self.files))
+
+    def let_go(self, files) -> None:
+        """These files are not in hand any more: one in which everything died meanwhile goes."""
+        cdef BodyFile file
+        for file in files:
+            file.collecting = False
+            self.freed(file.first, 0)
 
     def keep_all(self) -> None:
         """Some queue's messages cannot be read at this start: bodies that nobody refers to may be
@@ -183,6 +192,7 @@ cdef class BodyStore(BodyBlocks):
         another queue while the first one still has it."""
         cdef Body* body = self.in_flight(reference)
         cdef Location* found
+        self.references += 1
         if body != NULL:
             body.references += 1
             if durable and not body.durable:
@@ -216,6 +226,7 @@ cdef class BodyStore(BodyBlocks):
         cdef uint32_t file, length
         if self.closed:
             return 0
+        self.references -= 1
         if body != NULL:
             body.references -= 1
             if body.references == 0 and body.file == 0:
@@ -266,7 +277,7 @@ cdef class BodyStore(BodyBlocks):
         cdef BodyFile file = self.files.get(number)
         if file is None:
             return 0
-        file.valid -= length
+        self.files.died(file, length)
         if length:
             file.dropped_at = clock.now_ms / 1000.0
         if (file.valid == 0 and file.sealed and not file.flying and not file.collecting
@@ -310,7 +321,7 @@ cdef class BodyStore(BodyBlocks):
                 entry.offset = body.offset
                 entry.length = size
                 file.toc.add(&entry, sizeof(TocEntry))
-                file.size += size
+                self.files.grew(file, size)
                 file.flying += 1
                 self.persister.note_written(
                     file.file, not body.durable and not (
@@ -326,6 +337,7 @@ cdef class BodyStore(BodyBlocks):
                     op.offset = body.offset
                     op.incarnation = self.incarnation
                     open_file = file.file
+                    self.buffer_writes += 1
                 self.persister.bytes_written += size
                 self.written_bodies += 1
                 self.written_bytes += body.length
@@ -358,7 +370,7 @@ cdef class BodyStore(BodyBlocks):
             self.seal(file)
         file = BodyFile(self.directory, self.next_file, self.next_file, 0)
         self.next_file += 1
-        self.files[file.first] = file
+        self.files.add(file)
         self.persister.use(round, file.file)
         self.persister.note_directory(self.directory)
         head = <FileHead*> malloc(sizeof(FileHead))
@@ -371,7 +383,7 @@ cdef class BodyStore(BodyBlocks):
         op.data = <uint8_t*> head
         op.owns_data = True
         op.length = FILE_HEADER
-        file.size = FILE_HEADER
+        self.files.grew(file, FILE_HEADER)
         if not alone:
             self.current = file
         return file
@@ -413,7 +425,7 @@ cdef class BodyStore(BodyBlocks):
                 file = self.files.get(body.file)
                 file.flying -= 1
                 if body.references and not self.closed:
-                    file.valid += <uint64_t> BODY_HEAD + body.length
+                    self.files.lives(file, <uint64_t> BODY_HEAD + body.length)
                     if self.ram is not None:
                         entry = self.ram.put(body.id)
                         entry.file = body.file
@@ -423,7 +435,7 @@ cdef class BodyStore(BodyBlocks):
                     else:
                         self.changes.append((body.id[:16], ENTRY.pack(
                             body.file, body.offset, BODY_HEAD + body.length, body.references)))
-                elif not file.flying:
+                if not file.flying:
                     self.freed(file.first, 0)
                 self.landed(body)
                 body = after
@@ -439,8 +451,7 @@ cdef class BodyStore(BodyBlocks):
         """Nothing in the file lives, or another one stands for it: it goes when nobody reads it."""
         cdef Round* round
         cdef Op* op
-        if self.files.get(file.first) is file:
-            del self.files[file.first]
+        self.files.remove(file)
         if file.file.busy or file.flying:
             self.leaving.append(file)
             self.persister.retries.append(self)
@@ -509,12 +520,12 @@ cdef class BodyStore(BodyBlocks):
 
     def moved(self, run, BodyFile merged, uint64_t size):
         cdef BodyFile old
-        for old in run:
-            self.leave(old)
         merged.valid = size
         merged.sealed = True
         merged.dropped_at = clock.now_ms / 1000.0
-        self.files[merged.first] = merged
+        self.files.add(merged)
+        for old in run:
+            self.leave(old)
         self.freed(merged.first, 0)
 
     # -- Python's door: dead letters, the API, tests -----------------------------------------------
@@ -551,32 +562,38 @@ cdef class BodyStore(BodyBlocks):
 
     # -- figures -----------------------------------------------------------------------------------
 
+    @property
+    def unused(self) -> bool:
+        """Whether no body was ever shared here, as far as anybody knows."""
+        return self.shared == 0 and self.references == 0 and len(self.files) == 0
+
     def figures(self) -> dict:
         """What there is and what was done; bytes and counts."""
-        cdef BodyFile file
-        size = valid = garbage = 0
-        for file in self.files.values():
-            size += file.size
-            valid += file.valid
-            garbage += file.garbage
         collector = self.collector
         return {
             "files": len(self.files),
-            "bytes": size,
-            "live_bytes": valid,
-            "garbage_bytes": garbage,
+            "bytes": self.files.size,
+            "live_bytes": self.files.valid,
+            "garbage_bytes": self.files.garbage,
+            "references": self.references,
             "in_flight": self.flying.count,
             "in_flight_bytes": self.gathered,
             "shared": self.shared,
             "shared_bytes": self.shared_bytes,
             "written": self.written_bodies,
             "written_bytes": self.written_bytes,
+            "buffer_writes": self.buffer_writes,
             "cancelled_writes": self.cancelled,
             "cancelled_bytes": self.cancelled_bytes,
+            "in_flight_hits": self.in_flight_hits,
+            "in_flight_misses": self.in_flight_misses,
+            "cache_hits": self.cache_hits,
+            "cache_misses": self.cache_misses,
             "dangling": self.dangling,
             "gc_runs": collector.runs,
             "gc_copied_bytes": collector.copied_bytes,
             "gc_reclaimed_bytes": collector.reclaimed_bytes,
+            "gc_running": int(collector.busy),
             "index": self.index.figures() if self.index is not None else None,
         }
 

@@ -1,9 +1,9 @@
 """Gives the room of dead bodies back: copies the living ones of a run of files into one new file.
 
 When: (A) there are at least three files and more than half of all their bytes are dead, or (B) more
-than half of one file's and none in it died for a while. What: the run of neighbours that gives most
-back, whose living bytes fit into one file and are no more than its dead ones. So a byte copied is a
-byte gained, and the disk holds at most twice what lives, and three files.
+than half of one file's and none in it died for a while. What: a run of neighbours that gives much
+back, whose living bytes fit into one file and are no more than its dead ones (`BodyFiles.choose`).
+So a byte copied is a byte gained, and the disk holds at most twice what lives, and three files.
 
 How: in a thread, from `.tmp` with a sync to a rename. The name is the commit record: a file covers
 all older generations of the numbers it names. Only then does the loop point the index to the new
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.store")
 
-FILES_LEAST = 3
-# The index is pointed to the new file in one go: this many entries take less than a millisecond.
-MOVES_MAX = 4096
 PAUSE_AFTER_ERROR_S = 60.0
 
 
@@ -65,12 +62,7 @@ class Collector:
         if self.busy or self.halt.is_set() or now < self._not_before:
             return
         settings = self._store.settings
-        run = choose(
-            sorted(self._store.files.values(), key=lambda file: file.first),
-            now,
-            limit=settings.file_size,
-            quiet=settings.collect_quiet,
-        )
+        run = self._store.files.choose(now, settings.file_size, settings.collect_quiet)
         if not run:
             return
         self.busy = True
@@ -82,9 +74,8 @@ class Collector:
             if error is not None or result is None:
                 log.error("collecting shared bodies in %s failed: %s", self._store.directory, error)
                 self._not_before = now + PAUSE_AFTER_ERROR_S
-                for file in run:
-                    file.collecting = False
                 self.busy = False
+                self._store.let_go(run)
                 return
             if self.halt.is_set():
                 return
@@ -95,43 +86,10 @@ class Collector:
             self.copied_bytes += result.copied
             self.reclaimed_bytes += max(size - result.file.size, 0)
             self.busy = False
+            # At its own pace, not at that of the ticks, while there is something to do.
+            self.tick(now)
 
         self._persister.collecting.submit(lambda: copy(self._store, run), copied)
-
-
-def choose(files: list[BodyFile], now: float, *, limit: int, quiet: float) -> list[BodyFile]:
-    """The run of files to collect now, neighbours in order; empty if none is worth it."""
-    size = sum(file.size for file in files)
-    garbage = sum(file.garbage for file in files)
-    everywhere = len(files) >= FILES_LEAST and garbage * 2 > size
-    if not everywhere and not any(_is_due(file, now, quiet) for file in files):
-        return []
-    best: tuple[bool, int, list[BodyFile]] = (False, 0, [])
-    for start in range(len(files)):
-        valid = dead = 0
-        alone_is_due = False
-        for end in range(start, len(files)):
-            file = files[end]
-            if not file.sealed or file.flying or file.collecting:
-                break
-            valid += file.valid
-            dead += file.garbage
-            if valid > limit - HEADER_BYTES:
-                break
-            alone_is_due |= _is_due(file, now, quiet)
-            if dead < valid or not (everywhere or alone_is_due):
-                continue
-            several = end > start
-            if dead and (several, dead) > best[:2]:
-                best = (several, dead, files[start : end + 1])
-            if end - start >= 63:
-                break
-    return best[2]
-
-
-def _is_due(file: BodyFile, now: float, quiet: float) -> bool:
-    """Whether a file is worth collecting by itself."""
-    return file.garbage * 2 > file.size and file.valid > 0 and now - file.dropped_at >= quiet
 
 
 class Merged:

@@ -13,7 +13,10 @@ cdef class BodyFile:
     cdef public uint32_t flying          # records in the round in flight
     cdef public bint sealed
     cdef public bint collecting
+    cdef bint half_dead                  # it is among those that may be worth collecting
     cdef public double dropped_at        # when a record lost its last reference, monotonic seconds
     cdef readonly str path
     cdef Buffer toc                      # entries, while the file is written
+    cdef BodyFile before                 # neighbours among the store's files
+    cdef BodyFile after
     cdef File* file

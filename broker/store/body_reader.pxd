@@ -1,4 +1,4 @@
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message
 from broker.store.bodies cimport BodyStore
@@ -15,6 +15,7 @@ cdef enum:
 cdef class BodyReader(Dirty):
     cdef BodyStore store
     cdef object wake
+    cdef uint64_t last_hit           # its sequence number: looked at again, it counts once
     cdef uint8_t* data
     cdef size_t capacity
     cdef uint8_t id[16]

@@ -12,6 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
+from broker.kernel.buffer cimport load64
 from broker.kernel.message cimport Message
 from broker.store.bodies cimport BodyStore
 from broker.store.body_blocks cimport Body
@@ -54,6 +55,9 @@ cdef class BodyReader(Dirty):
         cdef Body* body = store.in_flight(id)
         cdef Location* found
         if body != NULL:
+            if self.last_hit != load64(id + 8):
+                self.last_hit = load64(id + 8)
+                store.in_flight_hits += 1
             message.body = body.block.data + body.position + BODY_HEAD
             return BODY_FOUND
         if self.state == WAITING:
@@ -62,6 +66,7 @@ cdef class BodyReader(Dirty):
             memcpy(self.id, id, 16)
             self.length = message.body_length
             self.state = MISSING
+            store.in_flight_misses += 1
             if store.ram is not None:
                 found = store.ram.find(id)
                 if found != NULL:
@@ -114,7 +119,9 @@ cdef class BodyReader(Dirty):
         if file.file.fd >= 0 and file.file.listed:
             got = read_now(file.file.fd, self.data, length, offset)
             if got == <ssize_t> length:
+                self.store.cache_hits += 1
                 return self.check(got)
+        self.store.cache_misses += 1
         round = round_new()
         persister.use(round, file.file)
         op = round_add(round, STAGE_WRITE, OP_READ, file.file)

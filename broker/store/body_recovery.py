@@ -60,9 +60,9 @@ class BodyRecovery:
         self.clean = marker is not None and self._fits(marker, files)
         self.index = self._open_index()
         for file in files:
-            store.files[file.first] = file
             if not self.clean:
                 self._add_bodies(file)
+            store.files.append(file)
         if not self.clean:
             self.index.flush()
 
@@ -209,10 +209,10 @@ def save(store: BodyStore) -> None:
         {
             "version": VERSION,
             "backend": store.settings.index.backend,
-            "next_file": max((file.last for file in store.files.values()), default=0) + 1,
+            "next_file": max((file.last for file in store.files), default=0) + 1,
             "files": [
                 [file.first, file.last, file.generation, file.size, file.valid]
-                for file in store.files.values()
+                for file in store.files
             ],
         }
     ).encode()

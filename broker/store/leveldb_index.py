@@ -139,8 +139,10 @@ class LevelIndex:
             "backend": self.backend,
             "entries": self.count,
             "memory": self._settings.memory + bloom.memory,
+            "lookups": self.lookups,
             "bloom": {
                 "capacity": bloom.capacity,
+                "bits": bloom.bits,
                 "bytes": bloom.memory,
                 "state": "rotating" if bloom.rotating else "clean",
                 "adds": bloom.adds,

@@ -50,7 +50,8 @@ class LocationIndex(Protocol):
         """Does a little of what was put off (the rotation of the filters); whether more is left."""
 
     def figures(self) -> dict[str, Any]:
-        """backend, entries, memory (bytes), bloom (None or its figures)."""
+        """backend, entries, memory (bytes), lookups (questions that went to the disk's side),
+        bloom (None or its figures)."""
 
     def close(self, clean: bool) -> None:
         """Ends it. `clean`: what was in it can be opened again."""

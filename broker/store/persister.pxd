@@ -54,6 +54,8 @@ cdef class Persister(Background):
     cdef readonly uint64_t rounds
     cdef readonly uint64_t syncs
     cdef readonly uint64_t bytes_written
+    cdef readonly uint64_t segment_writes   # stretches of records written in one go
+    cdef readonly uint64_t segment_reads    # stretches of a segment that were not in memory
     cdef readonly object sync_times     # deque of seconds, newest last
     cdef readonly object confirm_times  # of each round, the longest that a confirm waited for it
     cdef uint64_t confirm_asked         # when the first confirm of the next round was asked for

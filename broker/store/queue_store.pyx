@@ -380,6 +380,7 @@ cdef class QueueStore(QueueBodies):
         self.read_position = position
         self.read_length = 0
         self.read_short = False
+        self.persister.segment_reads += 1
         if segment.messages.fd >= 0 and segment.messages.listed:
             got = read_now(segment.messages.fd, self.read_data, wanted, position)
             if got > 0 and (<size_t> got == wanted or record_fits(self.read_data, got)):

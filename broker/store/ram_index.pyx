@@ -208,7 +208,7 @@ cdef class RamIndex:
 
     def figures(self) -> dict:
         return {"backend": self.backend, "entries": self.count, "memory": self.memory,
-                "bloom": None}
+                "lookups": 0, "bloom": None}
 
     def close(self, bint clean) -> None:
         """Saves the entries if `clean`."""

@@ -498,6 +498,7 @@ cdef class Segments(Dirty):
                 if self.durable:
                     self.persister.note_written(segment.messages, False)
                 self.persister.bytes_written += op.length
+                self.persister.segment_writes += 1
             block = block.next
         # `note` listed the store again while it was being emptied.
         if self.dirty:

@@ -252,6 +252,7 @@ cdef class StreamCursor(Dirty):
         self.data_position = self.position
         self.length = 0
         self.short = False
+        store.persister.segment_reads += 1
         if segment.messages.fd >= 0 and segment.messages.listed:
             got = read_now(segment.messages.fd, self.data, wanted, self.position)
             if got > 0 and (<size_t> got == wanted or record_fits(self.data, got)):

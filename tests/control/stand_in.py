@@ -179,6 +179,7 @@ class VHost:
         self.exchanges = {"": Exchange(""), "amq.topic": Exchange("amq.topic", "topic")}
         self.queues: dict[str, Queue] = {}
         self.bound: list[Binding] = []
+        self.bodies = SimpleNamespace(unused=True)
 
     def declare_queue(self, name: str, **flags: Any) -> tuple[Queue, bool]:
         old = self.queues.get(name)
@@ -331,6 +332,8 @@ class Broker:
             disk_reserve=0,
             memory_high_watermark=0.6,
             consumer_timeout=0,
+            message_store_index="ram",
+            embed_below=4096,
         )
         self.disk = MemoryDisk()
         self.files = SettingsFiles(directory, self.disk)
@@ -358,6 +361,8 @@ class Broker:
             confirm_times=[],
             sync_method=SyncMethod(),
             makes_holes=True,
+            segment_reads=0,
+            segment_writes=0,
             quarantine=SimpleNamespace(count=0, entries=[]),
         )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.store.body_figures import body_figures
 from tests.store.bodies_rig import Rig, Taken, backends, body, settings_of
 
 
@@ -306,3 +307,58 @@ def test_several_queues_read_at_once(tmp_path: Path, backend: str) -> None:
             rig.settle(tick=False)
         assert {taken.body for taken in waiting} == {body(number, 4096 + 997 * number)}
     rig.stop()
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+@backends
+def test_its_figures_tell_where_bodies_were_read_and_who_refers_to_them(
+    tmp_path: Path, backend: str
+) -> None:
+    rig = Rig(tmp_path / "data", queues=2, settings=settings_of(backend))
+    assert rig.bodies.unused
+    rig.publish(body(1), [0, 1])
+    rig.publish(body(2), [0, 1])
+    figures = rig.bodies.figures()
+    assert (figures["references"], figures["in_flight"]) == (4, 2)
+    assert figures["in_flight_bytes"] == 2 * (24 + 5000)
+    first = rig.get_at_once(0)
+    figures = rig.bodies.figures()
+    assert (figures["in_flight_hits"], figures["in_flight_misses"]) == (1, 0)
+    rig.queues[0].settle_place(first.place)
+    rig.settle()
+    figures = rig.bodies.figures()
+    assert (figures["references"], figures["in_flight"], figures["written"]) == (3, 0, 2)
+    assert figures["buffer_writes"] == 1
+    assert figures["bytes"] == bytes_on_disk(rig) == 16 + 2 * (24 + 5000)
+    assert figures["live_bytes"] == 2 * (24 + 5000)
+    assert rig.get(1).body == body(1)
+    figures = rig.bodies.figures()
+    assert figures["in_flight_misses"] == 1
+    assert figures["cache_hits"] + figures["cache_misses"] == 1
+    rig.crash()
+    figures = rig.bodies.figures()
+    assert not rig.bodies.unused
+    assert (figures["references"], figures["live_bytes"]) == (3, 2 * (24 + 5000))
+    assert figures["index"]["backend"] == backend
+    assert figures["index"]["entries"] == 2
+    assert (figures["index"]["bloom"] is None) == (backend == "ram")
+    rig.stop()
+
+
+def test_figures_of_several_stores_are_added_up(tmp_path: Path) -> None:
+    rigs = [
+        Rig(tmp_path / str(number), queues=2, settings=settings_of("leveldb"))
+        for number in range(3)
+    ]
+    for rig in rigs[:2]:
+        rig.publish(body(1), [0, 1])
+        rig.settle()
+    figures = body_figures((rig.bodies for rig in rigs), "leveldb")
+    assert (figures["stores"], figures["files"], figures["references"]) == (2, 2, 4)
+    assert figures["index"]["entries"] == 2
+    assert figures["index"]["bloom"]["state"] == "clean"
+    assert figures["index"]["bloom"]["adds"] == 2
+    for rig in rigs:
+        rig.stop()

@@ -5,26 +5,30 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.store import disk
-from broker.store.body_collector import choose
+from broker.store.body_file import HEADER_BYTES, BodyFile
+from broker.store.body_files import BodyFiles
 from tests.store.bodies_rig import Rig, backends, body, settings_of
 
 LIMIT = 64 << 10
+LIMIT_OF_ONE = 1000 + HEADER_BYTES
 
 
-def file(first: int, size: int, valid: int, **more: Any) -> Any:
-    """What the choice looks at of a body file."""
-    state = {"sealed": True, "flying": 0, "collecting": False, "dropped_at": 0.0, **more}
-    return SimpleNamespace(first=first, size=size, valid=valid, garbage=size - valid, **state)
+def file(first: int, size: int, valid: int, **more: Any) -> BodyFile:
+    """A body file with so many bytes of records, and so many of them in use."""
+    made = BodyFile("/nowhere", first, first, 0)
+    made.size, made.valid, made.sealed = HEADER_BYTES + size, valid, True
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
 
 
-def chosen(files: list[Any], now: float = 100.0, quiet: float = 15.0) -> list[int]:
-    return [each.first for each in choose(files, now, limit=1000, quiet=quiet)]
+def chosen(files: list[BodyFile]) -> list[int]:
+    return [each.first for each in BodyFiles(files).choose(100.0, LIMIT_OF_ONE, 15.0)]
 
 
 def test_it_takes_neighbours_when_half_of_three_files_is_dead() -> None:
@@ -36,9 +40,9 @@ def test_it_leaves_files_alone_while_little_is_dead() -> None:
 
 
 def test_it_takes_a_half_dead_file_when_it_is_quiet() -> None:
-    files = [file(1, 1000, 900), file(2, 1000, 400, dropped_at=95.0)]
-    assert chosen(files) == []
-    assert chosen(files, now=111.0) == [2]
+    files = BodyFiles([file(1, 1000, 900), file(2, 1000, 400, dropped_at=95.0)])
+    assert files.choose(100.0, LIMIT_OF_ONE, 15.0) == []
+    assert files.choose(111.0, LIMIT_OF_ONE, 15.0) == [files[2]]
 
 
 @pytest.mark.parametrize("state", [{"sealed": False}, {"flying": 1}, {"collecting": True}])
@@ -49,14 +53,29 @@ def test_it_takes_none_that_is_written_or_in_hand(state: dict[str, Any]) -> None
 def test_it_never_copies_more_than_it_gains_or_than_one_file_takes() -> None:
     chance = random.Random(4)
     for _ in range(300):
-        files = [
+        files = BodyFiles(
             file(number, 1000, chance.randrange(1000)) for number in range(chance.randrange(1, 12))
-        ]
-        run = choose(files, 100.0, limit=1000, quiet=15.0)
+        )
+        run = files.choose(100.0, LIMIT_OF_ONE, 15.0)
         valid = sum(each.valid for each in run)
         assert valid <= sum(each.garbage for each in run)
         assert valid <= 1000
-        assert [each.first for each in run] == sorted(each.first for each in run)
+        first = run[0].first if run else 0
+        assert [each.first for each in run] == list(range(first, first + len(run)))
+        # While half of everything is dead there is always one (B5).
+        assert run or len(files) < 3 or files.garbage * 2 <= files.size
+        assert files.size == sum(each.size for each in files)
+        assert files.valid == sum(each.valid for each in files)
+
+
+def test_every_file_has_its_turn_though_a_choice_looks_at_few() -> None:
+    """The first 3,000 files are half dead and cannot be taken; the one behind them is found."""
+    files = BodyFiles(
+        [file(number, 1000, 400, collecting=True) for number in range(3000)] + [file(3000, 1000, 9)]
+    )
+    found = [files.choose(100.0, LIMIT_OF_ONE, 15.0) for _ in range(4)]
+    assert [each.first for run in found for each in run][:1] == [3000]
+    assert found[0] == []
 
 
 def filled(path: Path, backend: str, count: int = 60) -> Rig:

@@ -108,3 +108,24 @@ def test_it_closes_a_connection_with_a_reason(page: Page, shared_leveret: Applia
     with pytest.raises(pika.exceptions.ConnectionClosed) as closed:
         connection.process_data_events(time_limit=5)
     assert (closed.value.reply_code, "closed by a test" in closed.value.reply_text) == (320, True)
+
+
+def test_the_node_page_tells_of_shared_bodies(page: Page, shared_leveret: Appliance) -> None:
+    with pika.BlockingConnection(pika.URLParameters(shared_leveret.amqp_url)) as connection:
+        channel = connection.channel()
+        names = [f"web.shared.{uuid.uuid4().hex[:8]}" for _ in range(2)]
+        for name in names:
+            channel.queue_declare(name, durable=True)
+            channel.queue_bind(name, "amq.direct", names[0])
+        channel.confirm_delivery()
+        channel.basic_publish(
+            "amq.direct", names[0], bytes(5000), pika.BasicProperties(delivery_mode=2)
+        )
+        page.goto("/node")
+        card = page.locator("#shared-bodies")
+        expect(card).to_contain_text("A body of 4 KiB or more", ignore_case=True)
+        expect(card).to_contain_text(" refer to ")
+        expect(card).to_contain_text("from the page cache")
+        expect(card).to_contain_text("in memory (ram)")
+        for name in names:
+            channel.queue_delete(name)

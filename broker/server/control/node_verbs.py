@@ -18,6 +18,7 @@ from broker.server.control.problems import summary, waits
 from broker.server.control.requests import Caller, Request, bad_request, handles
 from broker.stats import Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
+from broker.store.body_figures import body_figures
 from broker.store.sync_method import ALL, EACH
 
 RABBITMQ_VERSION = "3.13.7"
@@ -181,6 +182,23 @@ def storage_of(broker: Any) -> dict[str, Any]:
         "recovery_problems": list(broker.problems),
         "quarantine_count": persister.quarantine.count,
         "quarantine": persister.quarantine.entries[::-1],
+        **message_store_of(broker),
+    }
+
+
+def message_store_of(broker: Any) -> dict[str, Any]:
+    """What the shared bodies do, and beside it RabbitMQ's counters of a node's storage: its message
+    store is that of the shared bodies, its queue index the segments of queues and streams."""
+    persister = broker.persister
+    bodies = body_figures(
+        (vhost.bodies for vhost in broker.vhosts.values()), broker.config.message_store_index
+    )
+    return {
+        "msg_store_read_count": bodies["in_flight_misses"],
+        "msg_store_write_count": bodies["written"],
+        "queue_index_read_count": persister.segment_reads,
+        "queue_index_write_count": persister.segment_writes,
+        "msg_store": {"embed_below": broker.config.embed_below, **bodies},
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
 from broker.server.metrics.lines import head, line, metric
+from broker.server.metrics.storage import storage_metrics
 from broker.stats import Totals
 
 # Metric, help, counter of the totals; with label protocol="amqp091".
@@ -220,6 +221,7 @@ def node_metrics(broker: Any) -> Iterator[str]:
         ("connection_outgoing_bytes_total", "Total number of bytes sent", "send_oct"),
     ):
         yield metric(f"global_{name}", "counter", text, counters[counter])
+    yield from storage_metrics(broker)
     yield from _attempts(broker)
 
 

@@ -1,0 +1,116 @@
+"""What the metrics say of the storage: segments of queues, shared bodies and their index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker.server.control.node_verbs import message_store_of
+from broker.server.metrics.lines import metric
+
+# Metric, type, help, key of the node's figures.
+_OPERATIONS = (
+    (
+        "msg_store_read_total",
+        "Total number of Message Store read operations",
+        "msg_store_read_count",
+    ),
+    (
+        "msg_store_write_total",
+        "Total number of Message Store write operations",
+        "msg_store_write_count",
+    ),
+    (
+        "queue_index_read_ops_total",
+        "Total number of Queue Index read operations",
+        "queue_index_read_count",
+    ),
+    (
+        "queue_index_write_ops_total",
+        "Total number of Queue Index write operations",
+        "queue_index_write_count",
+    ),
+)
+# Metric, type, help, key of `msg_store`.
+_BODIES = (
+    ("files", "gauge", "Files of shared bodies", "files"),
+    ("bytes", "gauge", "Bytes of the files of shared bodies", "bytes"),
+    ("live_bytes", "gauge", "Bytes of shared bodies that a message refers to", "live_bytes"),
+    ("references", "gauge", "Messages that refer to a shared body", "references"),
+    ("in_flight", "gauge", "Shared bodies in memory that are not written yet", "in_flight"),
+    (
+        "in_flight_bytes",
+        "gauge",
+        "Bytes of shared bodies that wait to be written",
+        "in_flight_bytes",
+    ),
+    ("shared_total", "counter", "Bodies published to several queues and shared", "shared"),
+    ("shared_bytes_total", "counter", "Bytes of those bodies, each counted once", "shared_bytes"),
+    ("written_bytes_total", "counter", "Bytes of shared bodies written", "written_bytes"),
+    ("buffer_writes_total", "counter", "Writes that shared bodies went out in", "buffer_writes"),
+    (
+        "cancelled_writes_total",
+        "counter",
+        "Shared bodies that were settled everywhere before they were written",
+        "cancelled_writes",
+    ),
+    ("cancelled_bytes_total", "counter", "Bytes of those bodies", "cancelled_bytes"),
+    (
+        "in_flight_hits_total",
+        "counter",
+        "Readings of a shared body that was still in memory",
+        "in_flight_hits",
+    ),
+    (
+        "in_flight_misses_total",
+        "counter",
+        "Readings of a shared body that had to come from its file",
+        "in_flight_misses",
+    ),
+    ("cache_hits_total", "counter", "Of those, answered from the page cache", "cache_hits"),
+    ("cache_misses_total", "counter", "Of those, read by the reader thread", "cache_misses"),
+    ("dangling_total", "counter", "References to a body that is not there", "dangling"),
+    ("gc_runs_total", "counter", "Collections of body files", "gc_runs"),
+    ("gc_copied_bytes_total", "counter", "Bytes that collections copied", "gc_copied_bytes"),
+    (
+        "gc_reclaimed_bytes_total",
+        "counter",
+        "Bytes that collections gave back",
+        "gc_reclaimed_bytes",
+    ),
+)
+_INDEX = (
+    ("index_entries", "gauge", "Shared bodies in the location index", "entries"),
+    ("index_memory_bytes", "gauge", "Memory of the location index", "memory"),
+    ("index_lookups_total", "counter", "Questions that the index asked its database", "lookups"),
+)
+_BLOOM = (
+    ("bloom_bytes", "gauge", "Memory of the Bloom filters of the index", "bytes"),
+    ("bloom_rotations_total", "counter", "Rotations of those filters", "rotations"),
+    (
+        "bloom_false_positives_total",
+        "counter",
+        "Questions that the filters let through in vain",
+        "false_positives",
+    ),
+)
+
+
+def storage_metrics(broker: Any) -> Iterator[str]:
+    """RabbitMQ's counters of storage, then our own under `msg_store_`."""
+    figures = message_store_of(broker)
+    for name, text, key in _OPERATIONS:
+        yield metric(name, "counter", text, figures[key])
+    bodies = figures["msg_store"]
+    index = bodies["index"]
+    yield from _metrics(_BODIES, bodies)
+    yield from _metrics(_INDEX, index)
+    if index["bloom"] is not None:
+        yield from _metrics(_BLOOM, index["bloom"])
+        text = "is 1 while a Bloom filter of the index rotates"
+        yield metric("msg_store_bloom_rotating", "gauge", text, index["bloom"]["state"] != "clean")
+
+
+def _metrics(rows: tuple[tuple[str, str, str, str], ...], figures: dict[str, Any]) -> Iterator[str]:
+    for name, kind, text, key in rows:
+        yield metric(f"msg_store_{name}", kind, text, figures[key])

@@ -1,0 +1,212 @@
+# cython: language_level=3
+"""The files of a body store: in order, with their sums, and which of them are worth collecting.
+
+Nothing here takes longer the more files there are, but for `sum_up` at a start. Sums are kept with
+every change. A run of files that gives back at least what it copies always has a file in it of
+which half or more is dead, so the choice begins at those, some at a time, and takes neighbours to
+them.
+"""
+
+import collections
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from broker.store.body_file cimport BodyFile
+from broker.store.body_record cimport FILE_HEADER
+
+cdef enum:
+    LOOKS = 1024                 # files that one choice looks at
+    RUN_MAX = 64                 # files of a run
+    FILES_LEAST = 3              # before they are collected for what is dead in all of them
+
+
+cdef inline uint64_t garbage_of(BodyFile file) noexcept:
+    cdef uint64_t content = file.size - FILE_HEADER if file.size > FILE_HEADER else 0
+    return content - file.valid if content > file.valid else 0
+
+
+cdef inline bint is_half_dead(BodyFile file) noexcept:
+    return file.valid > 0 and garbage_of(file) >= file.valid
+
+
+cdef inline bint is_free(BodyFile file) noexcept:
+    """Whether nobody writes or collects the file."""
+    return file.sealed and not file.flying and not file.collecting
+
+
+cdef inline bint is_due(BodyFile file, double now, double quiet) noexcept:
+    """Whether a file is worth collecting by itself."""
+    return garbage_of(file) * 2 > file.size and now - file.dropped_at >= quiet
+
+
+cdef class BodyFiles:
+    """Iterating goes in the order of the numbers."""
+
+    def __init__(self, files=()):
+        self.by_number = {}
+        self.half_dead = collections.deque()
+        for file in files:
+            self.append(file)
+        self.sum_up()
+
+    def __len__(self):
+        return len(self.by_number)
+
+    def __iter__(self):
+        cdef BodyFile file = self.first
+        while file is not None:
+            yield file
+            file = file.after
+
+    def __getitem__(self, number):
+        return self.by_number[number]
+
+    @property
+    def garbage(self) -> int:
+        """Bytes of records that nobody refers to any more."""
+        cdef uint64_t content = self.size - FILE_HEADER * len(self.by_number)
+        return content - self.valid if content > self.valid else 0
+
+    def append(self, BodyFile file) -> None:
+        """A file behind all others."""
+        self.add(file)
+
+    def sum_up(self) -> None:
+        """Adds up anew what the files say of themselves."""
+        cdef BodyFile file = self.first
+        self.size = self.valid = 0
+        while file is not None:
+            self.size += file.size
+            self.valid += file.valid
+            self.look(file)
+            file = file.after
+
+    cdef BodyFile get(self, uint32_t number):
+        return self.by_number.get(number)
+
+    cdef int add(self, BodyFile file) except -1:
+        """A file behind all others, or one in the place of those with its numbers, which are still
+        there."""
+        cdef BodyFile at = self.by_number.get(file.first)
+        if at is None:
+            file.before = self.last
+        else:
+            file.before = at.before
+            file.after = at
+            at.before = file
+        if file.before is None:
+            self.first = file
+        else:
+            file.before.after = file
+        if file.after is None:
+            self.last = file
+        self.by_number[file.first] = file
+        self.size += file.size
+        self.valid += file.valid
+        return self.look(file)
+
+    cdef int remove(self, BodyFile file) except -1:
+        """One that is not there is fine."""
+        if file.before is None and file.after is None and self.first is not file:
+            return 0
+        if file.before is None:
+            self.first = file.after
+        else:
+            file.before.after = file.after
+        if file.after is None:
+            self.last = file.before
+        else:
+            file.after.before = file.before
+        file.before = file.after = None
+        if self.by_number.get(file.first) is file:
+            del self.by_number[file.first]
+        self.size -= file.size
+        self.valid -= file.valid
+        return 0
+
+    cdef void grew(self, BodyFile file, uint64_t size) noexcept:
+        file.size += size
+        self.size += size
+
+    cdef void lives(self, BodyFile file, uint64_t size) noexcept:
+        """A record with references was written."""
+        file.valid += size
+        self.valid += size
+
+    cdef int died(self, BodyFile file, uint64_t size) except -1:
+        """A record lost its last reference."""
+        file.valid -= size
+        self.valid -= size
+        return self.look(file)
+
+    cdef int look(self, BodyFile file) except -1:
+        """Something about the file changed: it may be worth collecting from now on."""
+        if not file.half_dead and is_half_dead(file):
+            file.half_dead = True
+            self.half_dead.append(file)
+        return 0
+
+    def choose(self, double now, uint64_t limit, double quiet):
+        """The run of neighbours to collect now, in order, so that what lives in it has at most
+        `limit` bytes; empty if none is worth it. Files that are asked for before `quiet` seconds
+        have passed since something in them died are spared, unless half of everything is dead."""
+        cdef bint everywhere = len(self.by_number) >= FILES_LEAST and self.garbage * 2 > self.size
+        cdef BodyFile file
+        cdef list run
+        cdef list best = []
+        cdef int64_t gain
+        cdef int64_t best_gain = 0
+        cdef int looks = LOOKS
+        cdef Py_ssize_t left = len(self.half_dead)
+        while left > 0 and looks > 0:
+            left -= 1
+            looks -= 1
+            file = self.half_dead.popleft()
+            if self.by_number.get(file.first) is not file or not is_half_dead(file):
+                file.half_dead = False
+                continue
+            self.half_dead.append(file)
+            if not is_free(file) or file.valid > limit - FILE_HEADER:
+                continue
+            if not everywhere and not is_due(file, now, quiet):
+                continue
+            run = [file]
+            gain = self.widen(run, limit - FILE_HEADER, &looks)
+            if not best or (len(run) > 1, gain) > (len(best) > 1, best_gain):
+                best = run
+                best_gain = gain
+        return best
+
+    cdef int64_t widen(self, list run, uint64_t limit, int* looks) except -1:
+        """Takes neighbours into a run while it gives back what it copies. Returns how much is
+        dead in it."""
+        cdef BodyFile left = (<BodyFile> run[0]).before
+        cdef BodyFile right = (<BodyFile> run[0]).after
+        cdef BodyFile taken
+        cdef uint64_t valid = (<BodyFile> run[0]).valid
+        cdef uint64_t dead = garbage_of(run[0])
+        while len(run) < RUN_MAX and looks[0] > 0:
+            looks[0] -= 1
+            if left is not None and not (
+                    is_free(left) and valid + left.valid <= limit
+                    and dead + garbage_of(left) >= valid + left.valid):
+                left = None
+            if right is not None and not (
+                    is_free(right) and valid + right.valid <= limit
+                    and dead + garbage_of(right) >= valid + right.valid):
+                right = None
+            if left is None and right is None:
+                break
+            if right is None or (left is not None and (
+                    <int64_t> garbage_of(left) - <int64_t> left.valid
+                    >= <int64_t> garbage_of(right) - <int64_t> right.valid)):
+                taken = left
+                left = left.before
+                run.insert(0, taken)
+            else:
+                taken = right
+                right = right.after
+                run.append(taken)
+            valid += taken.valid
+            dead += garbage_of(taken)
+        return dead
