@@ -78,7 +78,7 @@ cdef class IoThread:
     cdef int sync_next
     cdef int syncs_left
     cdef bint helped_enough
-    cdef bint has_helpers
+    cdef int helper_count
     cdef list helpers
 
     cdef void run_round(self, Round* round) noexcept nogil

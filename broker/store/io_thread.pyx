@@ -107,7 +107,7 @@ cdef class IoThread:
         self.waiting_first = self.waiting_last = NULL
         self.done_first = self.done_last = NULL
         self.stopping = self.helped_enough = False
-        self.has_helpers = helpers > 0
+        self.helper_count = helpers
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         pthread_mutex_init(&self.sharing, NULL)
@@ -163,7 +163,7 @@ cdef class IoThread:
                 for i in range(ops.count):
                     run_op(&ops.ops[i])
                 continue
-            if stage == STAGE_SYNC and self.has_helpers and ops.count > 1:
+            if stage == STAGE_SYNC and self.helper_count and ops.count > 1:
                 failed = self.share(ops)
             else:
                 failed = self.run_stage(ops, stage != STAGE_WRITE)
@@ -268,7 +268,9 @@ cdef class IoThread:
         self.syncs = syncs
         self.sync_next = 0
         self.syncs_left = syncs.count
-        pthread_cond_broadcast(&self.shared)
+        # A thread for each but one, which is for this thread: waking more costs and brings nothing.
+        for _ in range(syncs.count - 1 if syncs.count <= self.helper_count else self.helper_count):
+            pthread_cond_signal(&self.shared)
         pthread_mutex_unlock(&self.sharing)
         self.take_part(False)
         pthread_mutex_lock(&self.sharing)

@@ -29,7 +29,10 @@ from broker.store.record cimport (
 
 cdef enum:
     TAIL_FIRST = 4096            # bytes a new tail starts with
-    AHEAD = 1 << 20              # how far a watermark is written ahead of what is delivered
+    # How far a watermark is written ahead of what is delivered: so much, and what so many rounds
+    # like this one write.
+    AHEAD = 1 << 20
+    AHEAD_ROUNDS = 8
 
 
 cdef uint8_t segment_header[8]
@@ -449,7 +452,9 @@ cdef class Segments(Dirty):
                         self.keep or self.cursor_position > block.start and self.cursor == segment
                         or self.cursor.number > segment.number):
                     if segment.watermark < block.start + block.length:
-                        segment.watermark = block.start + <uint32_t> block.length + AHEAD
+                        segment.watermark = (
+                            block.start + <uint32_t> block.length + AHEAD
+                            + AHEAD_ROUNDS * <uint32_t> min(block.length, TAIL_FULL))
                         self.note(segment, segment.watermark, <uint32_t> ACK_WATERMARK << 30)
             block = block.next
         while self.first_pending != NULL:

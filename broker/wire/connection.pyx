@@ -179,6 +179,7 @@ cdef class Connection(Output):
         """Carries out every whole frame. Returns how many bytes those were."""
         cdef size_t at = 0
         cdef uint32_t size
+        cdef const uint8_t* frame
         if self.phase == AWAIT_HEADER:
             if length < 8:
                 if data[0] != 65:   # not an A: this is no AMQP
@@ -187,28 +188,32 @@ cdef class Connection(Output):
                 return 0
             self.on_protocol_header(data[:8])
             at = 8
-        while length - at >= 8 and self.phase != CLOSED and not (
-                self.holding and self.holds_back(data + at, length - at)):
-            size = load32(data + at + 3)
-            if size > self.frame_max:
-                self.check_size(size)
-            if length - at < <size_t> size + 8:
-                break
-            if data[at + 7 + size] != FRAME_END:
-                self.current_method = 0
-                raise FrameError(
-                    f"type {data[at]}, all octets = <<>>: "
-                    f"{{invalid_frame_end_marker,{data[at + 7 + size]}}}", True)
-            self.recv_cnt += 1
-            self.turn.frames += 1
+        while True:
             try:
-                self.frame(data + at, size)
+                # All frames under one `try`: entering one costs as much as a small frame.
+                while length - at >= 8 and self.phase != CLOSED and not (
+                        self.holding and self.holds_back(data + at, length - at)):
+                    size = load32(data + at + 3)
+                    if size > self.frame_max:
+                        self.check_size(size)
+                    if length - at < <size_t> size + 8:
+                        break
+                    if data[at + 7 + size] != FRAME_END:
+                        self.current_method = 0
+                        raise FrameError(
+                            f"type {data[at]}, all octets = <<>>: "
+                            f"{{invalid_frame_end_marker,{data[at + 7 + size]}}}", True)
+                    self.recv_cnt += 1
+                    self.turn.frames += 1
+                    frame = data + at
+                    at += size + 8
+                    self.frame(frame, size)
+                break
             except AMQPError as error:
                 if getattr(error, "lost_sync", False):
                     raise
                 # The stream is still whole: the frames behind are read on, if only to be ignored.
                 self.fail(error)
-            at += size + 8
         if self.phase == CLOSED:
             return length
         return at
@@ -234,9 +239,11 @@ cdef class Connection(Output):
             return 0
         if number == 0:
             raise UnexpectedFrame("content on channel 0")
-        channel = self.channel_at(number)
-        if channel is None:
-            raise ChannelFault("expected 'channel.open'")
+        channel = self.publishing
+        if channel is None or channel.number != number:
+            channel = self.channel_at(number)
+            if channel is None:
+                raise ChannelFault("expected 'channel.open'")
         if channel.closing:
             return 0
         if channel.expect != 0:
@@ -324,8 +331,11 @@ cdef class Connection(Output):
         self.on_method(channel, self.current_channel, method.name, arguments)
 
     cdef WireChannel channel_at(self, uint16_t number):
+        cdef object channel
         if number < len(self.slots):
-            return <WireChannel> self.slots[number] if self.slots[number] is not None else None
+            channel = self.slots[number]
+            if channel is not None:
+                return <WireChannel> channel
         return None
 
     def find_channel(self, uint16_t number):
