@@ -133,6 +133,22 @@ class Config:
         most=2**40,
         reload=True,
     )
+    body_in_memory: int = setting(
+        "amqp",
+        1024 * 1024,
+        "size",
+        "a body in several frames that is larger is collected in a file until it is whole",
+        least=256 * 1024,
+        reload=True,
+    )
+    unfinished_max: int = setting(
+        "amqp",
+        1000,
+        "count",
+        "bodies larger than body_in_memory that may be half received at a time, each with an open"
+        " file; one more closes its channel with 406",
+        least=1,
+    )
     max_unacked: int = setting(
         "amqp",
         1_000_000,

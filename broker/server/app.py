@@ -91,7 +91,8 @@ class Broker(SignIn):
         self.turn = Turn()
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         open_files_limit = min(config.open_files_max, descriptors // 2)
-        self.admission = Admission(descriptors, open_files_limit)
+        unfinished_max = min(config.unfinished_max, max(1, descriptors // 8))
+        self.admission = Admission(descriptors, open_files_limit + unfinished_max)
         self.admission.configure(config.connections_max)
         self.certificates = Certificates(ask_clients=True)
         self.proxies = Sources(config.proxy_protocol_sources)
@@ -103,6 +104,7 @@ class Broker(SignIn):
             open_files_limit=open_files_limit,
             no_sync=config.no_sync,
         )
+        self.persister.contents.limit = unfinished_max
         self.persister.failed = self._disk_failed
         self.persister.relieved = self._relieved
         self.turn.after = self.persister.collect
@@ -369,8 +371,7 @@ class Broker(SignIn):
         paused, self._paused = self._paused, set()
         for session in paused:
             session.paused = False
-            if not session.blocked:
-                session.transport.resume_reading()
+            session.read_on()
 
     # -- changes -----------------------------------------------------------------------------------
 

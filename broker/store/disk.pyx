@@ -23,7 +23,7 @@ from broker.store.recorder cimport (
     PLANTED_IGNORE_FULL_DISK, PLANTED_NO_DIRECTORY_SYNC, PLANTED_NO_SYNC, failing, planted,
     record_event, recording,
 )
-from broker.store.space cimport give_reserve, is_full
+from broker.store.space cimport give_reserve, has_space, is_full
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
 
@@ -36,11 +36,12 @@ cdef extern from "broker/store/native.h" nogil:
     int native_sync_file_system(const char* path)
     int native_punch(int fd, uint64_t offset, uint64_t length)
     int native_block_size(int fd)
+    int native_open_nameless(const char* directory, int* fd)
     int native_write_file(const char* path, const uint8_t* data, size_t length)
 
 
 cdef extern from "<errno.h>" nogil:
-    int EAGAIN
+    int EAGAIN, ENOSPC
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -161,6 +162,13 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
         op.error = EAGAIN if holes_held() else punch(op)
     elif op.kind == OP_WRITE_FILE:
         op.error = native_write_file(op.path, op.data, op.length)
+    elif op.kind == OP_WRITE_CONTENT:
+        if op.file.fd < 0:
+            op.error = native_open_nameless(op.file.path, &op.file.fd)
+        if op.error == 0 and not has_space(op.file.fd, op.length):
+            op.error = ENOSPC
+        if op.error == 0:
+            op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
 
 
 cdef void run_op(Op* op) noexcept nogil:
@@ -178,7 +186,7 @@ cdef void run_op(Op* op) noexcept nogil:
             leave()
         else:
             perform(op, path)
-    if recording and op.kind != OP_PUNCH:
+    if recording and op.kind != OP_PUNCH and op.kind != OP_WRITE_CONTENT:
         if op.kind == OP_READ:
             record_event(kind_name(op.kind), path, op.offset, op.length, op.error, NULL, 0)
         else:

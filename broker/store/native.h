@@ -6,8 +6,11 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/falloc.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
@@ -54,6 +57,21 @@ static inline int native_read_all(int fd, uint8_t *data, size_t length, uint64_t
         *done += (size_t)n;
     }
     return 0;
+}
+
+/* A file that has no name and is gone when it is closed; where the file system has no such files,
+   one whose name is taken away at once. */
+static int native_open_nameless(const char *directory, int *fd) {
+    *fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (*fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof path, "%s/.content.XXXXXX", directory) >= (int)sizeof path) {
+            return ENAMETOOLONG;
+        }
+        *fd = mkostemp(path, O_CLOEXEC);
+        if (*fd >= 0) unlink(path);
+    }
+    return *fd < 0 ? errno : 0;
 }
 
 /* Errors that end by themselves when somebody frees space: no space, over quota. */

@@ -2,6 +2,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from broker.contracts cimport Confirmer, Origins
 from broker.store.background cimport Background, Dirty
+from broker.store.content_file cimport ContentFiles
 from broker.store.disk cimport File
 from broker.store.io_thread cimport IoThread, Round
 from broker.store.postponed cimport Postponed
@@ -10,6 +11,7 @@ from broker.store.postponed cimport Postponed
 cdef class Persister(Background):
     cdef readonly IoThread writer
     cdef readonly IoThread reader
+    cdef readonly ContentFiles contents  # large bodies that are being received
     cdef readonly object indexing       # Worker: questions to an index on disk
     cdef readonly object collecting     # Worker: collecting bodies, reading through dropped records
     cdef object wake

@@ -19,6 +19,7 @@ from libc.string cimport strdup
 
 from broker.contracts cimport Confirmer, Origins
 from broker.store.background cimport Background, Dirty
+from broker.store.content_file cimport ContentFiles
 from broker.store.disk cimport (
     File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, file_free,
 )
@@ -50,6 +51,7 @@ cdef class Persister(Background):
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
         self.reader = IoThread("reader")
+        self.contents = ContentFiles(root, self.has_to_wait)
         self.indexing = Worker("indexing")
         self.collecting = Worker("collecting")
         self.failed = None
@@ -92,6 +94,7 @@ cdef class Persister(Background):
             self.writer: self.on_written,
             self.reader: self.on_read,
             self.remover: self.on_removed,
+            self.contents.thread: self.contents.on_done,
             self.indexing: self.indexing.on_done,
             self.collecting: self.collecting.on_done,
         }
@@ -100,6 +103,7 @@ cdef class Persister(Background):
         self.writer.start()
         self.reader.start()
         self.remover.start()
+        self.contents.thread.start()
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -148,6 +152,12 @@ cdef class Persister(Background):
     @property
     def under_pressure(self):
         return self.tail_bytes > self.tail_limit
+
+    def has_to_wait(self):
+        """Whether whoever has more to store has to wait until `relieved` is called."""
+        if self.tail_bytes > self.tail_limit:
+            self.pressed = True
+        return self.pressed
 
     @property
     def waits_for_disk(self):
@@ -443,6 +453,7 @@ cdef class Persister(Background):
         if self.pressed and self.tail_bytes <= self.tail_limit // 2:
             self.pressed = False
             self.relieved()
+            self.contents.go_on()
         # Whatever gathered meanwhile must not wait for the next received byte.
         if self.urgent or (self.tail_bytes > self.tail_limit and not self.postponed.any):
             self.wake()
@@ -491,6 +502,7 @@ cdef class Persister(Background):
         self.writer.stop()
         self.reader.stop()
         self.remover.stop()
+        self.contents.thread.stop()
         self.indexing.stop()
         self.collecting.stop()
 

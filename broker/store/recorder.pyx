@@ -30,6 +30,7 @@ cdef extern from "<pthread.h>" nogil:
 KINDS = (
     "mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system",
     "close", "unlink", "read", "rmdir", "punch", "write_file", "write", "rename", "truncate",
+    "write_content",
 )
 
 PLANTS = (
@@ -61,9 +62,9 @@ cdef Event* events = NULL
 cdef size_t event_count = 0
 cdef size_t event_capacity = 0
 cdef int failpoints = 0
-cdef long fail_after[17]
-cdef int fail_errno[17]
-cdef double stall_seconds[17]
+cdef long fail_after[18]
+cdef int fail_errno[18]
+cdef double stall_seconds[18]
 cdef bint stalling = False
 
 
@@ -181,7 +182,7 @@ def fail(str kind, long nth, int error):
         if name == kind:
             fail_after[index] = nth
             fail_errno[index] = error
-    failpoints = any(fail_after[i] or stall_seconds[i] for i in range(17))
+    failpoints = any(fail_after[i] or stall_seconds[i] for i in range(18))
     pthread_mutex_unlock(&guard)
 
 

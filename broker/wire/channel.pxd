@@ -5,6 +5,7 @@ from broker.kernel.buffer cimport Buffer
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport Message, Place
 from broker.store.bodies cimport BodyStore
+from broker.store.content_file cimport ContentFile
 from broker.store.persister cimport Persister
 from broker.wire.held_confirms cimport HeldConfirms
 from broker.wire.output cimport Output
@@ -41,6 +42,8 @@ cdef class WireChannel(Channel):
     cdef Buffer kept                     # method, properties and body once they outlive their chunk
     cdef bint is_kept
     cdef bint body_kept
+    cdef uint64_t body_in_memory         # a larger body that comes in parts is collected in a file
+    cdef ContentFile collected           # that file, or None
     # route memo
     cdef Buffer memo
     cdef uint64_t memo_version
@@ -96,6 +99,8 @@ cdef class WireChannel(Channel):
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1
     cdef int keep(self) except -1
     cdef int content(self, const uint8_t* body) except -1
+    cdef int drop_collected(self) except -1
+    cdef int collect(self, const uint8_t* payload, uint32_t length) except -1
     cdef int route(self, Message* message, bint mandatory) except -1
     cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
     cdef int write_held(self) except -1

@@ -3,9 +3,11 @@
 is in `broker.wire.commands`.
 
 A publish whose content lies in one received chunk is routed as a view into that chunk. If the bytes
-end before the content does, `keep` copies what is there and the rest is collected. Nothing reaches
-a queue before its last byte.
+end before the content does, `keep` copies what is there and the rest is collected, a large body in
+a file (`collect`). Nothing reaches a queue before its last byte.
 """
+
+import os
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -25,6 +27,7 @@ from broker.store.recorder cimport (
 )
 from broker.store.persister cimport Persister
 from broker.kernel cimport clock
+from broker.store.content_file cimport ContentFile
 from broker.wire.held_confirms cimport HeldConfirms
 from broker.wire.output cimport OUT_FULL, Output
 from broker.wire.ack_timeouts import AckTimeouts
@@ -101,7 +104,7 @@ cdef class WireChannel(Channel):
 
     def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *,
                  uint64_t max_message_size=128 << 20, uint64_t max_unacked=1000000,
-                 BodyStore bodies=None):
+                 BodyStore bodies=None, uint64_t body_in_memory=1 << 20):
         self.output = connection
         self.connection = connection
         self.number = number
@@ -118,6 +121,7 @@ cdef class WireChannel(Channel):
         self.flowing = True
         self.max_message_size = max_message_size
         self.max_unacked = max_unacked
+        self.body_in_memory = body_in_memory
 
     # -- what others see ---------------------------------------------------------------------------
 
@@ -230,10 +234,56 @@ cdef class WireChannel(Channel):
         if not self.body_kept:
             self.keep()
             self.body_kept = True
-        self.kept.add(payload, length)
+            if self.body_length > self.body_in_memory:
+                self.collected = self.persister.contents.begin(self.body_length, self.on_collected)
         self.body_received += length
+        if self.collected is not None:
+            return self.collect(payload, length)
+        self.kept.add(payload, length)
         if self.body_received == self.body_length:
             return self.content(NULL)
+        return 0
+
+    cdef int collect(self, const uint8_t* payload, uint32_t length) except -1:
+        """A part of a large body. Nothing more is read of the connection while the disk is behind,
+        and when the body is whole until it is read back."""
+        self.collected.add(payload, length)
+        if self.body_received == self.body_length:
+            self.connection.await_collected(self)
+            return self.persister.contents.ask(self.collected)
+        if self.collected.is_behind:
+            self.connection.await_collected(self)
+        return 0
+
+    def on_collected(self):
+        """The thread that writes collected bodies has done something."""
+        content = self.collected
+        if content is not None and (content.error or content.whole):
+            self.connection.take_collected(self)
+        elif content is None or (
+                self.body_received < self.body_length and not content.is_behind):
+            self.connection.collected(self)
+
+    def take_collected(self):
+        """Routes the message if its body is whole. Raises PreconditionFailed if the disk did not
+        take it."""
+        content = self.collected
+        if content.error:
+            self.drop_collected()
+            self.expect = EXPECT_METHOD
+            raise PreconditionFailed(
+                f"cannot take a message of {content.length} bytes: {os.strerror(content.error)}")
+        if content.whole:
+            try:
+                self.content((<ContentFile> content).data)
+            finally:
+                self.drop_collected()
+
+    cdef int drop_collected(self) except -1:
+        cdef ContentFile content = self.collected
+        if content is not None:
+            self.collected = None
+            content.end()
         return 0
 
     cdef int keep(self) except -1:
@@ -257,7 +307,7 @@ cdef class WireChannel(Channel):
         if self.is_kept:
             self.method = self.kept.data
             self.properties = self.kept.data + self.method_length
-            if self.body_kept:
+            if self.body_kept and self.collected is None:
                 body = self.kept.data + self.method_length + self.properties_length
         walk_properties(self.properties, self.properties_length, &delivery_mode)
         p = self.method
@@ -818,6 +868,7 @@ cdef class WireChannel(Channel):
             self.ack_timeouts = None
         self.expect = EXPECT_METHOD
         self.kept.release()
+        self.drop_collected()
         self.memo.release()
         self.memo_targets = None
         self.memo_exchange = None

@@ -16,6 +16,7 @@ cdef enum:
 cdef enum:
     HELD = 1                 # nothing is, until `go_on`
     ALARMED = 2              # everything is up to the next publish, which will be HELD
+    COLLECTING = 4           # nothing is, while a collected body is written or read back
 
 
 cdef class Connection(Output):
@@ -29,6 +30,7 @@ cdef class Connection(Output):
     cdef readonly uint16_t channel_max
     cdef uint16_t current_channel
     cdef uint32_t current_method
+    cdef readonly WireChannel collecting  # whose body is waited for; None if none is
     cdef int holding                     # flags; zero is the fast path
     cdef public bint paused              # the transport is not read: memory is full
     cdef public bint blocked             # nor is it here: it wanted to publish during an alarm
@@ -36,6 +38,7 @@ cdef class Connection(Output):
     cdef public object gauge
 
     cdef int receive(self, const uint8_t* data, size_t length) except -1
+    cdef int take_waiting(self) except -1
     cdef int holds_back(self, const uint8_t* frame, size_t length) except -1
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1

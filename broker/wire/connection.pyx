@@ -83,7 +83,7 @@ cdef class Connection(Output):
                 self.fail(FrameError("too many bytes before login", True))
                 return 0
             self.budget -= length
-        if self.holding & HELD:
+        if self.holding & (HELD | COLLECTING):
             self.partial.add(data, length)
             return 0
         try:
@@ -123,12 +123,47 @@ cdef class Connection(Output):
 
     def go_on(self):
         """Takes apart what came since `hold`."""
-        cdef bytes waiting = self.partial.data[:self.partial.length]
         self.holding &= ~HELD
+        self.take_waiting()
+
+    cdef int take_waiting(self) except -1:
+        cdef bytes waiting = self.partial.data[:self.partial.length]
         self.partial.drop(self.partial.length)
         self.recv_oct -= len(waiting)
         self.budget += len(waiting)
-        self.receive(<const uint8_t*> <char*> waiting, len(waiting))
+        return self.receive(<const uint8_t*> <char*> waiting, len(waiting))
+
+    def await_collected(self, WireChannel channel):
+        """The disk is behind with a body of this channel, or reads it back: nothing more is taken
+        until `collected`."""
+        if self.collecting is None:
+            self.collecting = channel
+            self.holding |= COLLECTING
+            self.stop_reading()
+
+    def collected(self, WireChannel channel):
+        """The channel's body needs no more waiting."""
+        if self.collecting is channel:
+            self.collecting = None
+            self.holding &= ~COLLECTING
+            if self.phase != CLOSED:
+                self.read_on()
+                if not self.holding & HELD:
+                    self.take_waiting()
+
+    def take_collected(self, WireChannel channel):
+        """The body is whole, or it failed: routes the message as if its last frame came now."""
+        clock.refresh()
+        self.current_channel = channel.number
+        self.current_method = METHOD_PUBLISH
+        try:
+            channel.take_collected()
+        except AMQPError as error:
+            self.fail(error)
+        except Exception:
+            log.exception("connection %s: internal error", self.label())
+            self.fail(InternalFault("internal error; the broker's log has the details"))
+        self.collected(channel)
 
     @property
     def alarmed(self):
@@ -143,10 +178,10 @@ cdef class Connection(Output):
             self.holding &= ~ALARMED
 
     cdef int holds_back(self, const uint8_t* frame, size_t length) except -1:
-        """Whether the frame has to wait: everything does while HELD, a basic.publish when
-        ALARMED."""
+        """Whether the frame has to wait: everything does while HELD or COLLECTING, a basic.publish
+        when ALARMED."""
         cdef WireChannel channel
-        if self.holding & HELD:
+        if self.holding & (HELD | COLLECTING):
             return True
         if (self.phase != RUNNING or length < 11 or frame[0] != 1
                 or load32(frame + 7) != METHOD_PUBLISH):

@@ -241,7 +241,7 @@ class Session(Connection):
         intervals."""
         if self.phase != RUNNING:
             return
-        if self.heard or self.paused or self.blocked:
+        if self.heard or self.paused or self.blocked or self.collecting is not None:
             self.heard = False
             self._silent_beats = 0
         else:
@@ -294,9 +294,16 @@ class Session(Connection):
         self.blocked = False
         # Its heartbeats are still in the socket.
         self.heard = True
-        if not self.paused:
-            self.transport.resume_reading()
+        self.read_on()
         self.go_on()
+
+    def stop_reading(self) -> None:
+        self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Reads the transport again, if nothing else is against it."""
+        if not self.paused and not self.blocked and self.collecting is None:
+            self.transport.resume_reading()
 
     # -- channels ----------------------------------------------------------------------------------
 
@@ -321,6 +328,7 @@ class Session(Connection):
             self._host.topology,
             max_message_size=config.max_message_size,
             max_unacked=config.max_unacked,
+            body_in_memory=config.body_in_memory,
             bodies=self.vhost.bodies,
         )
         self.put_channel(channel)

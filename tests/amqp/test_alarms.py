@@ -302,7 +302,7 @@ def test_the_http_api_shows_the_alarm_and_refuses_to_publish(
 
 
 def test_the_memory_alarm_fires_and_clears_at_128_mib(make_broker: Make) -> None:
-    broker = make_broker(memory_high_watermark="128MiB")
+    broker = make_broker(memory_high_watermark="128MiB", body_in_memory="1GiB")
     address = broker.host, broker.amqp_port
     with Client.open(address) as publisher:
         publisher.call(1, "queue.declare", queue="q")
@@ -311,7 +311,7 @@ def test_the_memory_alarm_fires_and_clears_at_128_mib(make_broker: Make) -> None
         for hog in hogs:
             start = method(1, "basic.publish", exchange="", routing_key="q", mandatory=False,
                            immediate=False)  # fmt: skip
-            # A message that never ends stays in memory.
+            # A message that never ends stays in memory, where it may be so large.
             hog.send(start + header(1, 64 << 20) + body(1, bytes(32 << 20)))
         wait_for(broker, "memory alarm: the broker uses")
         publisher.publish(1, "", "q", b"m")
