@@ -76,7 +76,8 @@ def read_toc(bytes data, uint64_t incarnation, uint32_t first, uint64_t size):
 
 def scan(bytes data, uint64_t incarnation):
     """(entries, sentences about what was wrong) of a whole body file, which has lost its table of
-    contents. Bytes that are no record are stepped over."""
+    contents. Bytes that are no record are stepped over. Raises ValueError for a file of another
+    version, without one record that checks."""
     cdef const uint8_t* content = data
     cdef size_t length = len(data)
     cdef size_t at = FILE_HEADER
@@ -86,12 +87,8 @@ def scan(bytes data, uint64_t incarnation):
     cdef bint sound
     entries = []
     problems = []
-    if length < FILE_HEADER or begin.magic != BODIES_MAGIC:
+    if length < FILE_HEADER:
         return entries, (["it has no header"] if length else [])
-    if begin.version != BODIES_VERSION:
-        raise ValueError(
-            f"a body file has format version {begin.version}; this program reads version "
-            f"{<int> BODIES_VERSION}")
     while at + BODY_HEAD <= length:
         head = <const BodyHead*> (content + at)
         with nogil:
@@ -108,6 +105,13 @@ def scan(bytes data, uint64_t incarnation):
             bad = 0
         entries.append((data[at + 8:at + 24], at, head.length + BODY_HEAD))
         at += head.length + BODY_HEAD
+    if begin.magic != BODIES_MAGIC or begin.version != BODIES_VERSION:
+        # A power cut may leave a part of the header; what checks is of this version all the same.
+        if begin.magic == BODIES_MAGIC and begin.version and not entries:
+            raise ValueError(
+                f"a body file has format version {begin.version}; this program reads version "
+                f"{<int> BODIES_VERSION}")
+        problems.append(f"its header is damaged; {len(entries)} bodies were found in it")
     return entries, problems
 
 

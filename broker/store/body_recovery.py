@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 CLEAN = "clean"
 VERSION = 1
-NAME = re.compile(r"(\d{10})-(\d{10})\.(\d{1,9})\.(bdy|toc|tmp)")  # never of a user's text
+NAME = re.compile(r"(\d{10})-(\d{10})\.(\d{1,9})\.(bdy|toc\.tmp|toc|tmp)")  # never of a user's text
 OURS = ("index", "index.ram", "bloom", CLEAN)
 HALF_WRITTEN = (f"{CLEAN}.tmp", "bloom.tmp", "index.ram.tmp")
 BATCH = 4096
@@ -94,7 +94,7 @@ class BodyRecovery:
                     disk.unlink(f"{directory}/{name}")
                 elif name not in OURS:
                     self.problems.append(f"{directory}/{name} is not known here; it was left alone")
-            elif match[4] == "tmp":
+            elif match[4] in ("tmp", "toc.tmp"):
                 disk.unlink(f"{directory}/{name}")
             elif match[4] == "bdy":
                 found.append((int(match[1]), int(match[2]), int(match[3])))

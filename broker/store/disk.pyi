@@ -2,6 +2,7 @@ from collections.abc import Iterable
 
 from broker.store.recorder import KINDS as KINDS
 from broker.store.recorder import fail as fail
+from broker.store.recorder import mark as mark
 from broker.store.recorder import plant as plant
 from broker.store.recorder import record as record
 from broker.store.recorder import recorded as recorded

@@ -77,6 +77,7 @@ record = recorder.record
 recorded = recorder.recorded
 recorded_bytes = recorder.recorded_bytes
 recorded_count = recorder.recorded_count
+mark = recorder.mark
 plant = recorder.plant
 
 # -- operations of the store's threads -------------------------------------------------------------

@@ -102,6 +102,7 @@ class LevelIndex:
     def flush(self) -> None:
         if not self._overlay:
             return
+        disk.mark("index flush")
         with self._database.write_batch(sync=self._settings.sync) as rows:
             for id, value in self._overlay.items():
                 if value is None:
@@ -112,6 +113,7 @@ class LevelIndex:
 
     def _begin_rotation(self) -> None:
         self.flush()
+        disk.mark("rotation begins")
         self.bloom.begin_rotation()
         self._snapshot = self._database.snapshot()
         self._fold = iter(self._snapshot.iterator(include_value=False, fill_cache=False))
@@ -121,9 +123,11 @@ class LevelIndex:
             return False
         ids = list(itertools.islice(self._fold, FOLD_STEP))
         self.bloom.fold_in(ids)
+        disk.mark("rotation step")
         if len(ids) < FOLD_STEP:
             self._end_fold()
             self.bloom.end_rotation()
+            disk.mark("rotation ends")
             return False
         return True
 

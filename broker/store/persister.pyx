@@ -25,7 +25,7 @@ from broker.store.disk cimport (
 )
 from broker.store.recorder import KINDS
 from broker.store.recorder cimport (
-    PLANTED_CONFIRM_BEFORE_SYNC, PLANTED_CONFIRM_BEFORE_WRITE, planted,
+    PLANTED_CONFIRM_BEFORE_SYNC, PLANTED_CONFIRM_BEFORE_WRITE, planted, record_mark, recording,
 )
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, SyncMethod
@@ -430,6 +430,8 @@ cdef class Persister(Background):
             self.remove_orphans()
             self.work_in_background()
         if self.left:
+            if recording:
+                record_mark(b"part of a round", round.number)
             round_free(round)
             return self.start_round(self.left_sync)
         confirmers = self.flying_confirmers

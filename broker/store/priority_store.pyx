@@ -332,6 +332,9 @@ cdef class PriorityStore(QueueStore):
     def segments(self) -> int:
         return sum([level.segments for level in self.levels if level is not None])
 
+    def count_references(self) -> int:
+        return sum([level.count_references() for level in self.levels if level is not None])
+
     @property
     def disk_bytes(self) -> int:
         """Bytes in the files of all levels, as handed to the writer."""

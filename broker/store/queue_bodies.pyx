@@ -33,6 +33,10 @@ cdef class QueueBodies(Sealed):
         segment.references += 1
         return 0
 
+    def count_references(self) -> int:
+        """Living records whose body is shared."""
+        return self.references
+
     cdef int find_body(self, Message* message) except -1:
         """Points a message at its shared body. WAIT: the owner is touched when it can be had.
         EMPTY: there is no such body any more."""

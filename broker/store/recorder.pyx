@@ -154,6 +154,13 @@ def recorded() -> list:
     return rows
 
 
+def mark(str kind):
+    """Notes, in a recording, something that passes the door to the file system in no other way."""
+    if recording:
+        encoded = kind.encode()
+        record_mark(encoded, 0)
+
+
 def recorded_count() -> int:
     """How many events the recording has."""
     return event_count

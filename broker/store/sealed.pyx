@@ -40,7 +40,8 @@ cdef class Sealed(Segments):
             self.active.punch_at = punch_when(self.active)
             self.persister.attend(self)
         elif self.head == NULL and planted == PLANTED_REUSE_NUMBERS:
-            self.next_number = 1
+            # In a priority queue the top byte is the level.
+            self.next_number = self.next_number & 0xFF000000 | 1
         return Segments.roll(self)
 
     cdef bint synced(self, File* file) noexcept:

@@ -91,6 +91,9 @@ cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint
         summary = decode(disk.read(meta), store.incarnation, number, disk.size(path))
         if summary is not None:
             store.next_offset = max(store.next_offset, summary.end_offset)
+        else:
+            # Nobody would know of it when the segment goes before it has another one.
+            disk.unlink(meta)
     if summary is None:
         summary = scan(store, path, number, is_last, problems)
     if summary.count == 0 and not summary.begins_anew:

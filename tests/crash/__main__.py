@@ -19,6 +19,7 @@ from tests.bench.leveret import Leveret
 from tests.bench.rabbitmq import RabbitMQ
 from tests.crash.explore import explore_many
 from tests.crash.loop import Crash
+from tests.crash.profiles import PROFILES
 
 # So that files of shared bodies fill, die and are collected within a cycle.
 SMALL_BODY_FILES = ["--body-file-size", "262144", "--body-collect-quiet", "0.2"]
@@ -29,13 +30,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--states", type=int, default=10_000, help="crash states (10,000)")
     parser.add_argument("--cycles", type=int, default=50, help="kills, each restarted twice (50)")
+    parser.add_argument(
+        "--workloads", default="", help=f"kinds for the states, of {', '.join(PROFILES)} (all)"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--clean-stops", type=float, default=0.2, help="share of SIGTERMs (0.2)")
     parser.add_argument("--rabbitmq", action="store_true", help="kill RabbitMQ instead")
     parser.add_argument("--keep", action="store_true", help="keep the data directory")
     options = parser.parse_args()
-    explored = explore_many(options.states, options.seed, lambda text: print(text, flush=True))
+    only = tuple(options.workloads.split(",")) if options.workloads else ()
+    if unknown := set(only) - PROFILES.keys():
+        parser.error(f"no such kind of workload: {', '.join(sorted(unknown))}")
+    explored = explore_many(
+        options.states, options.seed, lambda text: print(text, flush=True), only=only
+    )
     print(f"seed {options.seed}: {explored}", flush=True)
+    for step in sorted(explored.steps):
+        print(f"  {explored.steps[step]:7,} states behind: {step}", flush=True)
     if explored.faulty or not options.cycles:
         return 1 if explored.faulty else 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker is ended

@@ -9,17 +9,24 @@ import re
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.crash.inside import Inside
+from tests.crash.inside import USUAL, Inside
+from tests.crash.profiles import Profile, profile_of, shrunk
 from tests.crash.promises import Found
 from tests.crash.states import CrashDisk, State, lay_out
+from tests.crash.steps import STEPS, steps_of
+from tests.crash.stream_script import NAME, rows_of
 from tests.crash.workload import Workload
 
 TWICE_EVERY = 5
 """Of so many states one is recovered twice."""
+
+STATES_OF_A_STEP = 2
+"""So many states at least are recovered from behind each step that a workload comes by."""
 
 LAST = "graves"
 STRAYS_STAY = 5
@@ -37,6 +44,8 @@ class Explored:
     faulty: int = 0
     seconds: float = 0.0
     violations: list[str] = field(default_factory=list)
+    steps: Counter[str] = field(default_factory=Counter)
+    """States right behind each of `tests.crash.steps`."""
 
     def add(self, other: Explored) -> None:
         """Takes another run's counts."""
@@ -45,12 +54,18 @@ class Explored:
         self.faulty += other.faulty
         self.seconds += other.seconds
         self.violations = (self.violations + other.violations)[:20]
+        self.steps += other.steps
 
     def __str__(self) -> str:
         return (
-            f"{self.states:,} states at {self.moments:,} moments, {self.faulty} with violations, "
-            f"{self.seconds:.0f} s"
+            f"{self.states:,} states at {self.moments:,} moments, {len(self.steps)} of "
+            f"{len(STEPS)} steps, {self.faulty} with violations, {self.seconds:.0f} s"
         )
+
+    @property
+    def missed(self) -> list[str]:
+        """Steps that no state follows."""
+        return sorted(STEPS - self.steps.keys())
 
 
 def scratch() -> Path:
@@ -58,9 +73,9 @@ def scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix="leveret-states-", dir=MEMORY if MEMORY.is_dir() else None))
 
 
-def look(directory: Path) -> Found:
+def look(directory: Path, profile: Profile = USUAL) -> Found:
     """Starts a broker on a state, takes all it has, and ends it without a clean stop."""
-    inside = Inside(directory).start()
+    inside = Inside(directory, profile=profile).start()
     try:
         found = Found({}, list(inside.problems))
         # What was held back for 1 ms is due.
@@ -78,11 +93,28 @@ def look(directory: Path) -> Found:
             found.queues[name] = [
                 (taker.body or b"", taker.redelivered) for taker in inside.drain(name)
             ]
+        if NAME in inside.vhost.queues:
+            found.stream = rows_of(inside)
+            found.places = inside.vhost.queues[NAME].store.offsets.stored()
+        found.miscounted = _miscounted(inside)
         found.quarantined = inside.persister.quarantine.count
         assert inside.failed is None, inside.failed
         return found
     finally:
         inside.kill()
+
+
+def _miscounted(inside: Inside) -> str:
+    """What is wrong with the references that the index of shared bodies counts, when nothing waits
+    to be written: they are just those of the queues' records."""
+    inside.tick()
+    queues = inside.vhost.queues.values()
+    stores = [queue.store for queue in queues if queue.type != "stream" and queue.store]
+    had = sum(store.count_references() for store in stores)
+    counted = sum(inside.vhost.bodies.references_of_all().values())
+    if had == counted:
+        return ""
+    return f"the queues refer {had} times to shared bodies, the index counts {counted}"
 
 
 def strays(directory: Path) -> Iterator[str]:
@@ -119,44 +151,27 @@ def all_states(workload: Workload, chance: random.Random) -> Iterator[tuple[int,
                 yield moment, label, state
 
 
-def explore(seed: int, steps: int, wanted: int | None = None) -> Explored:
-    """Runs one workload and recovers from its states: all that differ, or about `wanted` of them,
-    spread evenly."""
+def explore(
+    seed: int, steps: int, wanted: int | None = None, only: tuple[str, ...] = ()
+) -> Explored:
+    """Runs one workload, of the kind that its seed has among all or `only` these, and recovers from
+    its states: all that differ, or about `wanted` of them, spread evenly, and some behind each kind
+    of step."""
     log = logging.getLogger("leveret")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # states with damage are told of, each
     began = time.monotonic()
     base = scratch()
     result = Explored()
+    profile = profile_of(seed, only)
     try:
-        workload = Workload(base / "data", seed, steps)
-        blame = list(reused(workload))
-        if blame:
-            result.faulty += 1
-            result.violations += [f"seed {seed}: {each}" for each in blame[:3]]
-        count = sum(1 for _ in all_states(workload, random.Random(seed)))
-        stride = max(1, count // wanted) if wanted else 1
-        moments: set[int] = set()
-        seen: set[int] = set()
-        # A stride that shares no factor with the number of states of a usual moment.
-        for number, (moment, label, state) in enumerate(all_states(workload, random.Random(seed))):
-            if number % stride:
-                continue
-            fingerprint = hash((moment, tuple(sorted(state.items(), key=lambda item: item[0]))))
-            if fingerprint in seen:
-                continue
-            seen.add(fingerprint)
-            moments.add(moment)
-            result.states += 1
-            twice = result.states % TWICE_EVERY == 0
-            wrong = _judge(workload, base / "state", moment, label, state, twice)
-            if wrong:
+        with shrunk():
+            workload = Workload(base / "data", seed, steps, profile)
+            blame = list(reused(workload))
+            if blame:
                 result.faulty += 1
-                event = workload.events[moment - 1]
-                where = f"seed {seed}, moment {moment} ({event[0]} {event[1]}), {label}"
-                if len(result.violations) < 20:
-                    result.violations.append(f"{where}: " + "; ".join(wrong[:3]))
-        result.moments = len(moments)
+                result.violations += [f"seed {seed}: {each}" for each in blame[:3]]
+            _explore(workload, seed, wanted, base / "state", result)
     finally:
         log.setLevel(level)
         shutil.rmtree(base, ignore_errors=True)
@@ -164,19 +179,53 @@ def explore(seed: int, steps: int, wanted: int | None = None) -> Explored:
     return result
 
 
+def _explore(
+    workload: Workload, seed: int, wanted: int | None, target: Path, result: Explored
+) -> None:
+    count = sum(1 for _ in all_states(workload, random.Random(seed)))
+    stride = max(1, count // wanted) if wanted else 1
+    names = [tuple(steps_of(event)) for event in workload.events]
+    moments: set[int] = set()
+    seen: set[int] = set()
+    # A stride that shares no factor with the number of states of a usual moment.
+    for number, (moment, label, state) in enumerate(all_states(workload, random.Random(seed))):
+        steps = names[moment - 1]
+        if number % stride and all(result.steps[step] >= STATES_OF_A_STEP for step in steps):
+            continue
+        fingerprint = hash((moment, tuple(sorted(state.items(), key=lambda item: item[0]))))
+        if fingerprint in seen:
+            continue
+        seen.add(fingerprint)
+        moments.add(moment)
+        result.states += 1
+        result.steps.update(steps)
+        twice = result.states % TWICE_EVERY == 0
+        wrong = _judge(workload, target, moment, label, state, twice)
+        if wrong:
+            result.faulty += 1
+            event = workload.events[moment - 1]
+            where = f"seed {seed} ({workload.profile.name}), moment {moment} "
+            where += f"({event[0]} {event[1]}), {label}"
+            if len(result.violations) < 20:
+                result.violations.append(f"{where}: " + "; ".join(wrong[:3]))
+    result.moments = len(moments)
+
+
 def _judge(
     workload: Workload, target: Path, moment: int, label: str, state: State, twice: bool
 ) -> list[str]:
-    lay_out(state, workload.root, target)
+    lay_out({**state, **_index(workload, moment, state)}, workload.root, target)
     try:
-        found = look(target)
+        found = look(target, workload.profile)
         wrong = workload.promises.violations(found, moment, killed=label == "all")
         if twice:
-            again = look(target)
+            again = look(target, workload.profile)
             first = {name: [body for body, _ in rows] for name, rows in found.queues.items()}
             second = {name: [body for body, _ in rows] for name, rows in again.queues.items()}
             if first != second and "late" not in _different(first, second):
                 wrong.append(f"the second recovery differs in {_different(first, second)}")
+            if found.stream != again.stream or found.places != again.places:
+                wrong.append("the second recovery differs in the stream")
         return wrong
     except Exception as error:
         return [f"no start: {type(error).__name__}: {error}"]
@@ -184,18 +233,34 @@ def _judge(
         shutil.rmtree(target, ignore_errors=True)
 
 
+def _index(workload: Workload, moment: int, state: State) -> State:
+    """What LevelDB left, below a directory that the state has."""
+    files = workload.index_at(moment)
+    directories = {path.rpartition("/")[0] for path in files}
+    if not all(path.rpartition("/")[0] in state for path in directories):
+        return {}
+    found: State = dict.fromkeys(directories)
+    return {**found, **files}
+
+
 def _different(first: dict[str, list[bytes]], second: dict[str, list[bytes]]) -> list[str]:
     return [name for name in first.keys() | second.keys() if first.get(name) != second.get(name)]
 
 
 def explore_many(
-    states: int, seed: int, tell: Callable[[str], None], *, steps: int = 60, at_once: int = 2000
+    states: int,
+    seed: int,
+    tell: Callable[[str], None],
+    *,
+    steps: int = 60,
+    at_once: int = 800,
+    only: tuple[str, ...] = (),
 ) -> Explored:
     """Explores workload after workload until so many states were recovered; `tell` hears of it."""
     total = Explored()
     first = seed
     while total.states < states:
-        explored = explore(seed, steps, min(at_once, states - total.states))
+        explored = explore(seed, steps, min(at_once, states - total.states), only)
         total.add(explored)
         seed += 1
         for violation in explored.violations:

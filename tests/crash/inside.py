@@ -16,6 +16,7 @@ from typing import Any
 from broker.contracts import Topology
 from broker.definitions import Definitions
 from broker.features import delayed
+from broker.kernel import clock
 from broker.kernel.turn import Turn
 from broker.policies import Policies
 from broker.queues.types import MessageQueue
@@ -23,10 +24,12 @@ from broker.settings_files import SettingsFiles
 from broker.store import disk
 from broker.store.persister import Persister
 from broker.vhost import VHost
+from tests.crash.profiles import Profile
 from tests.store.driven import Taker
 
 PATIENCE = 30.0
 SEGMENT = 4096
+USUAL = Profile("usual")
 
 
 class NoTimer:
@@ -42,13 +45,21 @@ class Inside:
     ended = 0
     """How many there were."""
 
-    def __init__(self, directory: Path, segment_size: int = SEGMENT) -> None:
+    def __init__(
+        self, directory: Path, segment_size: int = SEGMENT, profile: Profile = USUAL
+    ) -> None:
         self.directory = directory
+        self.profile = profile
         self.callbacks: list[Callable[[], None]] = []
         self.failed: str | None = None
         self.timers: list[Callable[[], None]] = []
         self.turn = Turn(self.callbacks.append, lambda: self.persister.collect())
-        self.persister = Persister(str(directory), self.turn.wake, segment_size=segment_size)
+        self.persister = Persister(
+            str(directory),
+            self.turn.wake,
+            segment_size=segment_size,
+            open_files_limit=profile.open_files,
+        )
         self.persister.failed = self._failed
         self.persister.relieved = lambda: None
         self.topology = Topology()
@@ -58,7 +69,7 @@ class Inside:
         self.definitions = Definitions(str(directory), self.files, self._make_vhost)
         self.running = False
 
-    def _failed(self, text: str) -> None:
+    def _failed(self, text: str, _doubtful: bool) -> None:
         self.failed = text
 
     def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
@@ -74,6 +85,7 @@ class Inside:
             emit=lambda _event, _data: None,
             later=self.later,
             features=self.features,
+            body_settings=self.profile.bodies,
             **properties,
         )
 
@@ -99,7 +111,14 @@ class Inside:
         self.running = True
         for vhost in self.definitions.vhosts.values():
             vhost.start()
+        self.make_runs_short()
         return self
+
+    def make_runs_short(self) -> None:
+        """The timing indexes of exchanges that hold messages back spill as the profile says."""
+        for exchange in self.vhost.exchanges.values():
+            if exchange.holding is not None:
+                exchange.holding.schedule.table_max = self.profile.run_of
 
     @property
     def vhost(self) -> VHost:
@@ -153,6 +172,12 @@ class Inside:
             self.persister.tick()
             self.pump(self._is_idle)
 
+    def collect(self) -> None:
+        """The collector of shared bodies looks once whether it is worth while, and comes to its
+        end."""
+        self.vhost.bodies.tick(clock.now() / 1000)
+        self.pump(lambda: self._is_idle() and not self.vhost.bodies.collector.busy)
+
     def _is_idle(self) -> bool:
         in_flight = self.persister.completed + 1 < self.persister.gathering
         asked = self.persister.indexing.open or self.persister.collecting.open
@@ -161,6 +186,8 @@ class Inside:
     def stop(self) -> None:
         """A clean stop."""
         self.turns()
+        for feature in self.features:
+            feature.stop(clock.now())
         for vhost in self.definitions.vhosts.values():
             vhost.close()
         self.persister.stop()
@@ -174,8 +201,11 @@ class Inside:
         for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
             if self.running:
                 thread.stop()
-        self.persister.indexing.stop()
         self.persister.collecting.stop()
+        for vhost in self.definitions.vhosts.values():
+            # Another broker may open an index in LevelDB only when this one has it no more.
+            vhost.bodies.delete()
+        self.persister.indexing.stop()
         self._close()
 
     def _close(self) -> None:
@@ -198,7 +228,9 @@ class Inside:
     def drain(self, name: str) -> list[Taker]:
         """Takes all that is ready, settles nothing."""
         queue = self.vhost.queues[name]
-        taken = []
+        taken: list[Taker] = []
+        if queue.type == "stream":
+            return taken
         while (taker := self.take(queue)).body is not None:
             taken.append(taker)
         return taken

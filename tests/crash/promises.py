@@ -7,6 +7,10 @@ its moment on; what was answered has to be true from the moment of the answer on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.crash.stream_promises import StreamPromises
 
 NEVER = 1 << 62
 
@@ -54,6 +58,12 @@ class Found:
     """Files that nothing explains."""
     quarantined: int = 0
     """Stretches of damaged bytes that were kept aside."""
+    stream: list[tuple[int, bytes]] = field(default_factory=list)
+    """Offsets and bodies of the stream."""
+    places: dict[str, int] = field(default_factory=dict)
+    """Of the stream's consumers."""
+    miscounted: str = ""
+    """How the references of shared bodies differ from those that the queues have."""
 
 
 class Promises:
@@ -62,6 +72,7 @@ class Promises:
     def __init__(self) -> None:
         self.copies: dict[bytes, list[Copy]] = {}
         self.queues: dict[str, Declared] = {}
+        self.stream: StreamPromises | None = None
 
     def add(self, copy: Copy) -> Copy:
         """A message is asked to be in a queue."""
@@ -72,6 +83,10 @@ class Promises:
         """What a recovery from a state of this moment got wrong. `killed`: all that was written is
         there, so that more is promised."""
         wrong = [f"stray {path}" for path in found.strays]
+        if found.miscounted:
+            wrong.append(found.miscounted)
+        if self.stream is not None:
+            wrong += self.stream.violations(found.stream, found.places, moment)
         if killed:
             wrong += [f"problem {text}" for text in found.problems]
         wrong += self._definitions(found, moment)

@@ -38,7 +38,7 @@ def plant() -> Iterator[Callable[[str], None]]:
 def seen_by_states(seed: int, wanted: int = 150) -> list[str]:
     """What a short exploration finds; an order that is wrong at once ends it."""
     try:
-        return explore(seed, steps=60, wanted=wanted).violations
+        return explore(seed, steps=60, wanted=wanted, only=("queues",)).violations
     except AssertionError as error:
         return [str(error)]
 

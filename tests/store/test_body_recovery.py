@@ -195,9 +195,25 @@ def test_it_refuses_body_files_of_a_later_version(tmp_path: Path) -> None:
     path = next(rig.path.rglob("*.bdy"))
     content = bytearray(path.read_bytes())
     content[4] = 9
+    content[16:] = bytes(len(content) - 16)
     path.write_bytes(content)
     with pytest.raises(ValueError, match="format version 9"):
         rig.start()
+
+
+@pytest.mark.parametrize("header", [bytes(16), b"LVRB" + bytes(12), b"LVRC", b"LVRB\x09"])
+def test_a_damaged_header_costs_no_body(tmp_path: Path, header: bytes) -> None:
+    rig = Rig(tmp_path / "data")
+    rig.publish(body(1), [0, 1])
+    rig.settle()
+    rig.stop(clean=False)
+    path = next(rig.path.rglob("*.bdy"))
+    content = path.read_bytes()
+    path.write_bytes(header + content[len(header) :])
+    rig.start()
+    assert any("its header is damaged; 1 bodies were found" in text for text in rig.problems)
+    assert rig.get(0).body == body(1)
+    rig.stop()
 
 
 def test_it_never_gives_an_id_twice(tmp_path: Path) -> None:
@@ -211,4 +227,21 @@ def test_it_never_gives_an_id_twice(tmp_path: Path) -> None:
         rig.crash()
     assert len(ids) == 150
     assert len(rig.image()) == 150
+    rig.stop()
+
+
+def test_it_removes_what_a_kill_left_half_written_and_says_nothing(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "data")
+    rig.publish(body(1), [0, 1])
+    rig.settle()
+    rig.stop(clean=False)
+    table = next(rig.path.rglob("*.bdy")).with_suffix(".toc")
+    left = [table.with_name(f"{table.name}.tmp"), table.with_suffix(".tmp")]
+    left += [table.with_name(name) for name in ("clean.tmp", "bloom.tmp", "index.ram.tmp")]
+    for path in left:
+        path.write_text("half")
+    rig.start()
+    assert [path for path in left if path.exists()] == []
+    assert rig.problems == []
+    assert rig.get(0).body == body(1)
     rig.stop()

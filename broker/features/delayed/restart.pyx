@@ -6,6 +6,8 @@ are due; a segment of which some live record is in no sound run is read, and tho
 index anew by the due time they carry.
 """
 
+import logging
+
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
@@ -21,6 +23,8 @@ from broker.store.disk cimport file_new
 from broker.store.queue_store cimport QueueStore
 from broker.store.record cimport HEADER_BYTES, RecordHead, record_check, record_fits
 from broker.store.segments cimport Segment
+
+log = logging.getLogger("leveret.delayed")
 
 
 cdef bint is_live(QueueStore store, uint32_t number, uint32_t position) noexcept:
@@ -72,6 +76,16 @@ cdef Run read_run(Schedule schedule, str path, uint32_t number):
     return run
 
 
+cdef bint is_short(bytes data):
+    """Whether a file that is no sound run is the beginning of one."""
+    cdef const uint8_t* start = data
+    cdef const RunHeader* header = <const RunHeader*> start
+    if len(data) < RUN_HEADER_BYTES:
+        return True
+    return (header.magic == RUN_MAGIC and header.check == header_check(header)
+            and len(data) < RUN_HEADER_BYTES + <size_t> header.count * ENTRY_BYTES)
+
+
 cdef int let_go(Run run) except -1:
     """Keeps of a run what is needed next; the rest stays in its file."""
     cdef uint32_t count = run.count - run.at
@@ -106,7 +120,11 @@ def restore(QueueStore store, Schedule schedule) -> list:
         schedule.next_number = max(schedule.next_number, number + 1)
         run = read_run(schedule, path, number)
         if run is None:
-            problems.append(f"{path} is not whole; its messages are scheduled anew")
+            if is_short(disk.read(path)):
+                # A kill leaves such a run, written just then. Nothing depends on it.
+                log.info("%s was not written to its end; its messages are scheduled anew", path)
+            else:
+                problems.append(f"{path} is damaged; its messages are scheduled anew")
             disk.unlink(path)
             continue
         first = run.count

@@ -11,7 +11,7 @@ cdef class Schedule(Dirty):
     cdef readonly str directory
     cdef readonly uint64_t incarnation
     cdef readonly bint durable
-    cdef readonly uint32_t table_max
+    cdef public uint32_t table_max      # entries that make a run
     cdef object wake
     cdef Entry* near                 # a binary heap: the entries that are in no run
     cdef uint32_t near_count
