@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bench.store import queues
+from tests.bench.store import index, queues
 from tests.bench.store.__main__ import ROWS
 from tests.bench.store.frame import Bench, Figure
 
@@ -26,4 +26,10 @@ def test_the_start_row_measures_both_ways_of_recovery(tmp_path: Path) -> None:
         "sealed segments with summaries",
         "torn tail of 7 MiB, scanned record by record",
     ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_rows_of_the_index_have_their_verdicts(tmp_path: Path) -> None:
+    figures = list(index.filter_value(Bench(tmp_path, quick=True)))
+    assert [figure.met for figure in figures] == [True, True, None, None, True, True, None]
     assert not list(tmp_path.iterdir())

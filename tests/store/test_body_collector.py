@@ -12,9 +12,9 @@ import pytest
 from broker.store import disk
 from broker.store.body_file import HEADER_BYTES, BodyFile
 from broker.store.body_files import BodyFiles
-from tests.store.bodies_rig import Rig, backends, body, settings_of
+from tests.store.bodies_rig import backends, body
+from tests.store.body_crashes import LIMIT, crashes_of_a_collection, filled, kept
 
-LIMIT = 64 << 10
 LIMIT_OF_ONE = 1000 + HEADER_BYTES
 
 
@@ -76,31 +76,6 @@ def test_every_file_has_its_turn_though_a_choice_looks_at_few() -> None:
     found = [files.choose(100.0, LIMIT_OF_ONE, 15.0) for _ in range(4)]
     assert [each.first for run in found for each in run][:1] == [3000]
     assert found[0] == []
-
-
-def filled(path: Path, backend: str, count: int = 60) -> Rig:
-    """Five files of bodies in two queues; of queue 0 every message is settled, of queue 1 two of
-    three."""
-    rig = Rig(path, queues=2, settings=settings_of(backend, file_size=LIMIT))
-    for number in range(count):
-        rig.publish(body(number), [0, 1])
-    rig.settle()
-    rig.queues[0].purge()
-    for number, taken in enumerate([rig.get(1) for _ in range(count)]):
-        if number % 3:
-            rig.queues[1].settle_place(taken.place)
-        else:
-            rig.queues[1].requeue_place(taken.place)
-    rig.settle()
-    return rig
-
-
-def kept(rig: Rig) -> list[bytes | None]:
-    """The bodies that queue 1 still has; they stay there."""
-    taken = [rig.get(1) for _ in range(rig.queues[1].messages_ready)]
-    for each in taken:
-        rig.queues[1].requeue_place(each.place)
-    return [each.body for each in taken]
 
 
 @backends
@@ -175,46 +150,5 @@ def test_b3_a_collection_that_fails_at_any_step_changes_nothing(
 def test_b3_a_crash_behind_any_step_leaves_one_record_of_each_body(
     tmp_path: Path, backend: str
 ) -> None:
-    """The files as they are behind each file operation of a collection, replayed on copies."""
-    rig = filled(tmp_path / "data", backend)
-    before, expected = rig.image(), kept(rig)
-    directory = rig.path / "bodies"
-    old = {path.name: path.read_bytes() for path in directory.glob("*.bdy")}
-    disk.record(True, True)
-    try:
-        rig.collect()
-        steps = list(zip(disk.recorded(), disk.recorded_bytes(), strict=True))
-    finally:
-        disk.record(False)
-    rig.stop(clean=False)
-    states = 0
-    files: dict[str, bytearray] = {name: bytearray(data) for name, data in old.items()}
-    for (kind, path, offset, _, _), data in steps:
-        name = path.rpartition("/")[2] if path else ""
-        if not name.endswith((".bdy", ".tmp", ".toc")):
-            continue
-        if kind in ("write", "write_file"):
-            content = files.setdefault(name, bytearray())
-            del content[offset:]
-            content += data or b""
-        elif kind == "rename":
-            files[name] = files.pop((data or b"").decode().rpartition("/")[2])
-        elif kind == "unlink":
-            files.pop(name, None)
-        else:
-            continue
-        if kind == "write" and states % 8:
-            states += 1
-            continue
-        states += 1
-        image = rig.copied()
-        for each in (image / "bodies").iterdir():
-            if each.suffix in (".bdy", ".tmp", ".toc"):
-                each.unlink()
-        for each_name, content in files.items():
-            (image / "bodies" / each_name).write_bytes(content)
-        copy = Rig(image, queues=2, settings=rig.settings)
-        assert copy.image() == before
-        assert kept(copy) == expected
-        copy.stop(clean=False)
-    assert states > 10
+    """`make bench-store ARGS="--only T-B6"` does the same with many seeds."""
+    assert crashes_of_a_collection(tmp_path / "data", backend) > 5

@@ -13,10 +13,17 @@ from pathlib import Path
 
 from tests.bench import report
 from tests.bench.generator import GeneratorFailed
-from tests.bench.store import confirms, queues, restarts
+from tests.bench.store import bodies, collecting, confirms, index, queues, restarts
 from tests.bench.store.frame import Bench, Row
 
-ROWS: tuple[Row, ...] = (*queues.ROWS, *restarts.ROWS, *confirms.ROWS)
+ROWS: tuple[Row, ...] = (
+    *queues.ROWS,
+    *restarts.ROWS,
+    *bodies.ROWS,
+    *collecting.ROWS,
+    *index.ROWS,
+    *confirms.ROWS,
+)
 
 
 def main() -> int:
