@@ -7,11 +7,12 @@ Every message is kept on disk, whatever its delivery mode, and is delivered once
 
 from libc.stdint cimport INT64_MIN, uint32_t, uint64_t
 
-from broker.contracts cimport Consumer, NEEDS_SYNC, Queue
+from broker.contracts cimport Consumer, NEEDS_SYNC
 from broker.errors import NotImplementedYet, describe
 from broker.kernel cimport clock
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
+from broker.queues.declared cimport DeclaredQueue
 from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
 from broker.queues.stream_headers cimport note_values
 from broker.queues.stream_reader cimport Readers, StreamReader
@@ -24,20 +25,16 @@ from broker.store.stream_store cimport StreamStore
 AGE_CHECK_S = 60.0
 
 
-cdef class StreamQueue(Queue):
+cdef class StreamQueue(DeclaredQueue):
     """A queue of type stream. `parent` is the directory of the vhost's queues; at most
     `offsets_max` consumers' places are kept."""
 
     def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name,
                  uint64_t incarnation, *, bint durable=True, bint exclusive=False,
                  bint auto_delete=False, arguments=None, owner=None, uint32_t offsets_max=10000):
-        self.name = name
-        self.vhost_name = vhost_name
-        self.incarnation = incarnation
-        self.durable = durable
-        self._arguments = arguments or None
-        self.owner = owner
-        self.used_at = clock.now_ms
+        DeclaredQueue.__init__(
+            self, vhost_name, name, incarnation, durable=durable, exclusive=exclusive,
+            auto_delete=auto_delete, arguments=arguments, owner=owner)
         self.retention = Retention.of(arguments or {})
         self.store = StreamStore(persister, parent, incarnation, durable, self.advanced,
                                  offsets_max, self.retention.segment_size)
@@ -49,16 +46,10 @@ cdef class StreamQueue(Queue):
     type = property(lambda self: "stream")
     state = property(lambda self: "paused" if self.paused else "running")
     paused = property(lambda self: self.readers.paused)
-    exclusive = property(lambda self: False)
-    auto_delete = property(lambda self: False)
     limits = property(lambda self: None)
     exclusive_consumer_tag = property(lambda self: None)
     single_active_consumer = property(lambda self: None)
     single_active_consumer_tag = property(lambda self: None)
-
-    @property
-    def arguments(self):
-        return self._arguments or {}
 
     @property
     def consumers(self):

@@ -6,6 +6,9 @@ from broker.store.requeued cimport Requeued
 from broker.store.segments cimport Segment
 
 
+cdef enum:
+    LEVELS = 256                     # of priority, at most; `next_level(LEVELS)` is the highest
+
 # A mark that nothing is behind (`QueueStore.is_behind`).
 cdef uint64_t NO_END
 

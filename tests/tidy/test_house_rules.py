@@ -19,7 +19,6 @@ FILE_LINES_MAX = 500
 LONG_FILES: dict[str, str] = {
     "broker/config.py": "one table, a row per setting",
     "broker/control_schema.py": "one table, a row per verb",
-    "broker/queues/classic.pyx": "one class on the hot way: in and out share fields",
     "broker/store/bodies.pyx": "one class: references, rounds and files share its tables",
     "broker/store/persister.pyx": "one class: asking, making and ending a round share lists",
     "broker/store/queue_store.pyx": "one class on the hot way: reading and settling share fields",

@@ -1,0 +1,3 @@
+from broker.queues.consumed import ConsumedQueue
+
+class ConfirmingQueue(ConsumedQueue): ...

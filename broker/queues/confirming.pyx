@@ -1,0 +1,158 @@
+# cython: language_level=3
+"""Confirm on ack (x-confirm-on): the publisher's confirm waits for consumers.
+
+A record carries its origin; the queue remembers those of deliveries that want an ack. In lean mode
+it keeps nothing at all: a delivery's place, in segment 0, is its origin.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
+from broker.kernel.message cimport HAS_ORIGIN, Message, Origin, Place
+from broker.queues.consumed cimport ConsumedQueue
+from broker.store.queue_store cimport FOUND, LEVELS, QueueStore
+
+cdef enum:
+    TURN_DRAINED = 4096          # messages of a purge in one turn of the loop
+
+
+cdef class ConfirmingQueue(ConsumedQueue):
+    """With publishers that wait for its consumers."""
+
+    cdef bint is_ours(self, Origin* origin) noexcept:
+        """An origin of another start of the broker resolves nothing."""
+        return origin.boot == self.persister.origins.boot
+
+    cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1:
+        """A message with an origin goes out."""
+        if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
+            return 0
+        if no_ack:
+            return self.persister.origins.resolve(
+                message.origin.channel, message.origin.tag, True)
+        self.holds = True
+        if self.taken is None:
+            self.taken = {}
+        self.taken[<uint64_t> place.segment << 32 | place.position] = (
+            message.origin.channel, message.origin.tag)
+        return 0
+
+    cdef int resolve_place(self, Place* place, bint acked) except -1:
+        """What was taken from this place has found its end."""
+        if self.taken is not None:
+            origin = self.taken.pop(<uint64_t> place.segment << 32 | place.position, None)
+            if origin is not None:
+                self.persister.origins.resolve(origin[0], origin[1], acked)
+        return 0
+
+    cdef int pass_origin(self, Message* message, Place* place, int result) except -1:
+        """A dead letter's origin waits for whatever the queues that took it wait for."""
+        cdef int parts = self.held_letters
+        if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
+            return 0
+        if result == REJECTED:
+            # One part stays for the queues that still refuse it.
+            return self.persister.origins.more(message.origin.channel, message.origin.tag, parts)
+        if result == NEEDS_SYNC:
+            parts += 1
+            if self.taken is None:
+                self.taken = {}
+            self.taken[<uint64_t> place.segment << 32 | place.position] = (
+                message.origin.channel, message.origin.tag)
+        if parts == 0:
+            return self.persister.origins.resolve(
+                message.origin.channel, message.origin.tag, True)
+        if parts > 1:
+            self.persister.origins.more(message.origin.channel, message.origin.tag, parts - 1)
+        return 0
+
+    cdef bint drain(self) except -1:
+        """The ready messages before the mark of a purge go, and their publishers are told. False
+        while some have to be read from disk or are left for another turn."""
+        cdef QueueStore store = self.store
+        cdef Message message
+        cdef Place place
+        cdef uint32_t count = 0
+        cdef int level
+        level = store.next_level(LEVELS)
+        while level >= 0:
+            while store.next_level(level + 1) == level:
+                if store.peek_at(level, &message, &place) != FOUND:
+                    return False
+                if store.is_behind(&place, self.drain_to):
+                    break
+                if count == TURN_DRAINED:
+                    self.turn.touch_queue(self)
+                    return False
+                count += 1
+                if message.flags & HAS_ORIGIN and self.is_ours(&message.origin):
+                    self.persister.origins.resolve(
+                        message.origin.channel, message.origin.tag, False)
+                store.advance(&place)
+                store.settle(&place)
+            level = store.next_level(level)
+        self.drain_to = 0
+        if self.deleted:
+            store.delete()
+        return True
+
+    # -- lean mode ---------------------------------------------------------------------------------
+
+    cdef int lean_place(self, Origin* origin, bint is_known, Place* place) noexcept:
+        place.segment = 0
+        place.position = origin.channel if is_known else 0
+        place.length = <uint32_t> origin.tag
+        place.body_length = <uint32_t> (origin.tag >> 32)
+        return 0
+
+    cdef int deliver_unstored(self, Message* message, bint confirm) except -2:
+        """Lean mode, and nothing is ready: straight to a consumer. What publish answers, or -1 if
+        no consumer can take it."""
+        cdef Consumer consumer = self.next_consumer()
+        cdef Place place
+        if consumer is None:
+            return -1
+        self.lean_place(&message.origin, confirm, &place)
+        place.redelivered = 0
+        consumer.channel.deliver(consumer, message, &place)
+        self.published += 1
+        self.confirmed += confirm
+        self.bytes_in += message.body_length
+        self.bytes_out += message.body_length
+        if consumer.no_ack:
+            self.delivered_no_ack += 1
+            return STORED
+        self.delivered += 1
+        self.lean_unacked += 1
+        return HELD if confirm else STORED
+
+    cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1:
+        """Lean mode: a message that had to wait leaves the store with its delivery."""
+        cdef Place lean
+        cdef bint is_known = message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
+        self.lean_place(&message.origin, is_known, &lean)
+        lean.redelivered = place.redelivered
+        consumer.channel.deliver(consumer, message, &lean)
+        if place.redelivered:
+            self.redelivered += 1
+        if consumer.no_ack:
+            self.delivered_no_ack += 1
+            if is_known:
+                self.persister.origins.resolve(message.origin.channel, message.origin.tag, True)
+        else:
+            self.delivered += 1
+            self.lean_unacked += 1
+        self.store.advance(place)
+        return self.store.settle(place)
+
+    cdef int settle_lean(self, Place* place, bint acked) except -1:
+        """A delivery of lean mode ends; its message is nowhere else."""
+        self.lean_unacked -= 1
+        if acked:
+            self.acked += 1
+        else:
+            self.rejected += 1
+        if place.position == 0:
+            return 0
+        return self.persister.origins.resolve(
+            place.position, <uint64_t> place.body_length << 32 | place.length, acked)

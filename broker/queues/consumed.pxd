@@ -1,0 +1,11 @@
+from broker.contracts cimport Consumer
+from broker.queues.stored cimport StoredQueue
+
+
+cdef class ConsumedQueue(StoredQueue):
+    cdef list _consumers                 # highest priority first; equals in the order they came
+    cdef list expected                   # consumers whose clients are not told yet, or None
+
+    cdef bint is_served(self) noexcept
+    cdef Consumer next_consumer(self)
+    cdef int hand_turn_on(self, Py_ssize_t at) except -1

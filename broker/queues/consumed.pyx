@@ -1,0 +1,171 @@
+# cython: language_level=3
+"""A queue's consumers, and whose turn it is: the highest priority first, among equals the one that
+waited longest."""
+
+from libc.stdint cimport uint32_t
+
+from broker.contracts cimport Consumer
+from broker.kernel cimport clock
+from broker.queues.limits cimport PAUSED, SINGLE_ACTIVE
+from broker.queues.stored cimport StoredQueue
+
+
+cdef class ConsumedQueue(StoredQueue):
+    """With consumers, served while it is not paused."""
+
+    # -- what others see ---------------------------------------------------------------------------
+
+    @property
+    def consumers(self):
+        return (self._consumers or []) + (self.expected or [])
+
+    @property
+    def consumer_count(self):
+        return len(self.consumers)
+
+    @property
+    def exclusive_consumer_tag(self):
+        for consumer in self.consumers:
+            if consumer.exclusive:
+                return consumer.tag
+        return None
+
+    @property
+    def single_active_consumer(self):
+        """The one consumer that is served; None if all are, or if there is none."""
+        if self._consumers is None or not self.features & SINGLE_ACTIVE:
+            return None
+        return self._consumers[0]
+
+    @property
+    def single_active_consumer_tag(self):
+        active = self.single_active_consumer
+        return active.tag if active is not None else None
+
+    # -- pausing -----------------------------------------------------------------------------------
+
+    @property
+    def state(self):
+        return "paused" if self.features & PAUSED else "running"
+
+    @property
+    def paused(self):
+        return bool(self.features & PAUSED)
+
+    def pause(self) -> None:
+        """Nothing is delivered from now on, to consumers or gets; publishing goes on."""
+        self.features |= PAUSED
+
+    def resume(self) -> None:
+        """Deliveries go on."""
+        self.features &= ~PAUSED
+        self.touch()
+
+    # -- whose turn it is --------------------------------------------------------------------------
+
+    cdef bint is_served(self) noexcept:
+        """Whether a message could go to a consumer at all."""
+        return self._consumers is not None and not self.features & PAUSED
+
+    cdef Consumer next_consumer(self):
+        """Whose turn it is: the highest priority with room, and among equals the one that waited
+        longest."""
+        cdef list consumers = self._consumers
+        cdef Py_ssize_t count = len(consumers)
+        cdef Py_ssize_t start = 0
+        cdef Py_ssize_t end, at, _each
+        cdef Consumer consumer, first
+        if count == 1 or self.features & SINGLE_ACTIVE:
+            # A single active consumer is the one that came first (`add_consumer`).
+            consumer = <Consumer> consumers[0]
+            return consumer if consumer.channel.can_take(consumer) else None
+        while start < count:
+            end = start
+            first = <Consumer> consumers[start]
+            while end < count and (<Consumer> consumers[end]).priority == first.priority:
+                end += 1
+            at = start + first.next_turn
+            if at >= end:
+                at = start
+            for _each in range(end - start):
+                consumer = <Consumer> consumers[at]
+                at += 1
+                if at == end:
+                    at = start
+                if consumer.channel.can_take(consumer):
+                    first.next_turn = <uint32_t> (at - start)
+                    return consumer
+            start = end
+        return None
+
+    # -- coming and going --------------------------------------------------------------------------
+
+    def open_store(self):
+        StoredQueue.open_store(self)
+        # What is written stays in memory for those who are about to get it.
+        self.store.keep = self._consumers is not None
+        return self.store
+
+    def expect_consumer(self, Consumer consumer) -> None:
+        """A consumer is accepted: it counts from now on, and gets messages once it is added."""
+        if self.expected is None:
+            self.expected = []
+        self.expected.append(consumer)
+
+    def add_consumer(self, Consumer consumer) -> None:
+        """Adds a consumer behind those of its priority. Raising conflicts is the channel's business
+        (`exclusive_consumer_tag`)."""
+        self.expected = [each for each in self.expected or () if each is not consumer] or None
+        if self._consumers is None:
+            self._consumers = []
+        at = len(self._consumers)
+        if not self.features & SINGLE_ACTIVE:
+            for index, other in enumerate(self._consumers):
+                if (<Consumer> other).priority < consumer.priority:
+                    at = index
+                    break
+        self._consumers.insert(at, consumer)
+        if self.store is not None:
+            self.store.keep = True
+        self.wake()
+
+    def remove_consumer(self, Consumer consumer) -> None:
+        """Takes a consumer away; the last one of an auto-delete queue takes the queue with it."""
+        consumer.stop()
+        if self.expected is not None and consumer in self.expected:
+            self.expected = [each for each in self.expected if each is not consumer] or None
+        elif self._consumers is not None and consumer in self._consumers:
+            self.hand_turn_on(self._consumers.index(consumer))
+            self._consumers.remove(consumer)
+        else:
+            return
+        if self._consumers:
+            # The next one may be the active one now.
+            self.wake()
+        else:
+            self._consumers = None
+            self.used_at = clock.now_ms
+            if self.store is not None:
+                self.store.keep = False
+            if (self.expected is None and self.auto_delete and not self.deleted
+                    and self.unused is not None):
+                self.unused(self)
+
+    cdef int hand_turn_on(self, Py_ssize_t at) except -1:
+        """Before the consumer at an index goes: the turn of its equals stays where it is."""
+        cdef Consumer leaving = <Consumer> self._consumers[at]
+        cdef Consumer first
+        cdef Py_ssize_t start = at
+        cdef uint32_t turn
+        while start > 0 and (<Consumer> self._consumers[start - 1]).priority == leaving.priority:
+            start -= 1
+        first = <Consumer> self._consumers[start]
+        turn = first.next_turn
+        if turn > <uint32_t> (at - start):
+            turn -= 1
+        if first is leaving and at + 1 < len(self._consumers):
+            first = <Consumer> self._consumers[at + 1]
+            if first.priority != leaving.priority:
+                return 0
+        first.next_turn = turn
+        return 0

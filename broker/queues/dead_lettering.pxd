@@ -1,0 +1,20 @@
+from libc.stdint cimport uint64_t
+
+from broker.kernel.message cimport Message, Place
+from broker.queues.confirming cimport ConfirmingQueue
+from broker.queues.dying cimport Dying
+
+
+cdef class DeadLetteringQueue(ConfirmingQueue):
+    cdef Dying dying                     # None until the first one dies
+    cdef list refusing                   # queues that still have to take the oldest dead letter
+    cdef int buried_result               # of the queues that took it before
+    cdef readonly uint64_t expired
+    cdef readonly uint64_t dead_lettered
+
+    cdef int drop(self, Place* place, int reason) except -1
+    cdef bint is_choked(self) noexcept
+    cdef bint may_drop(self) except -1
+    cdef int bury(self) except -1
+    cdef int bury_unstored(self, Message* message, int reason) except -1
+    cdef int bury_message(self, Message* message, int reason) except -1

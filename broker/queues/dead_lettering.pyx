@@ -1,0 +1,199 @@
+# cython: language_level=3
+"""Messages that leave a queue without an ack. Where there is a dead-letter exchange each stays,
+unacknowledged, until the queues behind that exchange have it on disk.
+"""
+
+import functools
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from broker.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
+from broker.kernel cimport clock
+from broker.kernel.message cimport (
+    BODY_IS_REFERENCE, HAS_ORIGIN, Message, PERSISTENT, Place, set_parts,
+)
+from broker.queues.confirming cimport ConfirmingQueue
+from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN, Death, Dying
+from broker.queues.limits cimport HAS_DEAD_LETTERS
+from broker.store.body_record cimport REFERENCE_BYTES
+from broker.store.queue_store cimport FOUND, WAIT
+from broker.store.recorder cimport PLANTED_HAND_OVER_EARLY, planted
+from broker.queues.dying import reason_name
+
+cdef enum:
+    TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
+    LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter
+    DYING_MAX = 4096             # dead letters that wait for a full queue before no more may die
+
+# How long a dead letter waits before it is offered to a full queue again.
+cdef double BURY_AGAIN_S = 0.25
+
+
+cdef class DeadLetteringQueue(ConfirmingQueue):
+    """With messages that leave it unacked."""
+
+    cdef int drop(self, Place* place, int reason) except -1:
+        """A message that was taken leaves without an ack. Where there is a dead-letter exchange it
+        stays unacknowledged until it is safe behind that (`bury`)."""
+        if reason == DEAD_EXPIRED:
+            self.expired += 1
+        elif reason == DEAD_MAXLEN:
+            self.dropped += 1
+        if not self.features & HAS_DEAD_LETTERS and not self.holds:
+            return self.store.settle(place)
+        if self.dying is None:
+            self.dying = Dying()
+        self.dying.add(place, reason)
+        if not self.pending:
+            self.turn.touch_queue(self)
+        return 0
+
+    cdef bint is_choked(self) noexcept:
+        """Whether dead letters wait for a full queue: nothing more dies until they are gone."""
+        return self.dying is not None and self.dying.count >= DYING_MAX
+
+    cdef bint may_drop(self) except -1:
+        """Whether one more message may go in this turn; if not, the queue goes on in the next one,
+        or when dead letters have left."""
+        if self.is_choked():
+            return False
+        if self.turn.drops_left <= 0:
+            self.turn.touch_queue(self)
+            return False
+        self.turn.drops_left -= 1
+        return True
+
+    # -- handing over ------------------------------------------------------------------------------
+
+    cdef int bury(self) except -1:
+        """Hands dead letters over, the oldest first. Each is settled here once the queues that took
+        it have it on disk, so that a crash may double it but never lose it."""
+        cdef Dying dying = self.dying
+        cdef Dying leaving = None
+        cdef Death* death
+        cdef Place place
+        cdef Message message
+        cdef int result, found
+        cdef uint32_t count = 0
+        while dying.count:
+            if count >= TURN_LETTERS and self.turn.drops_left <= 0:
+                self.turn.touch_queue(self)
+                break
+            self.turn.drops_left -= LETTER_DROPS
+            death = dying.head()
+            place = death.place
+            found = self.store.read(&place, &message)
+            if found == WAIT:
+                break
+            result = STORED
+            if found == FOUND:
+                result = self.bury_message(&message, death.reason)
+                if self.holds:
+                    self.pass_origin(&message, &place, result)
+            if result == REJECTED:
+                self.later(BURY_AGAIN_S, self.wake)
+                break
+            dying.pop()
+            count += 1
+            if result == NEEDS_SYNC and (self.durable or self.holds) and (
+                    planted != PLANTED_HAND_OVER_EARLY):
+                if leaving is None:
+                    leaving = Dying()
+                leaving.add(&place, 0)
+            else:
+                self.store.settle(&place)
+        if leaving is not None:
+            self.persister.after_round(functools.partial(self.buried, leaving))
+        return 0
+
+    def buried(self, Dying leaving):
+        """What `bury` handed over is on disk."""
+        while leaving.count:
+            if self.holds:
+                self.resolve_place(&leaving.head().place, True)
+            if not self.deleted:
+                self.store.settle(&leaving.head().place)
+            leaving.pop()
+
+    cdef int bury_unstored(self, Message* message, int reason) except -1:
+        """The same for a message that was never stored. Queues that refuse it do without."""
+        cdef list refusing = self.refusing
+        cdef int before = self.buried_result
+        cdef int result
+        self.refusing = None
+        self.buried_result = STORED
+        result = self.bury_message(message, reason)
+        self.refusing = refusing
+        self.buried_result = before
+        return result
+
+    cdef int bury_message(self, Message* message, int reason) except -1:
+        """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a queue that has to
+        take it is full (`refusing`; the others have it then)."""
+        cdef Message letter
+        cdef bytes exchange, routing_key, properties, reference
+        cdef bytes body = None
+        cdef Queue target
+        cdef int result = self.buried_result
+        cdef int held = 0
+        cdef int answer
+        cdef bint has_origin = message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
+        self.held_letters = 0
+        found = self.dead_letter(
+            self, reason_name(reason), message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length])
+        if found is not None and message.flags & BODY_IS_REFERENCE and message.body == NULL:
+            for target in found[0]:
+                if not target.shares:
+                    answer = self.store.find_body(message)
+                    if answer == WAIT:
+                        return REJECTED
+                    if answer != FOUND:
+                        found = None
+                    break
+        self.buried_result = STORED
+        if found is None:
+            self.refusing = None
+            if has_origin:
+                self.persister.origins.resolve(
+                    message.origin.channel, message.origin.tag, False)
+                message.flags &= ~HAS_ORIGIN
+            return STORED
+        targets, exchange, routing_key, properties = found
+        # A target may be this very queue, whose buffers move when it takes a message.
+        if message.body != NULL:
+            body = message.body[:message.body_length]
+        set_parts(&letter, exchange, routing_key, properties, body or b"")
+        if message.body == NULL:
+            letter.body = NULL
+            letter.body_length = message.body_length
+        letter.flags = message.flags & (PERSISTENT | BODY_IS_REFERENCE)
+        if letter.flags & BODY_IS_REFERENCE:
+            reference = message.reference[:REFERENCE_BYTES]
+            letter.reference = <const uint8_t*> <char*> reference
+        letter.timestamp = clock.now_ms
+        letter.origin = message.origin
+        shared = (not letter.flags & BODY_IS_REFERENCE and self.bodies is not None
+                  and len(targets) > 1 and letter.body_length >= self.bodies.embed_below)
+        if shared:
+            self.bodies.share(&letter)
+        refusing = []
+        for target in targets:
+            if self.refusing is not None and target not in self.refusing:
+                continue
+            answer = target.receive(&letter, has_origin)
+            if answer == REJECTED:
+                refusing.append(target)
+            else:
+                result |= answer & NEEDS_SYNC
+                held += answer == HELD
+        if shared:
+            self.bodies.release(letter.reference)
+        self.refusing = refusing or None
+        self.held_letters = held
+        if refusing:
+            self.buried_result = result
+            return REJECTED
+        self.dead_lettered += 1
+        return result

@@ -1,0 +1,52 @@
+from collections.abc import Callable
+from typing import Any
+
+from broker.contracts import Queue
+from broker.store.bodies import BodyStore
+
+class DeclaredQueue(Queue):
+    bodies: BodyStore | None
+    owner: Any
+    dead_letter: Callable[
+        [Any, str, bytes, bytes, bytes],
+        tuple[tuple[Queue, ...], bytes, bytes, bytes] | None,
+    ]
+    later: Callable[[float, Callable[[], None]], Any]
+    used_at: int
+    unused: Callable[[Any], object] | None
+    policy: Any
+    gauge: Any
+    def __init__(
+        self,
+        vhost_name: str,
+        name: str,
+        incarnation: int,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: dict[str, Any] | None,
+        owner: Any,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def vhost_name(self) -> str: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def exclusive(self) -> bool: ...
+    @property
+    def auto_delete(self) -> bool: ...
+    @property
+    def arguments(self) -> dict[str, Any]: ...
+    @property
+    def deleted(self) -> bool: ...
+    @property
+    def published(self) -> int: ...
+    @property
+    def confirmed(self) -> int: ...
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...

@@ -1,0 +1,28 @@
+# cython: language_level=3
+"""A queue as it was declared: what every type of queue has besides its messages."""
+
+from libc.stdint cimport uint64_t
+
+from broker.contracts cimport Queue
+from broker.kernel cimport clock
+
+
+cdef class DeclaredQueue(Queue):
+    """The base of all types. `incarnation` is the number of this declaration, never used twice in a
+    vhost; `owner` the connection of an exclusive queue."""
+
+    def __init__(self, str vhost_name, str name, uint64_t incarnation, *, bint durable,
+                 bint exclusive, bint auto_delete, arguments, owner):
+        self.vhost_name = vhost_name
+        self.name = name
+        self.incarnation = incarnation
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self._arguments = arguments or None
+        self.owner = owner
+        self.used_at = clock.now_ms
+
+    @property
+    def arguments(self):
+        return self._arguments or {}

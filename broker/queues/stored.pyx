@@ -1,0 +1,142 @@
+# cython: language_level=3
+"""A queue's messages: the store behind it, which is there only while there is something in it, and
+what can be counted."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.kernel.turn cimport Turn
+from broker.queues.declared cimport DeclaredQueue
+from broker.queues.limits cimport HAS_EXPIRY, Limits
+from broker.store.persister cimport Persister
+from broker.store.priority_store cimport PriorityStore
+from broker.store.queue_store cimport QueueStore
+from broker.store.recovery import recover
+
+
+cdef class StoredQueue(DeclaredQueue):
+    """`parent` is the directory of the vhost's queues."""
+
+    def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name,
+                 uint64_t incarnation, *, bint durable=False, bint exclusive=False,
+                 bint auto_delete=False, arguments=None, owner=None):
+        DeclaredQueue.__init__(
+            self, vhost_name, name, incarnation, durable=durable, exclusive=exclusive,
+            auto_delete=auto_delete, arguments=arguments, owner=owner)
+        self.turn = turn
+        self.persister = persister
+        self.parent = parent
+        self.shares = True
+        if arguments:
+            self.limits = Limits(arguments)
+            self.features = self.limits.features()
+
+    # -- what others see ---------------------------------------------------------------------------
+
+    @property
+    def messages_ready(self):
+        return self.store.ready if self.store is not None else 0
+
+    @property
+    def messages_unacknowledged(self):
+        if self.store is None:
+            return self.lean_unacked
+        return self.store.total - self.store.ready + self.lean_unacked
+
+    @property
+    def message_bytes_ready(self):
+        return self.store.ready_bytes if self.store is not None else 0
+
+    @property
+    def message_bytes_unacknowledged(self):
+        return self.store.total_bytes - self.store.ready_bytes if self.store is not None else 0
+
+    @property
+    def message_bytes_persistent(self):
+        return self.store.total_bytes if self.store is not None and self.durable else 0
+
+    @property
+    def segments(self):
+        return self.store.segments if self.store is not None else 0
+
+    @property
+    def disk_bytes(self):
+        return self.store.disk_bytes if self.store is not None else 0
+
+    @property
+    def disk_bytes_live(self):
+        return self.store.disk_bytes_live if self.store is not None else 0
+
+    def counters(self) -> dict:
+        """Cumulative counts since the queue was declared or recovered, under RabbitMQ's names."""
+        return {
+            "publish": self.published,
+            "confirm": self.confirmed,
+            "deliver": self.delivered,
+            "deliver_no_ack": self.delivered_no_ack,
+            "get": self.got,
+            "get_no_ack": self.got_no_ack,
+            "get_empty": self.got_empty,
+            "ack": self.acked,
+            "redeliver": self.redelivered,
+            "reject": self.rejected,
+        }
+
+    # -- its time in the turn ----------------------------------------------------------------------
+
+    cdef int touch(self) except -1:
+        if not self.pending and self.store is not None and self.store.ready:
+            self.turn.touch_queue(self)
+        return 0
+
+    def wake(self):
+        """Something that delivery waited for is there."""
+        if not self.pending:
+            self.turn.touch_queue(self)
+
+    # -- the store ---------------------------------------------------------------------------------
+
+    def open_store(self):
+        if self.limits is not None and self.limits.max_priority > 0:
+            self.store = PriorityStore(
+                self.persister, self.parent, self.incarnation, self.durable, self.wake,
+                <uint32_t> self.limits.max_priority, self.bodies)
+        else:
+            self.store = QueueStore(
+                self.persister, self.parent, self.incarnation, self.durable, self.wake,
+                self.bodies)
+        # A number is never used twice, not even when the store was given back meanwhile.
+        self.store.go_on_from(self.next_segment)
+        return self.store
+
+    def recover(self) -> list:
+        """Finds the messages of the last run again. Returns what was wrong."""
+        problems = recover(self.open_store())
+        if self.store.any_expires:
+            self.features |= HAS_EXPIRY
+        if self.store.total == 0:
+            self.next_segment = self.store.unused_number()
+            self.store = None
+        return problems
+
+    def close(self) -> None:
+        """Clean stop. A queue that does not survive gives back what it refers to."""
+        if self.store is not None and not self.deleted:
+            if self.durable:
+                self.store.close()
+            else:
+                self.store.delete()
+
+    def rest_if_idle(self, double now, double after) -> None:
+        """Called now and then: a queue without traffic for `after` seconds gives back what it does
+        not need."""
+        cdef uint64_t moved = (self.published + self.acked + self.delivered_no_ack
+                               + self.got_no_ack + self.rejected)
+        if moved != self.moved:
+            self.moved = moved
+            self.idle_since = now
+        elif self.store is not None and not self.deleted and now - self.idle_since >= after:
+            self.store.rest()
+            if (type(self.store) is QueueStore and self.store.total == 0
+                    and self.store.segments == 0):
+                self.next_segment = self.store.unused_number()
+                self.store = None
