@@ -373,6 +373,12 @@ class Config:
         "yes or no",
         "never wait for the disk: a power cut may lose confirmed messages",
     )
+    sync_method: str = setting(
+        "store",
+        "measured",
+        "sync method",
+        "how files are synced: fdatasync of each, one syncfs, or what measurements say is faster",
+    )
     segment_size: int = setting(
         "store",
         8 * 1024 * 1024,

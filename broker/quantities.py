@@ -237,6 +237,7 @@ def _read_optional_port(text: str) -> int:
 
 
 INDEXES = ("ram", "leveldb")
+SYNC_METHODS = ("measured", "fdatasync", "syncfs")
 
 
 READERS: dict[str, Callable[..., Any]] = {
@@ -245,6 +246,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "count": read_count,
     "keepalive": read_keepalive,
     "index": _choice(*INDEXES),
+    "sync method": _choice(*SYNC_METHODS),
     "level": _choice(*LEVELS),
     "list": read_list,
     "log format": _choice(*LOG_FORMATS),

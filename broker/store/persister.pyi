@@ -24,6 +24,7 @@ class Persister(Background):
         segment_size: int = ...,
         open_files_limit: int = 4096,
         no_sync: bool = False,
+        sync_method: str = "measured",
     ) -> None: ...
     @property
     def sync_method(self) -> SyncMethod: ...

@@ -28,7 +28,7 @@ from broker.store.recorder cimport (
     PLANTED_CONFIRM_BEFORE_SYNC, PLANTED_CONFIRM_BEFORE_WRITE, planted, record_mark, recording,
 )
 from broker.store.quarantine import Quarantine
-from broker.store.sync_method import ALL, EACH, SyncMethod
+from broker.store.sync_method import ALL, EACH, MEASURED, SyncMethod
 from broker.store.worker import Worker
 from broker.store.io_thread cimport (
     IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
@@ -46,7 +46,8 @@ cdef class Persister(Background):
     the threads' eventfds."""
 
     def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20,
-                 uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False):
+                 uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False,
+                 str sync_method=MEASURED):
         Background.__init__(self, root)
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
@@ -70,7 +71,7 @@ cdef class Persister(Background):
         self.lazily_unsynced = []
         self.flying_unsynced = []
         self.retries = []
-        self.sync_method = SyncMethod()
+        self.sync_method = SyncMethod(sync_method)
         self.quarantine = Quarantine(f"{root}/quarantine")
         self.encoded_root = os.fsencode(root)
         self.waiting = collections.deque()

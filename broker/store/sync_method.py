@@ -8,6 +8,7 @@ write on the same file system, for which a syncfs waits too. So both are measure
 from __future__ import annotations
 
 EACH, ALL = "fdatasync", "syncfs"
+MEASURED = "measured"
 START_ALL_FROM = 4
 """Until there are measurements, so many files take one syncfs."""
 TRY_EVERY = 64
@@ -17,9 +18,11 @@ WEIGHT = 0.1
 
 
 class SyncMethod:
-    """Chooses for each round, and keeps count."""
+    """Chooses for each round, and keeps count. `setting`: MEASURED, or the method to use for every
+    round."""
 
-    def __init__(self) -> None:
+    def __init__(self, setting: str = MEASURED) -> None:
+        self.setting = setting
         self.rounds = {EACH: 0, ALL: 0}
         self.seconds_per_file: float | None = None
         """Moving average of fdatasync rounds, by file."""
@@ -28,6 +31,8 @@ class SyncMethod:
 
     def choose(self, files: int) -> str:
         """The method for a round that has to sync `files` files and directories."""
+        if self.setting != MEASURED:
+            return self.setting
         if files <= 1:
             # A single file never waits for what others write.
             return EACH

@@ -46,6 +46,7 @@ KINDS = {
     "secret": Texts("hush", ""),
     "size": Texts("1 MiB", "1 foot"),
     "spark options": Texts("spark.a=1, spark.b=2", "memory=2g"),
+    "sync method": Texts("syncfs", "fsync"),
     "text": Texts("HIGH", ""),
     "time": Texts("5 min", "later"),
     "tls login": Texts("common_name", "nickname"),

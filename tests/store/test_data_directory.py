@@ -141,6 +141,31 @@ def test_it_changes_its_mind_when_the_disk_does() -> None:
         assert method.better(8) == (ALL if whole < 8 else EACH)
 
 
+@pytest.mark.parametrize("setting", [EACH, ALL])
+def test_a_setting_says_once_and_for_all(setting: str) -> None:
+    method = SyncMethod(setting)
+    for files in (1, 2, 4, 100) * TRY_EVERY:
+        assert method.choose(files) == setting
+        method.took(setting, files, 1.0)
+    assert sum(method.rounds.values()) == method.rounds[setting]
+
+
+async def test_a_broker_syncs_as_it_was_told(make_broker: Any) -> None:
+    broker = make_broker(sync_method=ALL)
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        client.call(1, "confirm.select")
+        client.call(1, "queue.declare", queue="told", durable=True)
+        client.publish(1, "", "told", b"x", delivery_mode=2)
+        client.expect_confirms(1, 1)
+        client.close()
+    control = BrokerClient(broker.control_socket)
+    (node,) = await control.call("nodes")
+    await control.close()
+    assert node["sync_method"]["setting"] == ALL
+    assert node["sync_method"]["each_file_rounds"] == 0
+    assert node["sync_method"]["file_system_rounds"] >= 1
+
+
 async def test_the_node_tells_how_its_rounds_were_synced(make_broker: Any) -> None:
     broker = make_broker()
     with Client.open((broker.host, broker.amqp_port)) as client:

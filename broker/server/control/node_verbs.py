@@ -174,6 +174,7 @@ def storage_of(broker: Any) -> dict[str, Any]:
     method = persister.sync_method
     return {
         "sync_method": {
+            "setting": method.setting,
             "each_file_rounds": method.rounds[EACH],
             "file_system_rounds": method.rounds[ALL],
             "crossover_files": method.crossover,
