@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker.kernel import clock
 from broker.queues.types import MessageQueue
-from broker.routing.exchange import NO_PROPERTIES, BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 
 
 class Routes:
@@ -19,31 +19,28 @@ class Routes:
         self.exchanges = exchanges
         self.queues = queues
 
-    def is_by_key(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
+    def is_by_key(self, exchange: BoundExchange) -> bool:
         """Whether the routing key alone decides, through exchange-to-exchange bindings and
         alternate exchanges too."""
-        if not exchange.is_plain:
-            return False
-        return self.is_by_key_when_due(exchange, seen)
+        return exchange.is_plain and self.is_by_key_when_due(exchange)
 
-    def is_by_key_when_due(self, exchange: BoundExchange, seen: set[str] | None = None) -> bool:
+    def is_by_key_when_due(self, exchange: BoundExchange) -> bool:
         """The same for what the exchange does not hold back any more."""
         if not exchange.by_key:
             return False
-        seen = seen if seen is not None else set()
-        seen.add(exchange.name)
-        followers = {
-            binding.destination
-            for binding in exchange.bindings.values()
-            if binding.destination_type == "exchange"
-        }
-        if exchange.alternate is not None:
-            followers.add(exchange.alternate)
-        return all(
-            self.is_by_key(self.exchanges[name], seen)
-            for name in followers
-            if name in self.exchanges and name not in seen
-        )
+        seen = {exchange.name}
+        ahead = [exchange]
+        while ahead:
+            each = ahead.pop()
+            for name in (*each.followers, each.alternate):
+                follower = self.exchanges.get(name) if name is not None else None
+                if follower is None or name in seen:
+                    continue
+                if not (follower.is_plain and follower.by_key):
+                    return False
+                seen.add(follower.name)
+                ahead.append(follower)
+        return True
 
     def publish(
         self,
@@ -79,10 +76,8 @@ class Routes:
         once. `properties` are decoded; of them only a consistent hash needs more than the
         headers."""
         found: dict[MessageQueue, None] = {}
-        seen: set[str] = set()
         for routing_key in routing_keys:
-            seen = set()
-            self._follow(exchange, routing_key, headers, properties, found, seen)
+            self._follow(exchange, routing_key, headers, properties, found)
         return tuple(found)
 
     def _follow(
@@ -92,37 +87,59 @@ class Routes:
         headers: Mapping[str, Any],
         properties: Mapping[str, Any],
         found: dict[MessageQueue, None],
-        seen: set[str],
-    ) -> bool:
-        """Adds the queues behind an exchange. True if there was any, also one that was found
-        before."""
-        if exchange.name in seen:
-            return False
-        seen.add(exchange.name)
-        if not exchange.name:
-            queue = self.queues.get(routing_key)
-            if queue is not None:
-                found[queue] = None
-            return queue is not None
-        if exchange.holds(headers):
-            found[exchange.holding] = None
-            return True
-        any_queue = False
-        for binding in list(exchange.match(routing_key, headers, properties)):
-            if binding.destination_type == "queue":
-                found[self.queues[binding.destination]] = None
-                any_queue = True
+    ) -> None:
+        """Adds the queues behind an exchange, each exchange once. Whether there was any, also one
+        that was found before, decides about alternate exchanges."""
+        seen = {exchange.name}
+        visits: list[_Visit] = []
+        ahead: BoundExchange | None = exchange
+        while True:
+            any_queue = False
+            if ahead is not None:
+                if not ahead.name:
+                    queue = self.queues.get(routing_key)
+                    if queue is not None:
+                        found[queue] = None
+                        any_queue = True
+                elif ahead.holds(headers):
+                    found[ahead.holding] = None
+                    any_queue = True
+                else:
+                    bindings = list(ahead.match(routing_key, headers, properties))
+                    visits.append(_Visit(ahead, iter(bindings)))
+            elif visits:
+                any_queue = visits.pop().any_queue
+            ahead = None
+            if not visits:
+                return
+            visit = visits[-1]
+            visit.any_queue |= any_queue
+            for binding in visit.bindings:
+                if binding.destination_type == "queue":
+                    found[self.queues[binding.destination]] = None
+                    visit.any_queue = True
+                elif binding.destination not in seen:
+                    ahead = self.exchanges[binding.destination]
+                    break
             else:
-                any_queue |= self._follow(
-                    self.exchanges[binding.destination],
-                    routing_key,
-                    headers,
-                    properties,
-                    found,
-                    seen,
-                )
-        if not any_queue and exchange.alternate is not None:
-            alternate = self.exchanges.get(exchange.alternate)
-            if alternate is not None:
-                any_queue = self._follow(alternate, routing_key, headers, properties, found, seen)
-        return any_queue
+                if not visit.any_queue:
+                    ahead = self._alternate(visit, seen)
+            if ahead is not None:
+                seen.add(ahead.name)
+
+    def _alternate(self, visit: _Visit, seen: set[str]) -> BoundExchange | None:
+        """Where a message goes that found no queue, if it was not there yet."""
+        name = visit.exchange.alternate
+        return self.exchanges.get(name) if name is not None and name not in seen else None
+
+
+class _Visit:
+    """An exchange whose bindings are being followed. No function calls itself for the next one:
+    a chain of exchanges may be of any length."""
+
+    __slots__ = ("any_queue", "bindings", "exchange")
+
+    def __init__(self, exchange: BoundExchange, bindings: Iterator[Binding]) -> None:
+        self.exchange = exchange
+        self.bindings = bindings
+        self.any_queue = False

@@ -85,6 +85,7 @@ class VHost:
         self.queue_limit: Callable[[], int | None] = lambda: None
         self.routes = Routes(self.exchanges, self.queues)
         self._dead_letters = DeadLetters(self.exchanges, self.routes)
+        self._lonely: list[BoundExchange] = []
         self._bindings_to: dict[tuple[str, str], dict[tuple[str, Identity], Binding]] = {}
         self._persister = persister
         self._turn = turn
@@ -696,7 +697,20 @@ class VHost:
             del self._bindings_to[key]
         self._topology.changed()
         if exchange.auto_delete and not exchange.bindings and not self._replaying:
-            self._change("exchange.delete", {"exchange": exchange.name}, durable=exchange.durable)
+            self._lonely.append(exchange)
+            if len(self._lonely) == 1:
+                self._delete_lonely()
+
+    def _delete_lonely(self) -> None:
+        """Deletes auto-delete exchanges whose last binding went, and those that this leaves
+        without one: a chain of them may be of any length."""
+        try:
+            for exchange in self._lonely:
+                if self.exchanges.get(exchange.name) is exchange and not exchange.bindings:
+                    change = {"exchange": exchange.name}
+                    self._change("exchange.delete", change, durable=exchange.durable)
+        finally:
+            self._lonely = []
 
     def bindings(
         self,

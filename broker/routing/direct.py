@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, Identity, identity
+
+NONE: dict[Identity, Binding] = {}
 
 
 class DirectExchange(BoundExchange):
@@ -13,14 +15,14 @@ class DirectExchange(BoundExchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._by_key: dict[str, list[Binding]] = {}
+        self._by_key: dict[str, dict[Identity, Binding]] = {}
 
     def add(self, binding: Binding) -> None:
-        self._by_key.setdefault(binding.routing_key, []).append(binding)
+        self._by_key.setdefault(binding.routing_key, {})[identity(binding)] = binding
 
     def remove(self, binding: Binding) -> None:
         bindings = self._by_key[binding.routing_key]
-        bindings.remove(binding)
+        del bindings[identity(binding)]
         if not bindings:
             del self._by_key[binding.routing_key]
 
@@ -30,4 +32,4 @@ class DirectExchange(BoundExchange):
         headers: Mapping[str, Any],
         properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> Iterator[Binding]:
-        return iter(self._by_key.get(routing_key, ()))
+        return iter(self._by_key.get(routing_key, NONE).values())

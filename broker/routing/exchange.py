@@ -62,6 +62,8 @@ class BoundExchange(Exchange):
         self.effective: Mapping[str, Any] = self.arguments
         """The arguments that hold, by declaration and policies."""
         self.bindings: dict[Identity, Binding] = {}
+        self.followers: dict[str, int] = {}
+        """Exchanges that are bound to this one, and by how many bindings."""
         self.incarnation = 0
         """Names its directories, where it has any; 0 for the predeclared ones."""
         # Joints of features; None is the fast path.
@@ -93,6 +95,8 @@ class BoundExchange(Exchange):
             return False
         self.bindings[key] = binding
         self.add(binding)
+        if binding.destination_type == "exchange":
+            self.followers[binding.destination] = self.followers.get(binding.destination, 0) + 1
         return True
 
     def unbind(self, binding: Binding) -> bool:
@@ -101,6 +105,10 @@ class BoundExchange(Exchange):
         if found is None:
             return False
         self.remove(found)
+        if found.destination_type == "exchange":
+            self.followers[found.destination] -= 1
+            if not self.followers[found.destination]:
+                del self.followers[found.destination]
         return True
 
     def add(self, binding: Binding) -> None:

@@ -6,13 +6,14 @@ before.
 
 from __future__ import annotations
 
+import itertools
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Protocol
 
-from broker.routing.exchange import Binding
+from broker.routing.exchange import Binding, Identity, identity
 
 # Points on the ring for each unit of weight. A share's standard deviation is about a tenth of the
 # share with 96, and falls with the square root of their number.
@@ -22,6 +23,9 @@ RING_WEIGHT_MAX = 256
 JUMP_WEIGHT_MAX = 2**32 - 1
 
 _POINTS_PER_DIGEST = 8
+_RUN = 512
+# Fewer than one in so many are put in one by one.
+_MANY_OF = 16
 
 
 def hash_of(value: str) -> int:
@@ -52,40 +56,98 @@ class Ring(Spread):
     weight_max = RING_WEIGHT_MAX
 
     def __init__(self) -> None:
-        self._points: list[int] = []
+        self._points = Points()
         self._owners: dict[int, tuple[str, str]] = {}
         # Bindings of a destination; it owns points for the sum of their weights.
-        self._bindings: dict[tuple[str, str], list[tuple[Binding, int]]] = {}
+        self._bindings: dict[tuple[str, str], Bound] = {}
 
     def add(self, binding: Binding, weight: int) -> None:
         end = (binding.destination_type, binding.destination)
-        bindings = self._bindings.setdefault(end, [])
-        before = sum(each for _, each in bindings)
-        bindings.append((binding, weight))
-        points = sorted(_points(end, before, before + weight))
+        bound = self._bindings.setdefault(end, Bound())
+        points = _points(end, bound.weight, bound.weight + weight)
+        bound.weight += weight
+        bound.bindings[identity(binding)] = binding
         self._owners.update(dict.fromkeys(points, end))
-        # Two sorted runs: merging them is linear.
-        self._points += points
-        self._points.sort()
+        self._points.add(points)
 
     def remove(self, binding: Binding, weight: int) -> None:
         end = (binding.destination_type, binding.destination)
-        bindings = self._bindings[end]
-        bindings.remove((binding, weight))
-        if not bindings:
+        bound = self._bindings[end]
+        bound.weight -= weight
+        del bound.bindings[identity(binding)]
+        if not bound.bindings:
             del self._bindings[end]
-        left = sum(each for _, each in bindings)
-        gone = set(_points(end, left, left + weight))
-        for point in gone:
+        points = _points(end, bound.weight, bound.weight + weight)
+        for point in points:
             self._owners.pop(point, None)
-        self._points = [point for point in self._points if point not in gone]
+        self._points.remove(points)
 
     def find(self, hashed: int) -> Binding | None:
-        if not self._points:
+        point = self._points.following(hashed)
+        if point is None:
             return None
-        at = bisect_left(self._points, hashed)
-        point = self._points[at if at < len(self._points) else 0]
-        return self._bindings[self._owners[point]][0][0]
+        return next(iter(self._bindings[self._owners[point]].bindings.values()))
+
+
+class Bound:
+    """The bindings of one destination and the sum of their weights."""
+
+    __slots__ = ("bindings", "weight")
+
+    def __init__(self) -> None:
+        self.bindings: dict[Identity, Binding] = {}
+        self.weight = 0
+
+
+class Points:
+    """Numbers in order, in runs of bounded length: what comes or goes costs the same beside many
+    others as beside few."""
+
+    def __init__(self) -> None:
+        self._runs: list[list[int]] = []
+        # The last number of each run.
+        self._ends: list[int] = []
+        self._count = 0
+
+    def add(self, numbers: list[int]) -> None:
+        self._count += len(numbers)
+        if len(numbers) * _MANY_OF >= self._count:
+            whole = sorted(itertools.chain(*self._runs, numbers))
+            self._runs = [whole[at : at + _RUN] for at in range(0, len(whole), _RUN)]
+            self._ends = [run[-1] for run in self._runs]
+            return
+        for number in numbers:
+            at = min(bisect_left(self._ends, number), len(self._runs) - 1)
+            run = self._runs[at]
+            insort(run, number)
+            if len(run) > 2 * _RUN:
+                self._runs[at : at + 1] = [run[:_RUN], run[_RUN:]]
+                self._ends[at : at + 1] = [run[_RUN - 1], run[-1]]
+            else:
+                self._ends[at] = run[-1]
+
+    def remove(self, numbers: list[int]) -> None:
+        """Takes numbers out that are there."""
+        self._count -= len(numbers)
+        for number in numbers:
+            at = bisect_left(self._ends, number)
+            run = self._runs[at]
+            del run[bisect_left(run, number)]
+            if run:
+                self._ends[at] = run[-1]
+            else:
+                del self._runs[at]
+                del self._ends[at]
+
+    def following(self, number: int) -> int | None:
+        """The first from `number` on, round the end; None if there is none."""
+        if not self._runs:
+            return None
+        at = bisect_left(self._ends, number)
+        if at == len(self._runs):
+            return self._runs[0][0]
+        run = self._runs[at]
+        return run[bisect_left(run, number)]
 
 
 class Jump(Spread):
@@ -97,25 +159,29 @@ class Jump(Spread):
     weight_max = JUMP_WEIGHT_MAX
 
     def __init__(self) -> None:
-        self._bindings: list[Binding] = []
-        self._weights: list[int] = []
-        self._ends: list[int] = []
+        self._weights: dict[Identity, tuple[Binding, int]] = {}
+        # Made when they are asked for: many changes in a row cost no more than one.
+        self._buckets: tuple[list[Binding], list[int]] | None = None
 
     def add(self, binding: Binding, weight: int) -> None:
-        self._bindings.append(binding)
-        self._weights.append(weight)
-        self._ends.append((self._ends[-1] if self._ends else 0) + weight)
+        self._weights[identity(binding)] = binding, weight
+        self._buckets = None
 
     def remove(self, binding: Binding, weight: int) -> None:
-        at = self._bindings.index(binding)
-        del self._bindings[at]
-        del self._weights[at]
-        self._ends = list(accumulate(self._weights))
+        del self._weights[identity(binding)]
+        self._buckets = None
 
     def find(self, hashed: int) -> Binding | None:
-        if not self._ends:
+        if not self._weights:
             return None
-        return self._bindings[bisect_right(self._ends, jump(hashed, self._ends[-1]))]
+        if self._buckets is None:
+            rows = self._weights.values()
+            self._buckets = (
+                [binding for binding, _ in rows],
+                list(accumulate(weight for _, weight in rows)),
+            )
+        bindings, ends = self._buckets
+        return bindings[bisect_right(ends, jump(hashed, ends[-1]))]
 
 
 def jump(key: int, buckets: int) -> int:

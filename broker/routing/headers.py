@@ -47,14 +47,10 @@ def fits(wanted: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
     """Whether headers fulfil a binding's arguments."""
     match = wanted.get("x-match", "all")
     with_x = match.endswith("-with-x")
-    compared = [
-        (name, value)
-        for name, value in wanted.items()
-        if name != "x-match" and (with_x or not name.startswith("x-"))
-    ]
     found = (
         name in headers and (value is None or same(value, headers[name]))
-        for name, value in compared
+        for name, value in wanted.items()
+        if name != "x-match" and (with_x or not name.startswith("x-"))
     )
     return any(found) if match.startswith("any") else all(found)
 

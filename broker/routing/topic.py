@@ -3,7 +3,8 @@
 
 Patterns form a tree by their words. A key walks it word by word with the set of nodes reached so
 far, so that matching costs at most words times nodes, however many `#` the patterns hold; there is
-no backtracking to attack.
+no backtracking to attack. A run of wildcards is one and the same in any order, and has one `#` at
+most.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, Identity, identity
 
 
 class Node:
@@ -24,7 +25,7 @@ class Node:
         self.words: dict[str, Node] = {}
         self.any_one: Node | None = None
         self.any_number: Node | None = None
-        self.bindings: list[Binding] = []
+        self.bindings: dict[Identity, Binding] = {}
         self.loops = loops
 
     def is_empty(self) -> bool:
@@ -40,16 +41,16 @@ class TopicExchange(BoundExchange):
 
     def add(self, binding: Binding) -> None:
         node = self._root
-        for word in words(binding.routing_key):
+        for word in pattern_of(binding.routing_key):
             node = _child(node, word)
-        node.bindings.append(binding)
+        node.bindings[identity(binding)] = binding
 
     def remove(self, binding: Binding) -> None:
         path = [self._root]
-        pattern = words(binding.routing_key)
+        pattern = pattern_of(binding.routing_key)
         for word in pattern:
             path.append(_child(path[-1], word))
-        path[-1].bindings.remove(binding)
+        del path[-1].bindings[identity(binding)]
         for word, parent, node in zip(
             reversed(pattern), reversed(path[:-1]), reversed(path[1:]), strict=True
         ):
@@ -81,12 +82,30 @@ class TopicExchange(BoundExchange):
                     following.append(node.any_one)
             reached = _reach(following)
         for node in reached:
-            yield from node.bindings
+            yield from node.bindings.values()
 
 
 def words(key: str) -> list[str]:
     """The words of a key or pattern; an empty key has none."""
     return key.split(".") if key else []
+
+
+def pattern_of(key: str) -> list[str]:
+    """The words of a binding's key, in each run of wildcards the `*` first and one `#` for all:
+    `#.*.#` is `*.#`."""
+    found: list[str] = []
+    any_number = False
+    for word in words(key):
+        if word == "#":
+            any_number = True
+            continue
+        if any_number and word != "*":
+            found.append("#")
+            any_number = False
+        found.append(word)
+    if any_number:
+        found.append("#")
+    return found
 
 
 def _child(node: Node, word: str) -> Node:

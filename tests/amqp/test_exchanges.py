@@ -1,10 +1,12 @@
 """Exchanges: where each type sends a message, and how bindings come and go."""
 
+import itertools
 import uuid
 from typing import Any
 
 import pytest
 
+from tests.amqp import raw
 from tests.amqp.raw import Client
 
 
@@ -369,3 +371,34 @@ def test_a_message_goes_to_the_keys_of_its_cc_and_bcc(client: Client, header: st
         shown = {"h": 1} if header == "BCC" else {"CC": ["b", "nobody"], "h": 1}
         assert got.properties["headers"] == shown
         assert client.get(1, queue) is None
+
+
+@pytest.mark.parametrize("start", ["the queue goes", "the first is unbound"])
+def test_a_long_chain_of_auto_delete_exchanges_goes_as_a_whole(
+    client: Client, name: str, start: str
+) -> None:
+    names = [f"{name}-{number}" for number in range(600)]
+    client.call(1, "queue.declare", queue=name)
+    client.send(
+        b"".join(
+            raw.method(
+                1, "exchange.declare", exchange=each, type="fanout", auto_delete=True, nowait=True
+            )
+            for each in names
+        )
+        + b"".join(
+            raw.method(1, "exchange.bind", destination=to, source=each, nowait=True)
+            for each, to in itertools.pairwise(names)
+        )
+    )
+    client.call(1, "queue.bind", queue=name, exchange=names[-1])
+    client.publish(1, names[0], "k", b"through all")
+    got = client.get(1, name, no_ack=True)
+    assert got is not None
+    if start == "the queue goes":
+        client.call(1, "queue.delete", queue=name)
+    else:
+        client.call(1, "queue.unbind", queue=name, exchange=names[-1])
+        client.call(1, "queue.delete", queue=name)
+    client.send_method(1, "exchange.declare", exchange=names[0], type="fanout", passive=True)
+    client.expect_channel_close(1, 404, 40, 10, "no exchange")

@@ -171,9 +171,7 @@ def test_it_reaches_a_stream(client: Client, other: Client, name: str) -> None:
     client.call(1, "queue.delete", queue=name)
 
 
-def test_it_reaches_several_queues_after_a_delay(
-    client: Client, other: Client, name: str
-) -> None:
+def test_it_reaches_several_queues_after_a_delay(client: Client, other: Client, name: str) -> None:
     arguments = {"x-delayed-type": "fanout"}
     client.call(1, "exchange.declare", exchange=name, type="x-delayed-message", arguments=arguments)
     for queue in (f"{name}-1", f"{name}-2"):

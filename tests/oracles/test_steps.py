@@ -1,0 +1,286 @@
+"""Routing under attack: what it costs is counted in steps, and grows with what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.queues.types import MessageQueue
+from broker.routes import Routes
+from broker.routing import hashing
+from broker.routing.consistent_hash import ConsistentHashExchange
+from broker.routing.direct import DirectExchange
+from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.fanout import FanoutExchange
+from broker.routing.headers import HeadersExchange
+from broker.routing.topic import TopicExchange
+from tests.oracles.steps import Counted, grows_with, is_linear, steps
+
+# The longest keys there are: 255 octets.
+DOTS = "." * 255
+LONGEST = [
+    DOTS,
+    ".".join("a" * 128),
+    ".".join("ab" * 64),
+    "a" * 255,
+    ".a" * 127,
+]
+PATTERNS = [
+    ".".join("#" * 128),
+    ".".join("#*" * 64),
+    ".".join("*#" * 64),
+    ".".join("*" * 128),
+    ".".join("#a" * 64),
+    ".".join("a#" * 64),
+    ".".join("#a*" * 42),
+    "#" + DOTS[:253] + "#",
+    "#." * 60 + "b" + ".#" * 60,
+]
+
+
+def bound(key: str, to: str = "q", kind: str = "queue", **arguments: Any) -> Binding:
+    return Binding("x", to, kind, key, arguments)
+
+
+def topic(*patterns: str) -> TopicExchange:
+    exchange = TopicExchange("x")
+    for number, pattern in enumerate(patterns):
+        exchange.bind(bound(pattern, str(number)))
+    return exchange
+
+
+def matching(exchange: BoundExchange, key: str, **headers: Any) -> Callable[[], object]:
+    return lambda: list(exchange.match(key, headers))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("key", LONGEST)
+def test_a_topic_takes_at_most_words_times_words_of_a_pattern(pattern: str, key: str) -> None:
+    words = len(key.split(".")) * (len(pattern.split(".")) + 1)
+    # Ten lines of code for each pair is more than the walk has.
+    assert steps(matching(topic(pattern), key)) <= 10 * words + 100
+
+
+@pytest.mark.parametrize("word", ["#", "*", "a", "#.*", "#.a", "a.#", "#.a.*"])
+@pytest.mark.parametrize("key", LONGEST)
+def test_a_topic_grows_with_the_length_of_a_pattern(word: str, key: str) -> None:
+    def made(length: int) -> Callable[[], object]:
+        return matching(topic(".".join([word] * length)), key)
+
+    assert is_linear(grows_with(made, 8))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("word", ["", "a"])
+def test_a_topic_grows_with_the_length_of_a_key(pattern: str, word: str) -> None:
+    exchange = topic(pattern)
+    # From the pattern's length on no node is reached that was not before.
+    one, two, three = (
+        steps(matching(exchange, ".".join([word] * 260 * times))) for times in (1, 2, 3)
+    )
+    assert three - two <= (two - one) * 1.1
+
+
+def test_a_topic_grows_with_its_patterns() -> None:
+    def made(count: int) -> Callable[[], object]:
+        own = [".".join(["#", "a", "*", f"w{number}"] * 8) for number in range(count)]
+        return matching(topic(*own), ".".join("a" * 64))
+
+    assert is_linear(grows_with(made, 8))
+
+
+def test_a_run_of_wildcards_is_one() -> None:
+    long, short = topic("#.#.*.#.*.#"), topic("*.*.#")
+    for key in ("", "a", "a.b", "a.b.c", "..", DOTS):
+        found = [each.routing_key for each in long.match(key, {})]
+        assert len(found) == len(list(short.match(key, {})))
+    # Both are bound, and unbound, apart.
+    both = topic("#.*", "*.#")
+    assert len(list(both.match("a", {}))) == 2
+    assert both.unbind(bound("#.*", "0"))
+    assert [each.routing_key for each in both.match("a", {})] == ["*.#"]
+    assert both.unbind(bound("*.#", "1"))
+    assert both._root.is_empty()
+
+
+@pytest.mark.parametrize("match", ["all", "any", "all-with-x", "any-with-x"])
+@pytest.mark.parametrize("hits", [True, False])
+def test_headers_grow_with_bindings_and_with_their_arguments(match: str, hits: bool) -> None:
+    headers = {f"h{number}": 1 for number in range(400)}
+
+    def bindings(count: int) -> Callable[[], object]:
+        exchange = HeadersExchange("x")
+        for number in range(count):
+            wanted = {f"h{each}": 1 if hits else 2 for each in range(10)}
+            exchange.bind(bound("", str(number), **wanted, **{"x-match": match}))
+        return matching(exchange, "", **headers)
+
+    def arguments(count: int) -> Callable[[], object]:
+        exchange = HeadersExchange("x")
+        wanted = {f"h{each}": 1 if hits else 2 for each in range(count)}
+        exchange.bind(bound("", **wanted, **{"x-match": match}))
+        return matching(exchange, "", **headers)
+
+    assert is_linear(grows_with(bindings, 10))
+    assert is_linear(grows_with(arguments, 50))
+
+
+def test_headers_do_not_grow_with_those_of_the_message() -> None:
+    exchange = HeadersExchange("x")
+    exchange.bind(bound("", a=1, b=2))
+
+    def made(count: int) -> Callable[[], object]:
+        return matching(exchange, "", **{f"h{number}": 1 for number in range(count)})
+
+    assert max(grows_with(made, 100)) == 1.0
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the points of rings count how often they are compared."""
+    points = hashing._points
+    monkeypatch.setattr(hashing, "_points", lambda *given: list(map(Counted, points(*given))))
+
+
+def test_binding_to_a_ring_costs_the_same_beside_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted(monkeypatch)
+
+    def cost(others: int) -> int:
+        exchange = ConsistentHashExchange("x")
+        for number in range(others):
+            exchange.bind(bound("1", str(number)))
+        Counted.comparisons = 0
+        exchange.bind(bound("1", "last"))
+        exchange.unbind(bound("1", "last"))
+        return Counted.comparisons
+
+    # A binary search has one step more for twice the points.
+    few, many = cost(40), cost(160)
+    assert many <= few * 1.3
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "jump"])
+def test_finding_costs_hardly_more_with_the_heaviest_weights(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    counted(monkeypatch)
+
+    def cost(weight: int) -> int:
+        exchange = ConsistentHashExchange("x", arguments={"x-algorithm": algorithm})
+        for number in range(4):
+            exchange.bind(bound(str(weight), str(number)))
+        list(exchange.match("first", {}))
+        Counted.comparisons = 0
+        taken = [steps(matching(exchange, f"key {number}")) for number in range(20)]
+        return sum(taken) + Counted.comparisons
+
+    heaviest = hashing.RING_WEIGHT_MAX if algorithm == "ring" else hashing.JUMP_WEIGHT_MAX
+    # Jump takes about ln(sum of weights) leaps, a ring a binary search.
+    assert cost(heaviest) <= 10 * cost(1)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "jump"])
+def test_unbinding_all_grows_with_the_bindings(algorithm: str) -> None:
+    def made(count: int) -> Callable[[], object]:
+        exchange = ConsistentHashExchange("x", arguments={"x-algorithm": algorithm})
+        rows = [bound("1", "one queue", number=number) for number in range(count)]
+        for row in rows:
+            exchange.bind(row)
+        return lambda: [exchange.unbind(row) for row in rows]
+
+    assert is_linear(grows_with(made, 20))
+
+
+class Named:
+    """An end of bindings that counts how often it is compared with another."""
+
+    comparisons = 0
+
+
+@pytest.mark.parametrize("kind", [DirectExchange, TopicExchange, FanoutExchange, HeadersExchange])
+def test_unbinding_compares_with_no_other_binding(kind: type[BoundExchange]) -> None:
+    class Key(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            Named.comparisons += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    exchange = kind("x")
+    rows = [Binding("x", Key(f"q{number}"), "queue", "k", {}) for number in range(400)]
+    for row in rows:
+        exchange.bind(row)
+    Named.comparisons = 0
+    for row in reversed(rows):
+        exchange.unbind(row)
+    assert Named.comparisons < 4 * len(rows)
+
+
+def chain(length: int, *, circle: bool) -> Routes:
+    """Exchanges that lead to one another, the last one to a queue."""
+    exchanges: dict[str, BoundExchange] = {}
+    queues: dict[str, MessageQueue] = {"q": object()}  # type: ignore[dict-item]
+    for number in range(length):
+        exchanges[f"x{number}"] = exchange = FanoutExchange(f"x{number}")
+        if number + 1 < length or circle:
+            exchange.bind(bound("", f"x{(number + 1) % length}", "exchange"))
+    exchanges[f"x{length - 1}"].bind(bound("", "q"))
+    return Routes(exchanges, queues)
+
+
+@pytest.mark.parametrize("circle", [False, True])
+def test_a_chain_of_exchanges_may_be_of_any_length(circle: bool) -> None:
+    routes = chain(5_000, circle=circle)
+    assert routes.is_by_key(routes.exchanges["x0"])
+    assert routes.route(routes.exchanges["x0"], [""], {}) == (routes.queues["q"],)
+
+
+def test_alternates_may_form_a_chain_of_any_length() -> None:
+    exchanges: dict[str, BoundExchange] = {}
+    for number in range(5_000):
+        arguments = {"alternate-exchange": f"x{number + 1}"}
+        exchanges[f"x{number}"] = DirectExchange(f"x{number}", arguments=arguments)
+    exchanges["x5000"] = FanoutExchange("x5000")
+    exchanges["x5000"].bind(bound("", "q"))
+    routes = Routes(exchanges, {"q": object()})  # type: ignore[dict-item]
+    assert len(routes.route(exchanges["x0"], ["k"], {})) == 1
+
+
+@pytest.mark.parametrize("circle", [False, True])
+def test_a_route_grows_with_the_exchanges_on_it(circle: bool) -> None:
+    def made(length: int) -> Callable[[], object]:
+        routes = chain(length, circle=circle)
+        return lambda: routes.route(routes.exchanges["x0"], [""], {})
+
+    assert is_linear(grows_with(made, 50))
+
+
+def test_exchanges_bound_to_all_others_are_visited_once() -> None:
+    def made(count: int) -> Callable[[], object]:
+        exchanges: dict[str, BoundExchange] = {
+            f"x{number}": FanoutExchange(f"x{number}") for number in range(count)
+        }
+        for exchange in exchanges.values():
+            for other in exchanges:
+                exchange.bind(bound("", other, "exchange"))
+        routes = Routes(exchanges, {})
+        return lambda: routes.route(exchanges["x0"], [""], {})
+
+    # The bindings are the square of the exchanges; each is looked at once.
+    two, four = grows_with(made, 20)
+    assert two <= 4 * 1.1
+    assert four <= 16 * 1.1
+
+
+def test_whether_the_key_decides_does_not_grow_with_the_queues() -> None:
+    def made(count: int) -> Callable[[], object]:
+        exchange = TopicExchange("x")
+        for number in range(count):
+            exchange.bind(bound("#", str(number)))
+        routes = Routes({"x": exchange}, {})
+        return lambda: routes.is_by_key(exchange)
+
+    assert max(grows_with(made, 100)) == 1.0
