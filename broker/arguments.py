@@ -1,16 +1,27 @@
 """Every x-argument in one table: type, bounds, whom it belongs to, whether it is built, and a line
 for people.
 
-A known argument with a wrong value, or one that is not built yet, is refused with 406 naming it. An
-unknown one is kept, shown and ignored.
+A known argument with a wrong value, or one that this broker does not carry out, for example because
+an add-on was taken away, is refused with 406 naming it. An unknown one is kept, shown and ignored.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from broker.errors import PreconditionFailed
+
+
+def is_there(module: str) -> bool:
+    """Whether this broker has an add-on, by its module's name below `broker`."""
+    return importlib.util.find_spec(f"broker.{module}") is not None
+
+
+DEDUPLICATES = is_there("features.dedup")
+DELAYS = is_there("features.delayed")
+HASHES = is_there("routing.consistent_hash")
 
 
 class Argument(NamedTuple):
@@ -117,7 +128,7 @@ QUEUE = (
         "queue",
         "boolean",
         "drops messages whose id came before",
-        built=True,
+        built=DEDUPLICATES,
     ),
     Argument(
         "x-cache-size",
@@ -126,7 +137,7 @@ QUEUE = (
         "ids remembered for deduplication",
         least=0,
         most=1_000_000,
-        built=True,
+        built=DEDUPLICATES,
     ),
     Argument(
         "x-cache-ttl",
@@ -134,14 +145,14 @@ QUEUE = (
         "integer",
         "ms an id is remembered",
         least=0,
-        built=True,
+        built=DEDUPLICATES,
     ),
     Argument(
         "x-deduplication-header",
         "queue",
         "string",
         "the header that holds the id",
-        built=True,
+        built=DEDUPLICATES,
     ),
     Argument(
         "x-max-age",
@@ -204,20 +215,22 @@ EXCHANGE = (
     Argument(
         "x-alternate-exchange", "exchange", "string", "where unroutable messages go", built=True
     ),
-    Argument("x-delayed-type", "exchange", "string", "type behind a delayed exchange", built=True),
+    Argument(
+        "x-delayed-type", "exchange", "string", "type behind a delayed exchange", built=DELAYS
+    ),
     Argument(
         "x-delayed-exchange",
         "exchange",
         "boolean",
         "holds messages back by their x-delay header",
-        built=True,
+        built=DELAYS,
     ),
     Argument(
         "x-message-deduplication",
         "exchange",
         "boolean",
         "drops messages whose id came before",
-        built=True,
+        built=DEDUPLICATES,
     ),
     Argument(
         "x-cache-size",
@@ -226,20 +239,28 @@ EXCHANGE = (
         "ids remembered for deduplication",
         least=0,
         most=1_000_000,
-        built=True,
+        built=DEDUPLICATES,
     ),
-    Argument("x-cache-ttl", "exchange", "integer", "ms an id is remembered", least=0, built=True),
     Argument(
-        "x-deduplication-header", "exchange", "string", "the header that holds the id", built=True
+        "x-cache-ttl", "exchange", "integer", "ms an id is remembered", least=0, built=DEDUPLICATES
     ),
-    Argument("hash-header", "exchange", "string", "header that a consistent hash uses", built=True),
-    Argument("x-hash-on", "exchange", "string", "header that a consistent hash uses", built=True),
+    Argument(
+        "x-deduplication-header",
+        "exchange",
+        "string",
+        "the header that holds the id",
+        built=DEDUPLICATES,
+    ),
+    Argument(
+        "hash-header", "exchange", "string", "header that a consistent hash uses", built=HASHES
+    ),
+    Argument("x-hash-on", "exchange", "string", "header that a consistent hash uses", built=HASHES),
     Argument(
         "hash-property",
         "exchange",
         "string",
         "property that a consistent hash uses",
-        built=True,
+        built=HASHES,
     ),
     Argument(
         "x-algorithm",
@@ -247,7 +268,7 @@ EXCHANGE = (
         "string",
         "how a consistent hash spreads: ring or jump",
         choices=("ring", "jump"),
-        built=True,
+        built=HASHES,
     ),
 )
 
@@ -345,7 +366,7 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
             raise PreconditionFailed(f"invalid arg '{name}' for {resource}: {wrong}")
         if not row.built or value in row.unbuilt:
             raise PreconditionFailed(
-                f"invalid arg '{name}' for {resource}: this broker does not carry it out yet"
+                f"invalid arg '{name}' for {resource}: this broker does not carry it out"
             )
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise PreconditionFailed(

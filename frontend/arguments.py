@@ -128,10 +128,11 @@ def groups(owner: str, fields: Mapping[str, str]) -> list[dict[str, Any]]:
             "heading": group.heading,
             "text": group.text,
             "kinds": ",".join(kind or "classic" for kind in group.kinds),
-            "rows": (rows := [_row(owner, name, fields.get(name, "")) for name in group.names]),
+            "rows": (rows := [_row(owner, name, fields.get(name, "")) for name in names]),
             "is_open": any(row["value"] for row in rows),
         }
         for group in GROUPS[owner]
+        if (names := [name for name in group.names if BY_OWNER[owner][name].built])
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
+from broker.arguments import is_there
 from frontend import addresses, arguments
 from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
 from frontend.tables import POLICED, Column, fragment, load
@@ -40,9 +41,23 @@ TYPES = (
     ("direct", "direct: by the whole routing key"),
     ("fanout", "fanout: to every binding"),
     ("headers", "headers: by header values"),
-    ("x-consistent-hash", "x-consistent-hash: one queue for each key, binding keys are weights"),
-    ("x-random", "x-random: to one of its bindings by chance"),
-    ("x-delayed-message", "x-delayed-message: later, then as another type"),
+    *(
+        (type, text)
+        for type, text, module in (
+            (
+                "x-consistent-hash",
+                "x-consistent-hash: one queue for each key, binding keys are weights",
+                "routing.consistent_hash",
+            ),
+            ("x-random", "x-random: to one of its bindings by chance", "routing.random"),
+            (
+                "x-delayed-message",
+                "x-delayed-message: later, then as another type",
+                "features.delayed",
+            ),
+        )
+        if is_there(module)
+    ),
 )
 
 

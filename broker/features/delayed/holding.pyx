@@ -32,6 +32,7 @@ from broker.store.record cimport record_bytes
 from broker.features.delayed.browser import Browser, START
 from broker.features.delayed.delay import delay_in
 from broker.features.delayed.restart import restore
+from broker.errors import PreconditionFailed
 from broker.store.recovery import recover
 
 log = logging.getLogger("leveret.delayed")
@@ -225,9 +226,7 @@ cdef class Holding(Queue):
                 self.wake()
                 break
             count += 1
-            key = <uint64_t> entry.segment << 32 | entry.position
-            if key in self.schedule.cancelled:
-                self.schedule.cancelled.discard(key)
+            if self.schedule.cancelled.take(entry.segment, entry.position):
                 self.schedule.pop()
                 continue
             if not is_live(self.store, entry.segment, entry.position):
@@ -369,18 +368,26 @@ cdef class Holding(Queue):
         """Whether the message at this place, due then, still waits."""
         if (due, segment, position) <= (self.last.due, self.last.segment, self.last.position):
             return False
-        return (<uint64_t> segment << 32 | position not in self.schedule.cancelled
+        return (not self.schedule.cancelled.holds(segment, position)
                 and self.store.find(segment) != NULL and is_live(self.store, segment, position))
 
     def cancel(self, uint32_t segment, uint32_t position, uint32_t length,
                uint32_t body_length) -> None:
-        """Drops a message that waits (`is_waiting`)."""
+        """Drops a message that waits (`is_waiting`). Raises PreconditionFailed if too many are
+        cancelled and not yet due."""
         cdef Place place
         place.segment = segment
         place.position = position
         place.length = length
         place.body_length = body_length
         place.redelivered = 0
+        if self.schedule.cancelled.is_full:
+            self.forget_gone()
+            if self.schedule.cancelled.is_full:
+                raise PreconditionFailed(
+                    f"{self.schedule.cancelled.count} cancelled messages of exchange "
+                    f"'{self.name}' are not yet due: no more can be cancelled until some are; "
+                    "deleting the exchange drops all")
         self.schedule.cancel(segment, position)
         self.store.ready -= 1
         self.store.ready_bytes -= body_length
@@ -419,6 +426,15 @@ cdef class Holding(Queue):
         """An exchange that holds nothing back has no files."""
         if self.store.total == 0 and not self.deleted:
             self.store.rest()
+        self.forget_gone()
+
+    def forget_gone(self) -> None:
+        """Cancelled messages of segments that are gone need not be known."""
+        if self.schedule.cancelled.count:
+            self.schedule.cancelled.forget_gone(self.has_segment)
+
+    def has_segment(self, uint32_t number) -> bool:
+        return self.store.find(number) != NULL
 
     def delete(self) -> None:
         """The exchange is gone, and with it all it held back."""

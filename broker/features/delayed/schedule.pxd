@@ -23,7 +23,7 @@ cdef class Schedule(Dirty):
     cdef list leaving                # finished runs whose files are busy
     cdef Run reading
     cdef readonly uint32_t next_number
-    cdef readonly set cancelled
+    cdef readonly object cancelled   # Cancelled: what the index names and is not released
     cdef bint deleted
     cdef public bint directory_made
 

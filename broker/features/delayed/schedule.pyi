@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+from broker.features.delayed.cancelled import Cancelled
 from broker.features.delayed.run import Run
 from broker.store.persister import Dirty, Persister
 
@@ -27,7 +28,7 @@ class Schedule(Dirty):
     @property
     def next_number(self) -> int: ...
     @property
-    def cancelled(self) -> set[int]: ...
+    def cancelled(self) -> Cancelled: ...
     @property
     def runs(self) -> int: ...
     @property

@@ -17,6 +17,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, strdup
 
+from broker.features.delayed.cancelled import Cancelled
 from broker.features.delayed.entry cimport (
     ENTRY_BYTES, Entry, RUN_HEADER_BYTES, RUN_MAGIC, RUN_VERSION, RunHeader, entry_check,
     header_check, is_before,
@@ -65,7 +66,7 @@ cdef class Schedule(Dirty):
         self.forming = []
         self.writing = []
         self.leaving = []
-        self.cancelled = set()
+        self.cancelled = Cancelled()
         self.next_number = 1
 
     def __dealloc__(self):
@@ -225,7 +226,7 @@ cdef class Schedule(Dirty):
                 break
         else:
             if not self.strike(segment, position):
-                self.cancelled.add(<uint64_t> segment << 32 | position)
+                self.cancelled.add(segment, position)
             return
         self.near_count -= 1
         moved = self.near[self.near_count]
@@ -432,5 +433,5 @@ cdef class Schedule(Dirty):
                 self.leaving.append(run)
         self.heads = []
         self.unread = []
-        self.cancelled = set()
+        self.cancelled = Cancelled()
         self.remove_waiting()

@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Any
 
+from broker.arguments import DELAYS
 from broker.control_schema import ExchangeDelayed, ExchangeDelayedCancel
 from broker.errors import NotFound, describe
 from broker.server.control.encoding import Pace
@@ -20,6 +21,8 @@ _ID = re.compile(r"([0-9]{1,19})-([0-9]{1,10})-([0-9]{1,10})\Z", re.ASCII)
 
 
 def _holding(request: Request[Any], permission: str) -> Any:
+    if not DELAYS:
+        raise not_found("this broker holds no messages back")
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
     caller.check(vhost.name, permission, "exchange", args.name)
