@@ -38,6 +38,7 @@ from broker.store.bodies import BodyStore
 from broker.store.body_settings import BodySettings
 from broker.store.journal import Journal
 from broker.store.persister import Persister
+from broker.store.read_ahead import ReadAhead
 from broker.wire import properties
 from broker.wire.fields import octets
 
@@ -171,13 +172,18 @@ class VHost:
     def recover_messages(self) -> Iterator[MessageQueue]:
         """Finds the queues' messages again, a queue a step."""
         with_files = set(disk.listdir(self.queues_directory))
-        for queue in list(self.queues.values()):
-            if f"{queue.incarnation:016x}" not in with_files:
+        kept = [
+            queue for queue in self.queues.values() if f"{queue.incarnation:016x}" in with_files
+        ]
+        ahead = ReadAhead([f"{self.queues_directory}/{queue.incarnation:016x}" for queue in kept])
+        try:
+            for queue in kept:
+                for problem in queue.recover():
+                    self.problems.append(f"queue '{queue.name}' in vhost '{self.name}': {problem}")
+                ahead.passed()
                 yield queue
-                continue
-            for problem in queue.recover():
-                self.problems.append(f"queue '{queue.name}' in vhost '{self.name}': {problem}")
-            yield queue
+        finally:
+            ahead.stop()
         self.bodies.finish_recovery()
 
     def start(self) -> None:
