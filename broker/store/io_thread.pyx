@@ -34,6 +34,7 @@ cdef extern from "<errno.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t c_write "write"(int fd, const void* data, size_t length)
+    int c_close "close"(int fd)
 
 
 cdef enum:
@@ -108,6 +109,7 @@ cdef class IoThread:
         self.done_first = self.done_last = NULL
         self.stopping = self.helped_enough = False
         self.helper_count = helpers
+        self.event_fd = -1
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         pthread_mutex_init(&self.sharing, NULL)
@@ -140,7 +142,13 @@ cdef class IoThread:
             helper.join()
 
     def close(self):
-        os.close(self.event_fd)
+        if self.event_fd >= 0:
+            os.close(self.event_fd)
+            self.event_fd = -1
+
+    def __dealloc__(self):
+        if self.event_fd >= 0:
+            c_close(self.event_fd)
 
     def run(self):
         with nogil:

@@ -12,6 +12,7 @@ exits with 74 and recovers at its next start.
 
 import collections
 import os
+import select
 import traceback
 
 from libc.stdint cimport uint64_t
@@ -100,11 +101,13 @@ cdef class Persister(Background):
             self.collecting: self.collecting.on_done,
         }
 
+    @property
+    def io_threads(self) -> tuple:
+        return self.writer, self.reader, self.remover, self.contents.thread
+
     def start(self):
-        self.writer.start()
-        self.reader.start()
-        self.remover.start()
-        self.contents.thread.start()
+        for thread in self.io_threads:
+            thread.start()
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -502,17 +505,16 @@ cdef class Persister(Background):
         self.drain_writer()
         if self.postponed.any and not self.broken:
             self.give_up("no space left on the disk for messages that are not confirmed", False)
-        self.writer.stop()
-        self.reader.stop()
-        self.remover.stop()
-        self.contents.thread.stop()
+        for thread in self.io_threads:
+            thread.stop()
         self.indexing.stop()
         self.collecting.stop()
 
     def drain_writer(self):
-        import select
+        ready = select.poll()
+        ready.register(self.writer.event_fd, select.POLLIN)
         while self.in_flight != NULL:
-            select.select([self.writer.event_fd], [], [])
+            ready.poll()
             self.on_written()
 
 

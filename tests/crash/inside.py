@@ -198,7 +198,7 @@ class Inside:
 
     def kill(self) -> None:
         """Forgets what is in memory, as kill -9 does; what the threads have gets done."""
-        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+        for thread in self.persister.io_threads:
             if self.running:
                 thread.stop()
         self.persister.collecting.stop()
@@ -209,7 +209,7 @@ class Inside:
         self._close()
 
     def _close(self) -> None:
-        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+        for thread in self.persister.io_threads:
             thread.close()
         Inside.ended += 1
         if Inside.ended % 20 == 0:

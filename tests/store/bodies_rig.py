@@ -212,7 +212,7 @@ class Rig:
         self._close()
 
     def _close(self) -> None:
-        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+        for thread in self.persister.io_threads:
             thread.close()
 
     def restart(self) -> None:

@@ -136,12 +136,12 @@ class Driven:
 
     def kill(self) -> None:
         """Forgets everything in memory, as kill -9 does; what was handed to threads gets done."""
-        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+        for thread in self.persister.io_threads:
             thread.stop()
         self._close()
 
     def _close(self) -> None:
-        for thread in (self.persister.writer, self.persister.reader, self.persister.remover):
+        for thread in self.persister.io_threads:
             thread.close()
 
     # -- messages ----------------------------------------------------------------------------------
