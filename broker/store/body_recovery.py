@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 CLEAN = "clean"
 VERSION = 1
 NAME = re.compile(r"(\d{10})-(\d{10})\.(\d{1,9})\.(bdy|toc\.tmp|toc|tmp)")  # never of a user's text
-OURS = ("index", "index.ram", "bloom", CLEAN)
-HALF_WRITTEN = (f"{CLEAN}.tmp", "bloom.tmp", "index.ram.tmp")
+OURS = ("index", "index.ram", "index.sums", "bloom", CLEAN)
+HALF_WRITTEN = (f"{CLEAN}.tmp", "bloom.tmp", "index.ram.tmp", "index.sums.tmp")
 BATCH = 4096
 
 
@@ -146,6 +146,7 @@ class BodyRecovery:
                 self.clean = False
         # What another backend left is of no use any more.
         disk.remove_tree(f"{self._store.directory}/index")
+        disk.unlink(f"{self._store.directory}/index.sums")
         disk.unlink(f"{self._store.directory}/bloom")
         disk.unlink(f"{self._store.directory}/index.ram")
         return open_index(settings, self._store.directory, False)

@@ -115,6 +115,9 @@ cdef class Journal(Dirty):
             else:
                 # The tail was never confirmed: rewriting leaves nothing behind that a later append
                 # could revive.
+                if self.incomplete and sound:
+                    self.problems.append(
+                        f"{path}: cut {len(data) - sound} bytes behind the last sound definition")
                 disk.write_atomic(path, (data[:sound] or MAGIC))
                 sound = max(sound, len(MAGIC))
         self.length = sound

@@ -14,10 +14,14 @@ from typing import Any
 
 import plyvel
 
+from broker.kernel.checksum import crc32c
 from broker.store import disk
 from broker.store.bloom import RotatingBloom
 from broker.store.location_index import ADD, REMOVE, Change, IndexDamaged, IndexSettings
 
+PART = 1 << 20
+UNCHECKED = ("LOCK", "LOG", "LOG.old")
+"""Files of LevelDB that hold nothing of the index."""
 OVERLAY_MAX = 1024
 FOLD_STEP = 4096
 
@@ -31,6 +35,7 @@ class LevelIndex:
     def __init__(self, directory: str, settings: IndexSettings, clean: bool) -> None:
         self._path = f"{directory}/index"
         self._bloom_path = f"{directory}/bloom"
+        self._sums_path = f"{directory}/index.sums"
         self._settings = settings
         self._overlay: dict[bytes, bytes | None] = {}
         self._fold: Iterator[bytes] | None = None
@@ -39,18 +44,24 @@ class LevelIndex:
         self.lookups = 0
         bloom = None
         if clean:
+            # LevelDB steps over damage at the end of its log as over what was never written.
+            if self._sums() != self._saved_sums():
+                raise IndexDamaged(f"{self._path} is not what the last stop left")
             with contextlib.suppress(OSError):
                 bloom = RotatingBloom.load(disk.read(self._bloom_path))
             if bloom is None:
                 raise IndexDamaged(f"{self._bloom_path} is missing or not sound")
+        disk.unlink(self._sums_path)
         disk.unlink(self._bloom_path)
         if not clean:
             disk.remove_tree(self._path)
         try:
             self._database = plyvel.DB(
                 self._path,
-                create_if_missing=True,
+                # What a clean stop saved is there, whole, or it is built anew.
+                create_if_missing=not clean,
                 error_if_exists=not clean,
+                paranoid_checks=True,
                 compression=None,
                 bloom_filter_bits=10,
                 lru_cache_size=max(settings.memory - 2 * settings.write_buffer, 1 << 20),
@@ -164,3 +175,23 @@ class LevelIndex:
             disk.write_atomic(self._bloom_path, self.bloom.dump())
         self._end_fold()
         self._database.close()
+        if clean:
+            disk.write_atomic(self._sums_path, self._sums())
+
+    def _sums(self) -> bytes:
+        """A line for each file of the database: name, size, CRC-32C of the content."""
+        lines = []
+        for name in disk.listdir(self._path):
+            path = f"{self._path}/{name}"
+            if name in UNCHECKED:
+                continue
+            size = disk.size(path)
+            check = 0
+            for at in range(0, size, PART):
+                check = crc32c(disk.read_part(path, at, PART), check)
+            lines.append(f"{name} {size} {check:08x}\n")
+        return "".join(lines).encode()
+
+    def _saved_sums(self) -> bytes | None:
+        """What the last stop wrote; None if nothing."""
+        return disk.read(self._sums_path) if disk.exists(self._sums_path) else None

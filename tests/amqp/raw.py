@@ -195,19 +195,12 @@ class Client:
         heartbeat: int = 0,
     ) -> None:
         """Protocol header up to and including tune-ok."""
-        self.send(PROTOCOL_HEADER)
-        self.server_properties = self.expect("connection.start", 0).server_properties
-        self.send_method(
-            0,
-            "connection.start-ok",
-            client_properties=(
-                {"product": "raw", "capabilities": CAPABILITIES}
-                if client_properties is None
-                else client_properties
-            ),
-            mechanism=mechanism,
-            response=plain_response(user, password) if response is None else response,
-            locale="en_US",
+        self._sign_in(
+            mechanism,
+            plain_response(user, password) if response is None else response,
+            {"product": "raw", "capabilities": CAPABILITIES}
+            if client_properties is None
+            else client_properties,
         )
         self.tune = self.expect("connection.tune", 0)
         self.frame_max = self.tune.frame_max if frame_max is None else frame_max
@@ -218,6 +211,25 @@ class Client:
             frame_max=self.frame_max,
             heartbeat=heartbeat,
         )
+
+    def _sign_in(self, mechanism: str, response: bytes, properties: dict[str, Any]) -> None:
+        """Protocol header up to start-ok."""
+        self.send(PROTOCOL_HEADER)
+        self.server_properties = self.expect("connection.start", 0).server_properties
+        self.send_method(
+            0,
+            "connection.start-ok",
+            client_properties=properties,
+            mechanism=mechanism,
+            response=response,
+            locale="en_US",
+        )
+
+    def is_refused(self, user: str, password: str) -> None:
+        """The broker does not let this user in with this password, and says so."""
+        properties = {"capabilities": CAPABILITIES}
+        self._sign_in("PLAIN", plain_response(user, password), properties)
+        assert self.expect("connection.close", 0).reply_code == 403
 
     def __enter__(self) -> Self:
         return self

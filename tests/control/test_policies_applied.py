@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pika
 import pytest
 
 from management.broker_client import BrokerClient, BrokerError
-from tests.appliance import Appliance
-from tests.control.policed import fill, put, ready, shown, without_policies_after
+from tests.control.policed import fill, put, ready, shown
 from tests.control.test_real_broker import connect, control
-
-
-@pytest.fixture
-async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
-    async with without_policies_after(shared_broker) as client:
-        yield client
-
-
-@pytest.fixture
-def connection(shared_broker: Appliance) -> Iterator[pika.BlockingConnection]:
-    with contextlib.closing(connect(shared_broker)) as connection:
-        yield connection
-
-
-@pytest.fixture
-def channel(connection: Any) -> Any:
-    channel = connection.channel()
-    channel.confirm_delivery()
-    return channel
-
 
 # Which of them holds, and how it is shown.
 
 
-async def test_it_shows_what_holds_and_where_from(client: BrokerClient, channel: Any) -> None:
+async def test_it_shows_what_holds_and_where_from(policing: BrokerClient, channel: Any) -> None:
     channel.queue_declare("shown", arguments={"x-max-length": 50, "x-message-ttl": 10_000})
-    assert (await shown(client, "shown"))["effective_arguments"] == [
+    assert (await shown(policing, "shown"))["effective_arguments"] == [
         "x-max-length",
         "x-message-ttl",
     ]
-    await put(client, "shown", {"max-length": 100, "message-ttl": 5_000, "queue-mode": "lazy"})
+    await put(policing, "shown", {"max-length": 100, "message-ttl": 5_000, "queue-mode": "lazy"})
     operator = {"max-length": 20, "expires": 3_600_000}
-    await put(client, "bound", operator, pattern="^shown$", verb="operator-policy.put")
-    row = await shown(client, "shown")
+    await put(policing, "bound", operator, pattern="^shown$", verb="operator-policy.put")
+    row = await shown(policing, "shown")
     assert (row["policy"], row["operator_policy"]) == ("shown", "bound")
     assert row["effective_policy_definition"] == {
         "max-length": 20,
@@ -69,56 +46,60 @@ async def test_it_shows_what_holds_and_where_from(client: BrokerClient, channel:
             {"value": 100, "source": "policy", "source_name": "shown"},
         ],
     }
-    (policy,) = (await client.call("list", noun="policies"))["items"]
+    (policy,) = (await policing.call("list", noun="policies"))["items"]
     assert (policy["queues"], policy["exchanges"]) == (1, 0)
 
 
-async def test_it_gives_a_new_queue_its_policy_at_once(client: BrokerClient, channel: Any) -> None:
-    await put(client, "born", {"max-length": 1}, pattern="^born")
+async def test_it_gives_a_new_queue_its_policy_at_once(
+    policing: BrokerClient, channel: Any
+) -> None:
+    await put(policing, "born", {"max-length": 1}, pattern="^born")
     fill(channel, "born-1", 3)
-    row = await shown(client, "born-1")
+    row = await shown(policing, "born-1")
     assert (row["policy"], row["messages_ready"]) == ("born", 1)
     channel.queue_delete("born-1")
-    (policy,) = (await client.call("list", noun="policies"))["items"]
+    (policy,) = (await policing.call("list", noun="policies"))["items"]
     assert policy["queues"] == 0
 
 
-async def test_it_takes_the_limit_away_with_the_policy(client: BrokerClient, channel: Any) -> None:
-    await put(client, "freed", {"max-length": 1})
+async def test_it_takes_the_limit_away_with_the_policy(
+    policing: BrokerClient, channel: Any
+) -> None:
+    await put(policing, "freed", {"max-length": 1})
     fill(channel, "freed", 3)
-    await client.call("policy.delete", vhost="/", name="freed")
+    await policing.call("policy.delete", vhost="/", name="freed")
     channel.basic_publish("", "freed", b"")
-    assert (await shown(client, "freed"))["messages_ready"] == 2
-    assert (await shown(client, "freed"))["policy"] is None
+    assert (await shown(policing, "freed"))["messages_ready"] == 2
+    assert (await shown(policing, "freed"))["policy"] is None
 
 
 async def test_it_moves_queues_to_the_policy_of_higher_priority(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "ranked", 9)
-    await put(client, "ranked", {"max-length": 5})
-    await put(client, "ranked-higher", {"max-length": 7}, pattern="^ranked$", priority=1)
-    await ready(client, "ranked", 5)
+    await put(policing, "ranked", {"max-length": 5})
+    await put(policing, "ranked-higher", {"max-length": 7}, pattern="^ranked$", priority=1)
+    await ready(policing, "ranked", 5)
     channel.basic_publish("", "ranked", b"")
-    await ready(client, "ranked", 6)
+    await ready(policing, "ranked", 6)
 
 
 async def test_it_drops_a_long_backlog_without_holding_up_others(
-    client: BrokerClient, connection: Any
+    policing: BrokerClient, connection: Any
 ) -> None:
     channel = connection.channel()
     channel.queue_declare("backlog", durable=True)
     for _ in range(60_000):
         channel.basic_publish("", "backlog", b"x")
-    await ready(client, "backlog", 60_000)
-    await put(client, "backlog", {"max-length": 10})
-    await ready(client, "backlog", 10)
+    await ready(policing, "backlog", 60_000)
+    await put(policing, "backlog", {"max-length": 10})
+    await ready(policing, "backlog", 10)
 
 
 # The verbs.
 
 
-async def test_it_refuses_what_no_policy_can_be(client: BrokerClient) -> None:
+async def test_it_refuses_what_no_policy_can_be(policing: BrokerClient) -> None:
     for change, text in (
         ({"definition": {"colour": 1}}, '[{<<"colour">>,1}] are not recognised policy settings'),
         ({"definition": {"max-length": "5"}}, '<<"5">> is not a valid maximum length'),
@@ -126,40 +107,40 @@ async def test_it_refuses_what_no_policy_can_be(client: BrokerClient) -> None:
         ({"apply_to": "nobody"}, "apply-to 'nobody' unrecognised"),
     ):
         with pytest.raises(BrokerError) as caught:
-            await put(client, "bad", **{"definition": {"max-length": 1}, **change})
+            await put(policing, "bad", **{"definition": {"max-length": 1}, **change})
         assert caught.value.status == 400
         assert caught.value.reason.startswith(f"Validation failed\n\n{text}")
     with pytest.raises(BrokerError, match="vhost_not_found"):
-        await put(client, "bad", {"max-length": 1}, vhost="missing")
+        await put(policing, "bad", {"max-length": 1}, vhost="missing")
     for verb in ("policy.delete", "operator-policy.delete"):
         with pytest.raises(BrokerError) as caught:
-            await client.call(verb, vhost="/", name="missing")
+            await policing.call(verb, vhost="/", name="missing")
         assert caught.value.status == 404
 
 
-async def test_it_tells_what_a_pattern_would_reach(client: BrokerClient, channel: Any) -> None:
+async def test_it_tells_what_a_pattern_would_reach(policing: BrokerClient, channel: Any) -> None:
     for name in ("preview-b", "preview-a"):
         channel.queue_declare(name)
     args = {"vhost": "/", "pattern": "^(preview-|amq.topic)"}
-    found = await client.call("policy.preview", **args)
+    found = await policing.call("policy.preview", **args)
     assert found == {
         "queues": 2,
         "queue_names": ["preview-b", "preview-a"],
         "exchanges": 1,
         "exchange_names": ["amq.topic"],
     }
-    found = await client.call("policy.preview", **args, apply_to="exchanges")
+    found = await policing.call("policy.preview", **args, apply_to="exchanges")
     assert (found["queues"], found["exchanges"]) == (0, 1)
     with pytest.raises(BrokerError, match="should be regular expression"):
-        await client.call("policy.preview", vhost="/", pattern="(")
+        await policing.call("policy.preview", vhost="/", pattern="(")
 
 
-async def test_it_sets_limits_of_a_vhost_as_a_parameter(client: BrokerClient) -> None:
+async def test_it_sets_limits_of_a_vhost_as_a_parameter(policing: BrokerClient) -> None:
     named = {"component": "vhost-limits", "vhost": "/", "name": "limits"}
-    await client.call("parameter.put", **named, value={"max-queues": 500, "max-connections": -1})
+    await policing.call("parameter.put", **named, value={"max-queues": 500, "max-connections": -1})
     # Other tests' virtual hosts have limits too.
     listed = {"noun": "parameters", "component": "vhost-limits", "vhost": "/"}
-    (row,) = (await client.call("list", **listed))["items"]
+    (row,) = (await policing.call("list", **listed))["items"]
     assert row == {**named, "value": {"max-queues": 500}}
     for change, text in (
         ({"value": {"max-queues": "x"}}, "max-queues should be a number"),
@@ -169,14 +150,14 @@ async def test_it_sets_limits_of_a_vhost_as_a_parameter(client: BrokerClient) ->
         ({"component": "policy"}, "policies may not be set using this method"),
     ):
         with pytest.raises(BrokerError, match=text) as caught:
-            await client.call("parameter.put", **{**named, "value": {}, **change})
+            await policing.call("parameter.put", **{**named, "value": {}, **change})
         assert caught.value.status == 400
     with pytest.raises(BrokerError) as caught:
-        await client.call("parameter.put", **{**named, "component": "shovel"}, value={})
+        await policing.call("parameter.put", **{**named, "component": "shovel"}, value={})
     assert caught.value.status == 501
-    await client.call("parameter.delete", **named)
+    await policing.call("parameter.delete", **named)
     with pytest.raises(BrokerError) as caught:
-        await client.call("parameter.delete", **named)
+        await policing.call("parameter.delete", **named)
     assert caught.value.status == 404
 
 
@@ -190,17 +171,17 @@ async def test_it_keeps_policies_over_a_restart(make_broker: Any, how: str) -> N
     channel = connection.channel()
     channel.confirm_delivery()
     channel.exchange_declare("x", durable=True)
-    async with control(broker) as client:
-        await put(client, "q", {"max-length": 3, "alternate-exchange": "a"}, pattern="^(q|x)$")
-        await put(client, "o", {"max-length": 2}, pattern="", verb="operator-policy.put")
+    async with control(broker) as policing:
+        await put(policing, "q", {"max-length": 3, "alternate-exchange": "a"}, pattern="^(q|x)$")
+        await put(policing, "o", {"max-length": 2}, pattern="", verb="operator-policy.put")
         fill(channel, "q", 5)
     getattr(broker, how)()
     broker.start()
-    async with control(broker) as client:
-        row = await shown(client, "q")
+    async with control(broker) as policing:
+        row = await shown(policing, "q")
         assert (row["policy"], row["operator_policy"], row["messages_ready"]) == ("q", "o", 2)
-        assert (await shown(client, "x", "exchanges"))["policy"] == "q"
-        (policy,) = (await client.call("list", noun="policies"))["items"]
+        assert (await shown(policing, "x", "exchanges"))["policy"] == "q"
+        (policy,) = (await policing.call("list", noun="policies"))["items"]
         assert (policy["queues"], policy["exchanges"]) == (1, 1)
 
 
@@ -217,9 +198,9 @@ async def test_it_takes_policies_that_a_person_wrote_while_it_was_down(make_brok
     row = {"vhost": "/", "name": "p", "pattern": "q", "definition": {"max-length": 2}}
     (broker.data_dir / "policies.json").write_text(json.dumps([row]))
     broker.start()
-    async with control(broker) as client:
-        await ready(client, "q", 2)
-        await client.call("policy.delete", vhost="/", name="p")
+    async with control(broker) as policing:
+        await ready(policing, "q", 2)
+        await policing.call("policy.delete", vhost="/", name="p")
         assert json.loads((broker.data_dir / "policies.json").read_text()) == []
 
 
@@ -233,12 +214,12 @@ def test_it_starts_with_no_broken_policies_file(make_broker: Any) -> None:
     assert "policies.json: policy 'p' of vhost '/': pattern should be" in broker.log()
 
 
-async def test_it_forgets_the_policies_of_a_deleted_vhost(client: BrokerClient) -> None:
-    await client.call("vhost.put", name="brief")
+async def test_it_forgets_the_policies_of_a_deleted_vhost(policing: BrokerClient) -> None:
+    await policing.call("vhost.put", name="brief")
     for verb in ("policy.put", "operator-policy.put"):
-        await put(client, "p", {"max-length": 1}, vhost="brief", verb=verb)
-    await client.call("vhost.delete", name="brief")
-    await client.call("vhost.put", name="brief")
+        await put(policing, "p", {"max-length": 1}, vhost="brief", verb=verb)
+    await policing.call("vhost.delete", name="brief")
+    await policing.call("vhost.put", name="brief")
     for noun in ("policies", "operator-policies"):
-        assert (await client.call("list", noun=noun, vhost="brief"))["items"] == []
-    await client.call("vhost.delete", name="brief")
+        assert (await policing.call("list", noun=noun, vhost="brief"))["items"] == []
+    await policing.call("vhost.delete", name="brief")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pika
@@ -21,7 +20,6 @@ from tests.control.policed import (
     put,
     ready,
     shown,
-    without_policies_after,
 )
 from tests.control.policy_values import GOOD
 from tests.control.test_real_broker import connect, until
@@ -30,106 +28,87 @@ STREAM = {"x-queue-type": "stream"}
 SEGMENT_SIZE = "x-stream-max-segment-size-bytes"
 
 
-@pytest.fixture
-async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
-    async with without_policies_after(shared_broker) as client:
-        yield client
-
-
-@pytest.fixture
-def connection(shared_broker: Appliance) -> Iterator[pika.BlockingConnection]:
-    with contextlib.closing(connect(shared_broker)) as connection:
-        yield connection
-
-
-@pytest.fixture
-def channel(connection: Any) -> Any:
-    channel = connection.channel()
-    channel.confirm_delivery()
-    return channel
-
-
 async def test_it_drops_heads_that_a_new_length_does_not_let_stay(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "length", 10)
-    await put(client, "length", {"max-length": 3})
-    await ready(client, "length", 3)
+    await put(policing, "length", {"max-length": 3})
+    await ready(policing, "length", 3)
     channel.basic_publish("", "length", b"new")
     assert bodies(channel, "length") == [b"8", b"9", b"new"]
 
 
 async def test_it_drops_heads_that_a_new_size_does_not_let_stay(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "size", 10, b"x" * 100)
-    await put(client, "size", {"max-length-bytes": 250})
-    await ready(client, "size", 2)
+    await put(policing, "size", {"max-length-bytes": 250})
+    await ready(policing, "size", 2)
 
 
 async def test_it_sheds_what_waits_behind_a_full_consumer(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "behind", 10)
     channel.basic_qos(prefetch_count=2)
     channel.basic_consume("behind", lambda *delivery: None)
-    await ready(client, "behind", 8)
-    await put(client, "behind", {"max-length": 3})
-    await ready(client, "behind", 3)
-    assert (await shown(client, "behind"))["messages_unacknowledged"] == 2
+    await ready(policing, "behind", 8)
+    await put(policing, "behind", {"max-length": 3})
+    await ready(policing, "behind", 3)
+    assert (await shown(policing, "behind"))["messages_unacknowledged"] == 2
 
 
 async def test_it_refuses_instead_where_overflow_says_so(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "overflow", 5)
-    await put(client, "overflow", {"max-length": 3, "overflow": "reject-publish"})
-    await ready(client, "overflow", 5)
+    await put(policing, "overflow", {"max-length": 3, "overflow": "reject-publish"})
+    await ready(policing, "overflow", 5)
     with pytest.raises(NackError):
         channel.basic_publish("", "overflow", b"too many")
-    await put(client, "overflow", {"max-length": 3})
-    await ready(client, "overflow", 3)
+    await put(policing, "overflow", {"max-length": 3})
+    await ready(policing, "overflow", 3)
 
 
-async def test_it_expires_messages_that_are_there(client: BrokerClient, channel: Any) -> None:
+async def test_it_expires_messages_that_are_there(policing: BrokerClient, channel: Any) -> None:
     fill(channel, "ttl", 5)
-    await put(client, "ttl", {"message-ttl": 1})
-    await ready(client, "ttl", 0)
+    await put(policing, "ttl", {"message-ttl": 1})
+    await ready(policing, "ttl", 0)
     channel.basic_publish("", "ttl", b"another")
-    await ready(client, "ttl", 0)
+    await ready(policing, "ttl", 0)
 
 
 async def test_it_keeps_to_a_messages_own_ttl_when_the_queues_is_gone(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     channel.queue_declare("own-ttl", durable=True)
-    await put(client, "own-ttl", {"message-ttl": 3_600_000})
+    await put(policing, "own-ttl", {"message-ttl": 3_600_000})
     brief = pika.BasicProperties(expiration="300")
     channel.basic_publish("", "own-ttl", b"", brief)
     channel.basic_publish("", "own-ttl", b"")
-    await client.call("policy.delete", vhost="/", name="own-ttl")
-    await ready(client, "own-ttl", 1)
+    await policing.call("policy.delete", vhost="/", name="own-ttl")
+    await ready(policing, "own-ttl", 1)
 
 
 async def test_it_deletes_unused_queues_and_starts_the_time_anew(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     channel.queue_declare("unused-kept", durable=True)
-    await put(client, "unused-kept", {"expires": 400})
+    await put(policing, "unused-kept", {"expires": 400})
     # The time that began is not the one that counts.
-    await put(client, "unused-kept", {"expires": 3_600_000})
+    await put(policing, "unused-kept", {"expires": 3_600_000})
     channel.queue_declare("unused-gone", durable=True)
-    await put(client, "unused-gone", {"expires": 500})
+    await put(policing, "unused-gone", {"expires": 500})
 
     async def look() -> Any:
-        rows = (await client.call("list", noun="queues", name="unused-"))["items"]
+        rows = (await policing.call("list", noun="queues", name="unused-"))["items"]
         return {row["name"] for row in rows} & {"unused-kept", "unused-gone"}
 
     assert await until(look, lambda names: "unused-gone" not in names) == {"unused-kept"}
 
 
 async def test_it_routes_through_an_alternate_exchange_at_once(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     channel.exchange_declare("with-alternate", "direct")
     channel.exchange_declare("the-alternate", "fanout")
@@ -138,23 +117,23 @@ async def test_it_routes_through_an_alternate_exchange_at_once(
     arguments = {"noun": "queues", "vhost": "/", "name": "alternate-queue"}
 
     async def routed() -> bool:
-        before = (await client.call("item", **arguments))["messages_ready"]
+        before = (await policing.call("item", **arguments))["messages_ready"]
         with contextlib.suppress(pika.exceptions.UnroutableError):
             channel.basic_publish("with-alternate", "nowhere", b"", mandatory=True)
-        return bool((await client.call("item", **arguments))["messages_ready"] - before)
+        return bool((await policing.call("item", **arguments))["messages_ready"] - before)
 
     assert not await routed()
-    await put(client, "with-alternate", {"alternate-exchange": "the-alternate"})
+    await put(policing, "with-alternate", {"alternate-exchange": "the-alternate"})
     assert await routed()
-    row = await shown(client, "with-alternate", "exchanges")
+    row = await shown(policing, "with-alternate", "exchanges")
     assert row["policy"] == "with-alternate"
     assert row["effective_policy_arguments"] == ["alternate-exchange"]
-    await client.call("policy.delete", vhost="/", name="with-alternate")
+    await policing.call("policy.delete", vhost="/", name="with-alternate")
     assert not await routed()
 
 
 async def test_it_dead_letters_what_a_new_limit_does_not_let_stay(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "policed-letters", 5)
     channel.queue_declare("policed-dead", durable=True)
@@ -163,40 +142,42 @@ async def test_it_dead_letters_what_a_new_limit_does_not_let_stay(
         "dead-letter-exchange": "",
         "dead-letter-routing-key": "policed-dead",
     }
-    await put(client, "policed-letters", definition)
-    await ready(client, "policed-dead", 3)
+    await put(policing, "policed-letters", definition)
+    await ready(policing, "policed-dead", 3)
     assert bodies(channel, "policed-dead") == [b"0", b"1", b"2"]
     assert bodies(channel, "policed-letters") == [b"3", b"4"]
 
 
 async def test_it_keeps_the_dead_letter_exchange_of_the_declaration(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "own-dead"}
     fill(channel, "own-letters", 3, arguments=arguments)
     for name in ("own-dead", "other-dead"):
         channel.queue_declare(name)
     definition = {"max-length": 1, "dead-letter-routing-key": "other-dead"}
-    await put(client, "own-letters", definition)
-    await ready(client, "own-dead", 2)
+    await put(policing, "own-letters", definition)
+    await ready(policing, "own-dead", 2)
 
 
-async def test_it_limits_how_often_a_message_comes_back(client: BrokerClient, channel: Any) -> None:
+async def test_it_limits_how_often_a_message_comes_back(
+    policing: BrokerClient, channel: Any
+) -> None:
     fill(channel, "returns", 1)
-    await put(client, "returns", {"delivery-limit": 1})
+    await put(policing, "returns", {"delivery-limit": 1})
     for _ in range(2):
         delivery, _, _ = channel.basic_get("returns")
         assert delivery is not None
         channel.basic_reject(delivery.delivery_tag, requeue=True)
-    await ready(client, "returns", 0)
+    await ready(policing, "returns", 0)
 
 
 async def test_it_confirms_when_the_policy_says(
-    client: BrokerClient, connection: Any, shared_broker: Appliance
+    policing: BrokerClient, connection: Any, shared_broker: Appliance
 ) -> None:
     channel = connection.channel()
     channel.queue_declare("confirmed-on", durable=True)
-    await put(client, "confirmed-on", {"confirm-on": "ack"})
+    await put(policing, "confirmed-on", {"confirm-on": "ack"})
     told: list[bool] = []
     loop = asyncio.get_running_loop()
 
@@ -208,10 +189,10 @@ async def test_it_confirms_when_the_policy_says(
             told.append(True)
 
     published = loop.run_in_executor(None, publish)
-    await ready(client, "confirmed-on", 1)
+    await ready(policing, "confirmed-on", 1)
 
     async def waiting() -> Any:
-        rows = (await client.call("list", noun="channels"))["items"]
+        rows = (await policing.call("list", noun="channels"))["items"]
         return [row for row in rows if row["messages_unconfirmed"]]
 
     await until(waiting, bool)
@@ -222,60 +203,60 @@ async def test_it_confirms_when_the_policy_says(
 
 
 async def test_it_drops_what_a_new_age_does_not_let_stay(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "aged", 12, b"x" * 1024, arguments={**STREAM, SEGMENT_SIZE: 4096})
-    await put(client, "aged", {"max-age": "1s"})
-    await until(lambda: shown(client, "aged"), lambda row: row["messages_ready"] <= 3)
+    await put(policing, "aged", {"max-age": "1s"})
+    await until(lambda: shown(policing, "aged"), lambda row: row["messages_ready"] <= 3)
 
 
 async def test_it_drops_segments_that_a_new_length_does_not_let_stay(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "shortened", 12, b"x" * 1024, arguments={**STREAM, SEGMENT_SIZE: 4096})
-    await put(client, "shortened", {"max-length": 6})
-    await until(lambda: shown(client, "shortened"), lambda row: 0 < row["messages_ready"] <= 6)
+    await put(policing, "shortened", {"max-length": 6})
+    await until(lambda: shown(policing, "shortened"), lambda row: 0 < row["messages_ready"] <= 6)
 
 
 async def test_it_begins_segments_at_the_size_of_the_policy(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     fill(channel, "segmented", 9, b"x" * 1024, arguments=STREAM)
-    assert (await shown(client, "segmented"))["segments"] == 1
-    await put(client, "segmented", {"stream-max-segment-size-bytes": 4096})
+    assert (await shown(policing, "segmented"))["segments"] == 1
+    await put(policing, "segmented", {"stream-max-segment-size-bytes": 4096})
     fill(channel, "segmented", 9, b"x" * 1024, arguments=STREAM)
-    assert (await shown(client, "segmented"))["segments"] >= 3
+    assert (await shown(policing, "segmented"))["segments"] >= 3
 
 
 async def test_it_holds_messages_back_while_a_policy_says_so(
-    client: BrokerClient, channel: Any
+    policing: BrokerClient, channel: Any
 ) -> None:
     channel.exchange_declare("held-back", "fanout")
     channel.queue_declare("held-queue")
     channel.queue_bind("held-queue", "held-back")
     later = pika.BasicProperties(headers={"x-delay": 1_500})
     channel.basic_publish("held-back", "", b"at once", later)
-    assert (await shown(client, "held-queue"))["messages_ready"] == 1
-    await put(client, "held-back", {"delayed-message": True})
+    assert (await shown(policing, "held-queue"))["messages_ready"] == 1
+    await put(policing, "held-back", {"delayed-message": True})
     channel.basic_publish("held-back", "", b"later", later)
-    assert (await shown(client, "held-queue"))["messages_ready"] == 1
-    row = await shown(client, "held-back", "exchanges")
+    assert (await shown(policing, "held-queue"))["messages_ready"] == 1
+    row = await shown(policing, "held-back", "exchanges")
     assert row["effective_policy_arguments"] == ["delayed-message"]
     # What is held still comes when the policy is gone.
-    await client.call("policy.delete", vhost="/", name="held-back")
+    await policing.call("policy.delete", vhost="/", name="held-back")
     channel.basic_publish("held-back", "", b"at once again", later)
-    assert (await shown(client, "held-queue"))["messages_ready"] == 2
-    await ready(client, "held-queue", 3)
+    assert (await shown(policing, "held-queue"))["messages_ready"] == 2
+    await ready(policing, "held-queue", 3)
 
 
 @pytest.mark.parametrize("key", [row.name for row in KEYS.values() if row.rule == "none"])
 async def test_it_keeps_and_shows_a_key_without_effect(
-    client: BrokerClient, channel: Any, key: str
+    policing: BrokerClient, channel: Any, key: str
 ) -> None:
     queue = f"without-effect-{key}"
     channel.queue_declare(queue, durable=True)
-    await put(client, queue, {key: GOOD[key]})
-    row = await shown(client, queue)
+    await put(policing, queue, {key: GOOD[key]})
+    row = await shown(policing, queue)
     assert row["effective_policy_definition"] == {key: GOOD[key]}
     assert row["effective_policy_arguments"] == []
     fill(channel, queue, 2)
@@ -284,8 +265,8 @@ async def test_it_keeps_and_shows_a_key_without_effect(
 
 
 @pytest.mark.parametrize("key", ["history", "history-max-age", "history.length"])
-async def test_it_reserves_keys_of_history(client: BrokerClient, key: str) -> None:
+async def test_it_reserves_keys_of_history(policing: BrokerClient, key: str) -> None:
     for verb in ("policy.put", "operator-policy.put"):
         with pytest.raises(BrokerError, match="begin with history are reserved") as caught:
-            await put(client, "history", {key: "7D"}, verb=verb)
+            await put(policing, "history", {key: "7D"}, verb=verb)
         assert caught.value.status == 400

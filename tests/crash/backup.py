@@ -14,11 +14,10 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tests.bench.leveret import REPOSITORY, Leveret
 from tests.crash.journal import RECORD, Kind, Record, read
-from tests.crash.loop import CONSUMED, PUBLISHERS, QUEUES, Crash
+from tests.crash.loop import CONSUMED, Crash, Spawned
 
 HELD = "is held"
 
@@ -33,16 +32,7 @@ class BackedUp(Crash):
 
     def _load_and_kill(self, after: float) -> None:
         assert isinstance(self.victim, Leveret)
-        consumers = [
-            self._spawn("consumer", self.random.randrange(1 << 30), queue) for queue in CONSUMED
-        ]
-        publishers = [
-            self._spawn("publisher", number, self.next_sequence[number], QUEUES)
-            for number in range(PUBLISHERS)
-        ]
-        for process, _ in consumers + publishers:
-            assert process.stdout is not None
-            process.stdout.readline()
+        publishers, consumers = self._load()
         time.sleep(0.3 + after)
         for process, _ in consumers:
             process.send_signal(signal.SIGTERM)
@@ -73,9 +63,7 @@ class BackedUp(Crash):
         shutil.rmtree(data)
         copy.rename(data)
 
-    def _collect_until(
-        self, publishers: list[tuple[subprocess.Popen[bytes], Path]], before: list[int]
-    ) -> None:
+    def _collect_until(self, publishers: list[Spawned], before: list[int]) -> None:
         """Feeds the publishers' journals: all that was attempted, but only those confirms that had
         been given before the command began."""
         for number, (process, journal) in enumerate(publishers):

@@ -96,6 +96,7 @@ def look(directory: Path, profile: Profile = USUAL) -> Found:
         if NAME in inside.vhost.queues:
             found.stream = rows_of(inside)
             found.places = inside.vhost.queues[NAME].store.offsets.stored()
+        found.dangling = inside.vhost.bodies.figures()["dangling"]
         found.miscounted = _miscounted(inside)
         found.quarantined = inside.persister.quarantine.count
         assert inside.failed is None, inside.failed

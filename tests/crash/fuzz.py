@@ -1,8 +1,10 @@
 """Damages files of the store and starts on them: `python -m tests.crash.fuzz --rounds 500`.
 
 A tail is cut at any byte, or filled with zeros or noise; bits are flipped; a stretch is
-overwritten. Each start has to succeed, to say what is wrong where messages are missing, and never
-to serve a byte that was not published; what is in undamaged files has to be there.
+overwritten, a block zeroed. Each start has to succeed, to say what is wrong where messages are
+missing, and never to serve a byte that was not published; what is in undamaged files has to be
+there. The files are those of queues, streams, shared bodies with their index, delayed messages with
+theirs, and definitions; of every second workload as a clean stop leaves them, else as a kill does.
 """
 
 from __future__ import annotations
@@ -18,10 +20,19 @@ from pathlib import Path
 
 from tests.crash.explore import look, scratch
 from tests.crash.inside import Inside
-from tests.crash.promises import Found
-from tests.crash.workload import Workload
+from tests.crash.profiles import EMBED_BELOW, Profile, profile_of, shrunk
+from tests.crash.promises import Copy, Found
+from tests.crash.small import cut_everywhere
+from tests.crash.stream_script import NAME
+from tests.crash.workload import LATE, Workload
 
-KINDS = ("cut", "zeros", "noise", "flip", "flip", "overwrite", "gone")
+KINDS = ("cut", "zeros", "noise", "flip", "flip", "overwrite", "block", "gone")
+BLOCK = 512
+KEPT = ("segment", "journal", "stream", "bodies", "places")
+"""Files that nothing else could tell the content of: that one is wholly gone is no damage that a
+start could know of."""
+CACHES = ("contents", "summary", "timing index", "marker", "filter", "index")
+"""Files whose content can be found out again: their damage costs no message."""
 
 
 @dataclass
@@ -32,6 +43,14 @@ class Fuzzed:
     seconds: float = 0.0
     by_kind: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+
+    def add(self, other: Fuzzed) -> None:
+        """Takes another run's counts."""
+        self.rounds += other.rounds
+        self.seconds += other.seconds
+        for kind, count in other.by_kind.items():
+            self.by_kind[kind] = self.by_kind.get(kind, 0) + count
+        self.violations += other.violations
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{name} {count}" for name, count in sorted(self.by_kind.items()))
@@ -58,6 +77,9 @@ def damage(path: Path, chance: random.Random, kind: str) -> str:
         for _ in range(chance.choice((1, 1, 1, 8))):
             if data:
                 data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    elif kind == "block":
+        at = at // BLOCK * BLOCK
+        data[at : at + BLOCK] = bytes(len(data[at : at + BLOCK]))
     else:
         length = chance.choice((8, 512, 4096))
         data[at : at + length] = chance.randbytes(len(data[at : at + length]))
@@ -65,17 +87,27 @@ def damage(path: Path, chance: random.Random, kind: str) -> str:
     return f"{kind} at {at} of {len(data)}"
 
 
-def file_kind(path: Path) -> str:
-    """The kind of a store's file, by its name and directory."""
+def file_kind(path: Path, streams: frozenset[str]) -> str:
+    """The kind of a store's file, by its name and directory; `streams` are the names of those of
+    streams."""
     if path.parent.parent.name == "schedule":
         return "timing index"
+    if path.parent.name == "index":
+        return "index"
     name = path.name.partition(".")[0]
-    return {"msgs": "segment", "definitions": "journal"}.get(name, name)
+    if path.parent.name == "bodies":
+        names = {"clean": "marker", "bloom": "filter", "index": "index"}  # and index.ram, .sums
+        return names.get(name) or {".bdy": "bodies", ".toc": "contents"}[path.suffix]
+    kinds = {"msgs": "segment", "definitions": "journal", "meta": "summary", "offsets": "places"}
+    if path.parent.name in streams and name == "msgs":
+        return "stream"
+    return kinds.get(name, name)
 
 
-def judge(workload: Workload, before: Found, after: Found, hurt: str, how: str) -> list[str]:
-    """What a start on a damaged file got wrong. `hurt`: the directory of the queue that the file
-    is of, or empty for the journal, whose damage may hide any queue."""
+def judge(
+    workload: Workload, before: Found, after: Found, path: Path, kind: str, how: str
+) -> list[str]:
+    """What a start on a damaged file got wrong."""
     wrong = []
     known = workload.promises.copies
     for queue, messages in after.queues.items():
@@ -85,67 +117,54 @@ def judge(workload: Workload, before: Found, after: Found, hurt: str, how: str) 
             if body not in known
         ]
     there = {body for messages in after.queues.values() for body, _ in messages}
-    lost = [
-        queue
+    lost = {
+        queue: missing
         for queue, messages in before.queues.items()
-        if {body for body, _ in messages} - there
-    ]
-    # Messages that an exchange holds back lie in a directory of its own.
-    concerned = {workload.directories.get(queue, "") for queue in lost}
-    if "late" in lost and hurt not in workload.directories.values():
-        concerned.add(hurt)
-    if lost and hurt and hurt not in concerned:
-        wrong.append(f"{lost} lost messages by a damage in {hurt}")
+        if (missing := {body for body, _ in messages} - there)
+    }
+    if set(after.stream) - set(before.stream):
+        wrong.append("the stream gives what it did not have")
+    if len(after.stream) < len(before.stream):
+        lost[NAME] = {body for _, body in set(before.stream) - set(after.stream)}
+    told = bool(after.problems or after.quarantined or after.dangling)
+    if lost and kind in CACHES:
+        wrong.append(f"{sorted(lost)} lost messages by a damage to {kind}")
+    if lost and kind == "bodies":
+        small = [queue for queue, rows in lost.items() if min(map(len, rows)) < EMBED_BELOW]
+        if small:
+            wrong.append(f"{small} lost embedded bodies by a damage to shared ones")
+    elif lost and kind != "journal":
+        hurt = path.parent.name
+        # Messages that an exchange holds back lie in a directory of its own.
+        concerned = {workload.directories.get(queue, "") for queue in lost}
+        if "late" in lost and hurt not in workload.directories.values():
+            concerned.add(hurt)
+        if hurt not in concerned:
+            wrong.append(f"{sorted(lost)} lost messages by a damage in {hurt}")
     # A file that ends with a whole record looks like one that was written so far.
-    if lost and not after.problems and not after.quarantined and how != "cut":
-        wrong.append(f"{lost} lost messages and nothing was said")
+    if lost and not told and how != "cut":
+        wrong.append(f"{sorted(lost)} lost messages and nothing was said")
+    if kind == "places":
+        if after.places != before.places and not told and how != "cut":
+            wrong.append(f"places were {before.places}, are {after.places}; nothing was said")
+        kept = {row.offset for rows in workload.promises.stream_places() for row in rows}
+        wrong += [f"place {at} was never kept" for at in after.places.values() if at not in kept]
+    elif kind != "journal" and kind != "stream" and after.places != before.places:
+        wrong.append(f"places were {before.places}, are {after.places}")
     return wrong
 
 
-def fuzz(seed: int, rounds: int) -> Fuzzed:
+def fuzz(seed: int, rounds: int, only: tuple[str, ...] = ()) -> Fuzzed:
     """Damages one file of one workload's directory at a time, `rounds` times."""
     log = logging.getLogger("leveret")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
     began = time.monotonic()
-    chance = random.Random(seed)
     base = scratch()
     result = Fuzzed()
     try:
-        workload = Workload(base / "data", seed, 60)
-        shutil.copytree(base / "data", base / "clean")
-        inside = Inside(base / "clean").start()
-        inside.tick()
-        inside.kill()
-        shutil.copytree(base / "clean", base / "look")
-        before = look(base / "look")
-        files = sorted(path for path in (base / "clean/vhosts").rglob("*") if path.is_file())
-        kinds: dict[str, list[Path]] = {}
-        for path in files:
-            kinds.setdefault(file_kind(path), []).append(path)
-        for number in range(rounds):
-            kind = sorted(kinds)[number % len(kinds)]
-            path = chance.choice(kinds[kind])
-            target = base / "damaged"
-            shutil.copytree(base / "clean", target)
-            # A file that is wholly gone is no damage that a start could tell.
-            how = chance.choice(KINDS if kind not in ("segment", "journal") else KINDS[:-1])
-            done = damage(target / path.relative_to(base / "clean"), chance, how)
-            result.rounds += 1
-            result.by_kind[kind] = result.by_kind.get(kind, 0) + 1
-            hurt = "" if kind == "journal" else path.parent.name
-            try:
-                wrong = judge(workload, before, look(target), hurt, how)
-            except ValueError as error:
-                # Of a journal without its beginning and without one sound entry nothing is left.
-                refused = kind == "journal" and "is no journal of this version" in str(error)
-                wrong = [] if refused else [f"no start: {error}"]
-            except Exception as error:
-                wrong = [f"no start: {type(error).__name__}: {error}"]
-            if wrong and len(result.violations) < 20:
-                name = path.relative_to(base / "clean")
-                result.violations.append(f"seed {seed}, {name}, {done}: " + "; ".join(wrong[:3]))
-            shutil.rmtree(target)
+        with shrunk():
+            _fuzz(seed, rounds, base, profile_of(seed, only), result)
     finally:
         log.setLevel(level)
         shutil.rmtree(base, ignore_errors=True)
@@ -153,23 +172,98 @@ def fuzz(seed: int, rounds: int) -> Fuzzed:
     return result
 
 
+def _fuzz(seed: int, rounds: int, base: Path, profile: Profile, result: Fuzzed) -> None:
+    chance = random.Random(seed)
+    workload = Workload(base / "data", seed, 60, profile)
+    clean = base / "clean"
+    shutil.copytree(base / "data", clean)
+    inside = Inside(clean, profile=profile).start()
+    for _ in range(7):
+        # Nobody looks whether they are due: they stay in the timing index.
+        body = workload.next_body(20)
+        workload.promises.add(Copy(workload.numbers, body, [(0, "late")], is_held=True))
+        inside.vhost.publish("later", "", LATE, body)
+    inside.tick()
+    inside.stop() if seed % 2 else inside.kill()
+    shutil.copytree(clean, base / "look")
+    before = look(base / "look", profile)
+    streams = frozenset({workload.directories[NAME]})
+    kinds: dict[str, list[Path]] = {}
+    for path in sorted(path for path in (clean / "vhosts").rglob("*") if path.is_file()):
+        if path.name != "LOCK":
+            kinds.setdefault(file_kind(path, streams), []).append(path)
+    for number in range(rounds):
+        kind = sorted(kinds)[number % len(kinds)]
+        path = chance.choice(kinds[kind])
+        target = base / "damaged"
+        shutil.copytree(clean, target)
+        how = chance.choice(KINDS if kind not in KEPT else KINDS[:-1])
+        done = damage(target / path.relative_to(clean), chance, how)
+        result.rounds += 1
+        result.by_kind[kind] = result.by_kind.get(kind, 0) + 1
+        wrong = _start(workload, before, target, path, kind, how)
+        if wrong and len(result.violations) < 20:
+            name = path.relative_to(clean)
+            result.violations.append(f"seed {seed}, {name}, {done}: " + "; ".join(wrong[:3]))
+        shutil.rmtree(target)
+
+
+def _start(
+    workload: Workload, before: Found, target: Path, path: Path, kind: str, how: str
+) -> list[str]:
+    try:
+        return judge(workload, before, look(target, workload.profile), path, kind, how)
+    except ValueError as error:
+        # Of a journal without its beginning and without one sound entry nothing is left, and a body
+        # file of another version is none of ours.
+        texts = {"journal": "is no journal of this version", "bodies": "has format version"}
+        refused = kind in texts and texts[kind] in str(error)
+        return [] if refused else [f"no start: {error}"]
+    except Exception as error:
+        return [f"no start: {type(error).__name__}: {error}"]
+
+
+def _cuts() -> bool:
+    """Small files, cut at every byte; whether all is well."""
+    began = time.monotonic()
+    starts, wrong = 0, []
+    for backend in ("ram", "leveldb"):
+        for clean in (True, False):
+            base = scratch()
+            with shrunk():
+                count, found = cut_everywhere(base, backend, clean)
+            shutil.rmtree(base)
+            starts += count
+            wrong += found
+    for each in wrong[:20]:
+        print(f"  {each}", flush=True)
+    seconds = time.monotonic() - began
+    print(f"files cut at every byte: {starts} starts, {len(wrong)} violations, {seconds:.0f} s")
+    return not wrong
+
+
 def main() -> int:
     """Exit status 1 if anything was violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.fuzz")
     parser.add_argument("--rounds", type=int, default=2000, help="starts on a damaged file (2000)")
     parser.add_argument("--seed", type=int, default=1, help="of the first workload (1)")
+    parser.add_argument("--no-cuts", action="store_true", help="leave out the cuts at every byte")
     options = parser.parse_args()
+    if not options.no_cuts and not _cuts():
+        return 1
     left, seed = options.rounds, options.seed
-    failed = False
+    total = Fuzzed()
     while left > 0:
         result = fuzz(seed, min(left, 100))
-        print(f"seed {seed}: {result}", flush=True)
+        total.add(result)
         for each in result.violations:
-            print(f"  {each}")
-        failed = failed or bool(result.violations)
+            print(f"  {each}", flush=True)
         left -= result.rounds
         seed += 1
-    return 1 if failed else 0
+        if seed % 10 == 0:
+            print(f"{seed - options.seed} workloads: {total}", flush=True)
+    print(f"seed {options.seed}: {total}", flush=True)
+    return 1 if total.violations else 0
 
 
 if __name__ == "__main__":

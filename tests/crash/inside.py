@@ -147,17 +147,33 @@ class Inside:
 
     def pump(self, done: Callable[[], bool]) -> None:
         """Runs what the loop would until `done()`, or until the disk has failed."""
-        threads = {
-            thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()
-        }
+        threads = {thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()}
+        poll = select.poll()
+        for fd in threads:
+            poll.register(fd, select.POLLIN)
         deadline = time.monotonic() + PATIENCE
         while self.failed is None:
             self.turns()
             if done() or self.failed is not None:
                 break
-            assert time.monotonic() < deadline, "nothing happened"
-            for fd in select.select(list(threads), [], [], 0.001 if self.timers else 0.2)[0]:
+            assert time.monotonic() < deadline, f"nothing happened: {self._state()}"
+            for fd, _ in poll.poll(1 if self.timers else 200):
                 threads[fd]()
+
+    def _state(self) -> str:
+        """What might be waited for."""
+        persister = self.persister
+        exchanges = self.vhost.exchanges.values()
+        holdings = [each.holding for each in exchanges if each.holding is not None]
+        held = [
+            (each.messages, each.messages_leaving, each.schedule.runs, each.schedule.in_memory)
+            for each in holdings
+        ]
+        return (
+            f"round {persister.gathering}, completed {persister.completed}, "
+            f"indexing {persister.indexing.open}, collecting {persister.collecting.open}, "
+            f"background {persister.busy_in_background}, timers {len(self.timers)}, held {held}"
+        )
 
     def sync(self) -> None:
         """Everything so far is written and synced, acks within their 200 ms excepted."""

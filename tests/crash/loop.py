@@ -24,6 +24,10 @@ CONSUMED = ("0", "1", "2", "3")
 PUBLISHERS = 4
 
 
+Spawned = tuple[subprocess.Popen[bytes], Path]
+"""A client process and its journal."""
+
+
 class Victim(Protocol):
     """A broker that can be killed and started again on the same data."""
 
@@ -99,7 +103,7 @@ class Crash:
             self.checker.log(text[self.log_read :])
             self.log_read = len(text)
 
-    def _spawn(self, module: str, *arguments: object) -> tuple[subprocess.Popen[bytes], Path]:
+    def _spawn(self, module: str, *arguments: object) -> Spawned:
         self.journals += 1
         journal = self.directory / f"{self.journals:06d}.{module}"
         command = [sys.executable, "-m", f"tests.crash.{module}", str(self.victim.port)]
@@ -108,7 +112,8 @@ class Crash:
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=REPOSITORY)
         return process, journal
 
-    def _load_and_kill(self, after: float) -> None:
+    def _load(self) -> tuple[list[Spawned], list[Spawned]]:
+        """Starts publishers and consumers; (publishers, consumers) when all are at work."""
         consumers = [
             self._spawn("consumer", self.random.randrange(1 << 30), queue) for queue in CONSUMED
         ]
@@ -119,6 +124,10 @@ class Crash:
         for process, _ in consumers + publishers:
             assert process.stdout is not None
             process.stdout.readline()
+        return publishers, consumers
+
+    def _load_and_kill(self, after: float) -> None:
+        publishers, consumers = self._load()
         time.sleep(after)
         if self.random.random() < self.clean_stops:
             self.victim.stop()
@@ -129,8 +138,8 @@ class Crash:
 
     def _collect(
         self,
-        publishers: list[tuple[subprocess.Popen[bytes], Path]],
-        consumers: list[tuple[subprocess.Popen[bytes], Path]],
+        publishers: list[Spawned],
+        consumers: list[Spawned],
     ) -> Counter[int]:
         """Waits for the processes and feeds their journals to the checker, publishers first."""
         got: Counter[int] = Counter()

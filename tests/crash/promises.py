@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.crash.stream_promises import StreamPromises
+    from tests.crash.stream_promises import Kept, StreamPromises
 
 NEVER = 1 << 62
 
@@ -62,6 +62,8 @@ class Found:
     """Offsets and bodies of the stream."""
     places: dict[str, int] = field(default_factory=dict)
     """Of the stream's consumers."""
+    dangling: int = 0
+    """References to shared bodies that were not found."""
     miscounted: str = ""
     """How the references of shared bodies differ from those that the queues have."""
 
@@ -78,6 +80,10 @@ class Promises:
         """A message is asked to be in a queue."""
         self.copies.setdefault(copy.body, []).append(copy)
         return copy
+
+    def stream_places(self) -> list[list[Kept]]:
+        """What was kept for each of the stream's consumers."""
+        return list(self.stream.places.values()) if self.stream is not None else []
 
     def violations(self, found: Found, moment: int, killed: bool) -> list[str]:
         """What a recovery from a state of this moment got wrong. `killed`: all that was written is

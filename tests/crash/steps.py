@@ -58,6 +58,7 @@ PLAIN_STEPS = {
     ("clean", "unlink"): "marker of a clean stop is taken",
     ("bloom", "rename"): "filter is saved",
     ("index.ram", "write"): "index in memory is saved",
+    ("index.sums", "rename"): "sums of the index are saved",
     ("bloom", "unlink"): "index is opened or built",
 }
 SHAPES = ("body has a file of its own", "several files are merged", "one file is rewritten")

@@ -104,4 +104,3 @@ class StreamScript:
                 row.synced = min(row.synced, self._now())
 
         return ticked
-

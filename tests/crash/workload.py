@@ -57,6 +57,7 @@ STEPS = {
 }
 """How often each step is taken, if the profile says nothing else."""
 DELAY_MS = 1
+LATE = properties.encode({"delivery_mode": 2, "headers": {"x-delay": DELAY_MS}})
 SHORT_LENGTH = 3
 
 
@@ -225,8 +226,7 @@ class Workload:
     def publish_late(self) -> None:
         body = self._body()
         copy = self.promises.add(Copy(self.numbers, body, [(self.moment(), "late")], is_held=True))
-        told = {"delivery_mode": 2, "headers": {"x-delay": DELAY_MS}}
-        self.inside.vhost.publish("later", "", properties.encode(told), body)
+        self.inside.vhost.publish("later", "", LATE, body)
         self.confirm_later([copy])
 
     def _ring(self) -> None:

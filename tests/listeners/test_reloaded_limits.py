@@ -79,17 +79,7 @@ def test_the_limits_of_logins(broker: Appliance, reload: Reload) -> None:
     reload("login", login_failures_max="1", login_backoff_max="1 s")
     for _ in range(2):
         with raw.Client(address(broker)) as client:
-            client.send(raw.PROTOCOL_HEADER)
-            client.expect("connection.start", 0)
-            client.send_method(
-                0,
-                "connection.start-ok",
-                client_properties={"capabilities": raw.CAPABILITIES},
-                mechanism="PLAIN",
-                response=raw.plain_response("guest", "wrong"),
-                locale="en_US",
-            )
-            assert client.expect("connection.close", 0).reply_code == 403
+            client.is_refused("guest", "wrong")
     until("Too many wrong passwords for this user from this address", broker)
 
 

@@ -116,6 +116,31 @@ def test_it_refuses_what_was_saved_and_is_damaged(tmp_path: Path, backend: str, 
     index.close(False)
 
 
+@pytest.mark.parametrize("name", ["0*.log", "CURRENT", "MANIFEST-*"])
+@pytest.mark.parametrize("how", ["zeros", "flip", "cut", "gone"])
+def test_it_refuses_a_database_that_is_not_what_was_left(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    settings = IndexSettings(backend="leveldb", bloom_capacity=1000)
+    index = open_index(settings, str(tmp_path), False)
+    for number in range(20):
+        index.apply([(ADD, made(number), ENTRY.pack(1, number, 30, 1))])
+    index.close(True)
+    (path,) = (tmp_path / "index").glob(name)
+    data = bytearray(path.read_bytes())
+    if how == "zeros":
+        path.write_bytes(bytes(len(data)))
+    elif how == "flip":
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    elif how == "cut":
+        path.write_bytes(data[:-1])
+    else:
+        path.unlink()
+    with pytest.raises(IndexDamaged, match="is not what the last stop left"):
+        open_index(settings, str(tmp_path), True)
+
+
 def test_its_memory_stays_below_64_bytes_an_entry(tmp_path: Path) -> None:
     index = opened(tmp_path, "ram")
     worst = 0.0

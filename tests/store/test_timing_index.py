@@ -60,3 +60,15 @@ def test_a_damaged_run_is_told_of(tmp_path: Path, position: int) -> None:
     assert len(problems) == 1
     assert f"{run} is damaged; its messages are scheduled anew" in problems[0]
     assert sorted(body or b"" for body in bodies) == [b"one", b"two"]
+
+
+def test_what_the_index_knows_and_the_log_lost_is_waited_for_no_more(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "data")
+    (log,) = tmp_path.glob("data/vhosts/*/delayed/*/msgs.*")
+    data = log.read_bytes()
+    # Both records have one length, behind the header of 8 bytes.
+    log.write_bytes(data[: 8 + (len(data) - 8) // 2])
+    problems, bodies = start_again(tmp_path / "data")
+    assert bodies == [b"one"]
+    assert problems == []
+    assert not run.exists()

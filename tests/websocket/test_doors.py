@@ -98,17 +98,7 @@ def test_it_carries_a_day_s_work(shared_leveret: Appliance, door: str, cut: int)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_wrong_password_is_refused(shared_leveret: Appliance, door: str) -> None:
     client = Client(url_of(shared_leveret, door))
-    client.send(raw.PROTOCOL_HEADER)
-    client.expect("connection.start", 0)
-    client.send_method(
-        0,
-        "connection.start-ok",
-        client_properties={"capabilities": raw.CAPABILITIES},
-        mechanism="PLAIN",
-        response=raw.plain_response("guest", "wrong"),
-        locale="en_US",
-    )
-    assert client.expect("connection.close", 0).reply_code == 403
+    client.is_refused("guest", "wrong")
     client.socket.close()
 
 

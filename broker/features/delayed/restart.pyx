@@ -28,11 +28,12 @@ log = logging.getLogger("leveret.delayed")
 
 
 cdef bint is_live(QueueStore store, uint32_t number, uint32_t position) noexcept:
-    """Whether a record of the last run is neither settled nor gone with its segment."""
+    """Whether a record of the last run is neither settled nor gone with its segment, or with the
+    end of it that was cut."""
     cdef Segment* segment = store.find(number)
     cdef uint32_t low = 0
     cdef uint32_t high, middle
-    if segment == NULL:
+    if segment == NULL or position >= segment.length:
         return False
     high = segment.skip_count
     while low < high:
