@@ -22,7 +22,7 @@ test-environment:
 add-ons: test-environment  ## take each add-on away alone and run the core tests without it
 	@ADD_ONS=each $(PYTHON) -m pytest tests/addons $(ARGS)
 
-crash: test-environment  ## crash states, then kill -9 under load (options: ARGS="--states 100000 --cycles 1000")
+crash: test-environment  ## crash states, games, then kill -9 under load (ARGS="--states 100000 --games 5000 --cycles 1000")
 	@$(PYTHON) -m tests.crash $(ARGS)
 
 power: test-environment  ## cut the power of a file system under load; root and loop devices (options: ARGS="--cuts 200")

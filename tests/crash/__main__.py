@@ -1,7 +1,8 @@
-"""Crash states of recorded workloads, then kill -9 under load, restarted twice.
+"""Crash states of recorded workloads, then games of the store's state machine, then kill -9 under
+load, restarted twice.
 
-`python -m tests.crash --states 10000 --cycles 50`; the long form, an hour or two, is
-`--states 100000 --cycles 1000`. Either part is left out by 0.
+`python -m tests.crash --states 10000 --games 300 --cycles 50`; the long form, an hour or two, is
+`--states 100000 --games 5000 --cycles 1000`. Each part is left out by 0.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from tests.bench.leveret import Leveret
 from tests.bench.rabbitmq import RabbitMQ
+from tests.crash import machine
 from tests.crash.explore import explore_many
 from tests.crash.loop import Crash
 from tests.crash.profiles import PROFILES
@@ -25,10 +28,30 @@ from tests.crash.profiles import PROFILES
 SMALL_BODY_FILES = ["--body-file-size", "262144", "--body-collect-quiet", "0.2"]
 
 
+def played(games: int) -> bool:
+    """Plays games of the state machine; whether the store was what it should be in all of them."""
+    for backend in ("ram", "leveldb") if games else ():
+        began = time.monotonic()
+        try:
+            machine.run(backend, games)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            traceback.print_exception(error)
+            print(f"games with the index {backend}: FAULTS", flush=True)
+            return False
+        seconds = time.monotonic() - began
+        print(f"{games:,} games with the index {backend}: 0 faults, {seconds:.0f} s", flush=True)
+    return True
+
+
 def main() -> int:
     """Exit status 1 if any message went wrong; the data directory is then kept."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--states", type=int, default=10_000, help="crash states (10,000)")
+    parser.add_argument(
+        "--games", type=int, default=300, help="of the state machine, with each index (300)"
+    )
     parser.add_argument("--cycles", type=int, default=50, help="kills, each restarted twice (50)")
     parser.add_argument(
         "--workloads", default="", help=f"kinds for the states, of {', '.join(PROFILES)} (all)"
@@ -47,8 +70,10 @@ def main() -> int:
     print(f"seed {options.seed}: {explored}", flush=True)
     for step in sorted(explored.steps):
         print(f"  {explored.steps[step]:7,} states behind: {step}", flush=True)
-    if explored.faulty or not options.cycles:
-        return 1 if explored.faulty else 0
+    if explored.faulty or not played(options.games):
+        return 1
+    if not options.cycles:
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker is ended
     base = Path(tempfile.mkdtemp(prefix="leveret-crash-"))
     victim = RabbitMQ(base / "broker") if options.rabbitmq else Leveret(base / "broker")

@@ -97,7 +97,7 @@ def look(directory: Path, profile: Profile = USUAL) -> Found:
             found.stream = rows_of(inside)
             found.places = inside.vhost.queues[NAME].store.offsets.stored()
         found.dangling = inside.vhost.bodies.figures()["dangling"]
-        found.miscounted = _miscounted(inside)
+        found.miscounted = miscounted(inside)
         found.quarantined = inside.persister.quarantine.count
         assert inside.failed is None, inside.failed
         return found
@@ -105,7 +105,7 @@ def look(directory: Path, profile: Profile = USUAL) -> Found:
         inside.kill()
 
 
-def _miscounted(inside: Inside) -> str:
+def miscounted(inside: Inside) -> str:
     """What is wrong with the references that the index of shared bodies counts, when nothing waits
     to be written: they are just those of the queues' records."""
     inside.tick()
