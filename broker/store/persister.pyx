@@ -302,6 +302,9 @@ cdef class Persister(Background):
     cdef int note_written(self, File* file, bint lazy) except -1:
         """The round writes to this file: a sync has to cover it, this round's or, if `lazy`, one in
         the next 200 ms."""
+        if self.no_sync:
+            # No sync ever makes it clean, and only a clean file may be closed.
+            return 0
         if file.dirty and file.lazy and not lazy:
             self.lazily_unsynced.remove(<size_t> file)
             file.dirty = False
@@ -314,7 +317,8 @@ cdef class Persister(Background):
     def note_directory(self, str path):
         """A file or a directory was made in this directory: its entry has to be synced, parents
         first."""
-        self.unsynced_directories[path] = None
+        if not self.no_sync:
+            self.unsynced_directories[path] = None
 
     cdef int add_syncs(self, Round* round) except -1:
         cdef Op* op

@@ -46,7 +46,7 @@ cdef class Sealed(Segments):
 
     cdef bint synced(self, File* file) noexcept:
         """Whether all that was handed to the writer is on disk."""
-        return file != NULL and not file.busy and (not file.dirty or self.persister.no_sync)
+        return file != NULL and not file.busy and not file.dirty
 
     cdef bint background(self) except? True:
         """Called after a round that synced everything. Returns whether something has to wait for

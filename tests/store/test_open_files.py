@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 from broker.features.dedup.id_log import IdLog
 from broker.queues.classic import ClassicQueue
 from broker.store.persister import Persister
+from tests.appliance import ROOT
 from tests.store.driven import INCARNATION, PROPERTIES, Driven, Taker
 
 QUEUES, LIMIT = 300, 64
@@ -29,11 +33,13 @@ def queues(driven: Driven) -> list[ClassicQueue]:
     ]
 
 
-def few_files(directory: Path) -> Driven:
+def few_files(directory: Path, *, no_sync: bool = False) -> Driven:
     """A persister that may hold few files open."""
     driven = Driven(directory, start=False)
     driven._close()
-    driven.persister = Persister(str(directory), driven.turn.wake, open_files_limit=LIMIT)
+    driven.persister = Persister(
+        str(directory), driven.turn.wake, open_files_limit=LIMIT, no_sync=no_sync
+    )
     driven.persister.failed = driven._failed
     driven.persister.relieved = lambda: None
     driven.persister.start()
@@ -129,3 +135,39 @@ def test_ids_are_written_behind_the_last_part_of_a_round(tmp_path: Path) -> None
 def again(driven: Driven, directory: Path) -> tuple[Persister, str, int, int]:
     """What a log of the same ids is made of."""
     return driven.persister, str(directory / "ids"), INCARNATION, 100
+
+
+def publish_and_ack_without_syncs(directory: Path) -> None:
+    """More queues than descriptors, in this process. Raises AssertionError."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT + 64, LIMIT + 64))
+    driven = few_files(directory, no_sync=True)
+    many = queues(driven)
+    for times in range(2):
+        for queue in many:
+            queue.put(b"", b"q", PROPERTIES, b"body %d" % times, True)
+        driven.sync()
+        driven.tick()
+        assert open_now(driven.parent) <= LIMIT
+    for queue in many:
+        taker = Taker()
+        queue.get(taker)
+        driven.pump(lambda taker=taker: taker.done)  # type: ignore[misc]
+        assert taker.body == b"body 0"
+        queue.settle_place(taker.place)
+    driven.tick()
+    assert driven.failed is None
+    assert open_now(driven.parent) <= LIMIT
+    assert driven.persister.syncs == 0
+    driven.kill()
+    again = few_files(directory, no_sync=True)
+    for queue in queues(again):
+        assert queue.recover() == []
+        assert queue.messages_ready == 1
+    again.kill()
+
+
+def test_without_syncs_more_queues_than_descriptors_do_no_harm(tmp_path: Path) -> None:
+    # In a process of its own, which alone has few descriptors.
+    code = f"from {__name__} import *; publish_and_ack_without_syncs(Path({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
