@@ -88,11 +88,27 @@ cdef class BodyStore(BodyBlocks):
 
     def count_recovered(self, bytes reference) -> bool:
         """A queue's recovery found a record with this reference; False: its body is not there."""
-        if self.recovery.count(reference[:16]):
+        cdef Location* found
+        if self.ram is not None and not self.recovery.clean:
+            found = self.ram.find(reference)
+            if found != NULL:
+                found.references += 1
+                self.references += 1
+                return True
+        elif self.recovery.count(reference[:16]):
             self.references += 1
             return True
         self.dangling += 1
         return False
+
+    @property
+    def knows_references(self) -> bool:
+        """While starting: whether a clean stop saved who refers to what."""
+        return self.recovery is not None and self.recovery.clean
+
+    def count_known(self, uint32_t references) -> None:
+        """A queue's recovery found so many records with references, which are known already."""
+        self.references += references
 
     def finish_recovery(self) -> None:
         """Every queue has told its references."""
@@ -599,9 +615,6 @@ cdef class BodyStore(BodyBlocks):
 
 
 def finished_toc(BodyFile file, uint64_t incarnation):
-    cdef const TocEntry* entries = <const TocEntry*> file.toc.data
-    cdef size_t i
-    rows = [(entries[i].id[:16], entries[i].offset, entries[i].length)
-            for i in range(file.toc.length // sizeof(TocEntry))]
+    rows = (<const char*> file.toc.data)[:file.toc.length] if file.toc.length else b""
     file.toc.release()
     return toc_bytes(rows, incarnation, file.first)

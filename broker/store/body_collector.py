@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from broker.store import disk
 from broker.store.body_file import (
     HEADER_BYTES,
+    TOC_ROW,
     BodyFile,
     header,
     is_sound,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.store")
 
 PAUSE_AFTER_ERROR_S = 60.0
+ASKED_AT_ONCE = 4096  # bodies that the index is asked about in one go
 
 
 class Collector:
@@ -110,7 +112,7 @@ def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
         max(file.generation for file in run) + 1,
     )
     temporary = merged.path.removesuffix("bdy") + "tmp"
-    entries: list[tuple[bytes, int, int]] = []
+    rows = bytearray()
     moves: list[bytes] = []
     pace = Pace(store.settings.collect_rate, store.collector.halt)
 
@@ -119,7 +121,7 @@ def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
         at = HEADER_BYTES
         for file in run:
             for id, offset, record in living_records(store, file):
-                entries.append((id, at, len(record)))
+                rows.extend(TOC_ROW.pack(id, at, len(record)))
                 moves.append(MOVE.pack(id, file.first, offset, at))
                 at += len(record)
                 pace.wait(len(record))
@@ -127,7 +129,7 @@ def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
 
     try:
         size = disk.write_new(temporary, records())
-        disk.write_plain(merged.toc_path, toc_bytes(entries, store.incarnation, merged.first))
+        disk.write_plain(merged.toc_path, toc_bytes(bytes(rows), store.incarnation, merged.first))
     except OSError:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
@@ -140,20 +142,25 @@ def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
 
 def living_records(store: BodyStore, file: BodyFile) -> Iterator[tuple[bytes, int, bytes]]:
     """(id, offset, record) of what the index points to; a damaged record is left behind."""
-    entries = None
+    rows = None
     if disk.exists(file.toc_path):
-        entries = read_toc(disk.read(file.toc_path), store.incarnation, file.first, file.size)
-    if entries is None:
-        entries, _ = scan(disk.read(file.path), store.incarnation)
-    living = store.living_of(entries, file.first)
-    for (id, offset, length), lives in zip(entries, living, strict=True):
-        if not lives:
-            continue
-        record = disk.read_part(file.path, offset, length)
-        if is_sound(record, store.incarnation):
-            yield id, offset, record
-        else:
-            log.error("%s: the body %s at %d is damaged; it is lost", file.path, id.hex(), offset)
+        rows = read_toc(disk.read(file.toc_path), store.incarnation, file.first, file.size)
+    if rows is None:
+        rows, _ = scan(disk.read(file.path), store.incarnation)
+    for start in range(0, len(rows), ASKED_AT_ONCE * TOC_ROW.size):
+        part = rows[start : start + ASKED_AT_ONCE * TOC_ROW.size]
+        entries = list(TOC_ROW.iter_unpack(part))
+        living = store.living_of(entries, file.first)
+        for (id, offset, length), lives in zip(entries, living, strict=True):
+            if not lives:
+                continue
+            record = disk.read_part(file.path, offset, length)
+            if is_sound(record, store.incarnation):
+                yield id, offset, record
+            else:
+                log.error(
+                    "%s: the body %s at %d is damaged; it is lost", file.path, id.hex(), offset
+                )
 
 
 class Pace:

@@ -17,6 +17,6 @@ cdef class BodyFile:
     cdef public double dropped_at        # when a record lost its last reference, monotonic seconds
     cdef readonly str path
     cdef Buffer toc                      # entries, while the file is written
-    cdef BodyFile before                 # neighbours among the store's files
-    cdef BodyFile after
+    cdef void* before                    # neighbours among the store's files, which keeps them
+    cdef void* after
     cdef File* file

@@ -9,12 +9,14 @@ it valid. Layout: docs/formats/bodies.md.
 import struct
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.checksum import crc32c
 from broker.kernel.checksum cimport place_seed
 from broker.store.body_record cimport (
-    BODIES_MAGIC, BODIES_VERSION, BODY_HEAD, BodyHead, FILE_HEADER, FileHead, body_check,
+    BODIES_MAGIC, BODIES_VERSION, BODY_HEAD, BodyHead, FILE_HEADER, FileHead, TocEntry,
+    body_check,
 )
 from broker.store.disk cimport file_free, file_new
 
@@ -53,31 +55,33 @@ def header(uint32_t first, uint32_t last) -> bytes:
     return HEAD.pack(BODIES_MAGIC, BODIES_VERSION, first, last)
 
 
-def toc_bytes(entries, uint64_t incarnation, uint32_t first) -> bytes:
-    """A table of contents: (id, offset, length of the record) each, and a CRC."""
-    data = b"".join([TOC_ROW.pack(*entry) for entry in entries])
-    return data + struct.pack("<I", crc32c(data, place_seed(incarnation, first, 0)))
+def toc_bytes(bytes rows, uint64_t incarnation, uint32_t first) -> bytes:
+    """A table of contents: rows of `TOC_ROW` and a CRC."""
+    return rows + struct.pack("<I", crc32c(rows, place_seed(incarnation, first, 0)))
 
 
 def read_toc(bytes data, uint64_t incarnation, uint32_t first, uint64_t size):
-    """The entries of a table of contents; None if it is not sound or speaks of more than the file
-    has."""
+    """The rows of a table of contents (`TOC_ROW`: id, offset, length of the record); None if it is
+    not sound or speaks of more than the file has."""
+    cdef const TocEntry* entries
+    cdef size_t i
     end = len(data) - 4
     if end < 0 or end % TOC_ROW.size:
         return None
     if struct.unpack_from("<I", data, end)[0] != crc32c(
             data[:end], place_seed(incarnation, first, 0)):
         return None
-    entries = list(TOC_ROW.iter_unpack(data[:end]))
-    if any(offset + length > size for _, offset, length in entries):
-        return None
-    return entries
+    entries = <const TocEntry*> <const char*> data
+    for i in range(<size_t> end // sizeof(TocEntry)):
+        if <uint64_t> entries[i].offset + entries[i].length > size:
+            return None
+    return data[:end]
 
 
 def scan(bytes data, uint64_t incarnation):
-    """(entries, sentences about what was wrong) of a whole body file, which has lost its table of
-    contents. Bytes that are no record are stepped over. Raises ValueError for a file of another
-    version, without one record that checks."""
+    """(rows as `read_toc`, sentences about what was wrong) of a whole body file, which has lost its
+    table of contents. Bytes that are no record are stepped over. Raises ValueError for a file of
+    another version, without one record that checks."""
     cdef const uint8_t* content = data
     cdef size_t length = len(data)
     cdef size_t at = FILE_HEADER
@@ -85,10 +89,11 @@ def scan(bytes data, uint64_t incarnation):
     cdef const BodyHead* head
     cdef const FileHead* begin = <const FileHead*> content
     cdef bint sound
-    entries = []
+    cdef TocEntry entry
+    cdef Buffer rows = Buffer()
     problems = []
     if length < FILE_HEADER:
-        return entries, (["it has no header"] if length else [])
+        return b"", (["it has no header"] if length else [])
     while at + BODY_HEAD <= length:
         head = <const BodyHead*> (content + at)
         with nogil:
@@ -103,16 +108,20 @@ def scan(bytes data, uint64_t incarnation):
         if bad:
             problems.append(f"{bad} unreadable bytes at position {at - bad}, skipped")
             bad = 0
-        entries.append((data[at + 8:at + 24], at, head.length + BODY_HEAD))
+        memcpy(entry.id, head.id, 16)
+        entry.offset = <uint32_t> at
+        entry.length = head.length + BODY_HEAD
+        rows.add(&entry, sizeof(TocEntry))
         at += head.length + BODY_HEAD
     if begin.magic != BODIES_MAGIC or begin.version != BODIES_VERSION:
         # A power cut may leave a part of the header; what checks is of this version all the same.
-        if begin.magic == BODIES_MAGIC and begin.version and not entries:
+        if begin.magic == BODIES_MAGIC and begin.version and not rows.length:
             raise ValueError(
                 f"a body file has format version {begin.version}; this program reads version "
                 f"{<int> BODIES_VERSION}")
-        problems.append(f"its header is damaged; {len(entries)} bodies were found in it")
-    return entries, problems
+        found = rows.length // sizeof(TocEntry)
+        problems.append(f"its header is damaged; {found} bodies were found in it")
+    return (<const char*> rows.data)[:rows.length] if rows.length else b"", problems
 
 
 def is_sound(bytes record, uint64_t incarnation) -> bool:

@@ -5,8 +5,8 @@ from broker.store.body_file cimport BodyFile
 
 cdef class BodyFiles:
     cdef dict by_number                  # number of the first -> BodyFile
-    cdef readonly BodyFile first         # neighbours are linked
-    cdef readonly BodyFile last
+    cdef void* first                     # neighbours are linked, the table keeps them
+    cdef void* last
     cdef readonly uint64_t size          # bytes of all files
     cdef readonly uint64_t valid         # bytes of records with references
     cdef object half_dead                # deque of files that were half dead when they came to it

@@ -3,8 +3,6 @@ from collections.abc import Iterable, Iterator
 from broker.store.body_file import BodyFile
 
 class BodyFiles:
-    first: BodyFile | None
-    last: BodyFile | None
     size: int
     valid: int
     def __init__(self, files: Iterable[BodyFile] = ...) -> None: ...

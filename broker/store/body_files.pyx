@@ -25,6 +25,10 @@ cdef inline uint64_t garbage_of(BodyFile file) noexcept:
     return content - file.valid if content > file.valid else 0
 
 
+cdef inline BodyFile neighbour(void* file):
+    return None if file == NULL else <BodyFile> file
+
+
 cdef inline bint is_half_dead(BodyFile file) noexcept:
     return file.valid > 0 and garbage_of(file) >= file.valid
 
@@ -40,7 +44,8 @@ cdef inline bint is_due(BodyFile file, double now, double quiet) noexcept:
 
 
 cdef class BodyFiles:
-    """Iterating goes in the order of the numbers."""
+    """Iterating goes in the order of the numbers. A file is in the table until `remove`; the caller
+    keeps the ones that another took the place of until then."""
 
     def __init__(self, files=()):
         self.by_number = {}
@@ -53,10 +58,12 @@ cdef class BodyFiles:
         return len(self.by_number)
 
     def __iter__(self):
-        cdef BodyFile file = self.first
-        while file is not None:
-            yield file
-            file = file.after
+        cdef void* at = self.first
+        files = []
+        while at != NULL:
+            files.append(<BodyFile> at)
+            at = (<BodyFile> at).after
+        return iter(files)
 
     def __getitem__(self, number):
         return self.by_number[number]
@@ -73,13 +80,12 @@ cdef class BodyFiles:
 
     def sum_up(self) -> None:
         """Adds up anew what the files say of themselves."""
-        cdef BodyFile file = self.first
+        cdef BodyFile file
         self.size = self.valid = 0
-        while file is not None:
+        for file in self:
             self.size += file.size
             self.valid += file.valid
             self.look(file)
-            file = file.after
 
     cdef BodyFile get(self, uint32_t number):
         return self.by_number.get(number)
@@ -92,14 +98,14 @@ cdef class BodyFiles:
             file.before = self.last
         else:
             file.before = at.before
-            file.after = at
-            at.before = file
-        if file.before is None:
-            self.first = file
+            file.after = <void*> at
+            at.before = <void*> file
+        if file.before == NULL:
+            self.first = <void*> file
         else:
-            file.before.after = file
-        if file.after is None:
-            self.last = file
+            (<BodyFile> file.before).after = <void*> file
+        if file.after == NULL:
+            self.last = <void*> file
         self.by_number[file.first] = file
         self.size += file.size
         self.valid += file.valid
@@ -107,21 +113,21 @@ cdef class BodyFiles:
 
     cdef int remove(self, BodyFile file) except -1:
         """One that is not there is fine."""
-        if file.before is None and file.after is None and self.first is not file:
+        if file.before == NULL and file.after == NULL and self.first != <void*> file:
             return 0
-        if file.before is None:
+        if file.before == NULL:
             self.first = file.after
         else:
-            file.before.after = file.after
-        if file.after is None:
+            (<BodyFile> file.before).after = file.after
+        if file.after == NULL:
             self.last = file.before
         else:
-            file.after.before = file.before
-        file.before = file.after = None
-        if self.by_number.get(file.first) is file:
-            del self.by_number[file.first]
+            (<BodyFile> file.after).before = file.before
+        file.before = file.after = NULL
         self.size -= file.size
         self.valid -= file.valid
+        if self.by_number.get(file.first) is file:
+            del self.by_number[file.first]
         return 0
 
     cdef void grew(self, BodyFile file, uint64_t size) noexcept:
@@ -180,9 +186,9 @@ cdef class BodyFiles:
     cdef int64_t widen(self, list run, uint64_t limit, int* looks) except -1:
         """Takes neighbours into a run while it gives back what it copies. Returns how much is
         dead in it."""
-        cdef BodyFile left = (<BodyFile> run[0]).before
-        cdef BodyFile right = (<BodyFile> run[0]).after
-        cdef BodyFile taken
+        cdef BodyFile taken = run[0]
+        cdef BodyFile left = neighbour(taken.before)
+        cdef BodyFile right = neighbour(taken.after)
         cdef uint64_t valid = (<BodyFile> run[0]).valid
         cdef uint64_t dead = garbage_of(run[0])
         while len(run) < RUN_MAX and looks[0] > 0:
@@ -201,11 +207,11 @@ cdef class BodyFiles:
                     <int64_t> garbage_of(left) - <int64_t> left.valid
                     >= <int64_t> garbage_of(right) - <int64_t> right.valid)):
                 taken = left
-                left = left.before
+                left = neighbour(left.before)
                 run.insert(0, taken)
             else:
                 taken = right
-                right = right.after
+                right = neighbour(right.after)
                 run.append(taken)
             valid += taken.valid
             dead += garbage_of(taken)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.kernel.checksum import crc32c
 from broker.store import disk
-from broker.store.body_file import BodyFile, read_toc, scan, toc_bytes
+from broker.store.body_file import TOC_ROW, BodyFile, read_toc, scan, toc_bytes
 from broker.store.location_index import (
     ADD,
     CHANGE,
@@ -156,15 +156,16 @@ class BodyRecovery:
     def _add_bodies(self, file: BodyFile) -> None:
         incarnation = self._store.incarnation
         file.valid = 0
-        entries = None
+        rows = None
         if disk.exists(file.toc_path):
-            entries = read_toc(disk.read(file.toc_path), incarnation, file.first, file.size)
-        if entries is None:
-            entries, problems = scan(disk.read(file.path), incarnation)
+            rows = read_toc(disk.read(file.toc_path), incarnation, file.first, file.size)
+        if rows is None:
+            rows, problems = scan(disk.read(file.path), incarnation)
             self.problems += [f"{file.path}: {problem}" for problem in problems]
-            disk.write_atomic(file.toc_path, toc_bytes(entries, incarnation, file.first))
+            disk.write_atomic(file.toc_path, toc_bytes(rows, incarnation, file.first))
         batch: list[Change] = []
-        for id, offset, length in entries:
+        # Row by row: a file may hold hundreds of thousands of small bodies.
+        for id, offset, length in TOC_ROW.iter_unpack(rows):
             batch.append((ADD, id, ENTRY.pack(file.first, offset, length, 0)))
             if len(batch) == BATCH:
                 self.index.apply(batch)
@@ -173,14 +174,7 @@ class BodyRecovery:
 
     def count(self, id: bytes) -> bool:
         """A living record refers to this body; False if there is no such body."""
-        if self.clean:
-            return True
-        found = self.index.get(id)
-        if found is None:
-            return False
-        file, offset, length, references = ENTRY.unpack(found)
-        self.index.apply([(CHANGE, id, ENTRY.pack(file, offset, length, references + 1))])
-        return True
+        return self.clean or self.index.refer(id)
 
     def finish(self) -> None:
         """Every queue has told: drops what nobody refers to."""

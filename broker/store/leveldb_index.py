@@ -91,6 +91,16 @@ class LevelIndex:
             self.bloom.false_positives += 1
         return value
 
+    def refer(self, id: bytes) -> bool:
+        value = self.get(id)
+        if value is None:
+            return False
+        overlay = self._overlay
+        overlay[id] = value[:12] + (int.from_bytes(value[12:], "little") + 1).to_bytes(4, "little")
+        if len(overlay) >= OVERLAY_MAX:
+            self.flush()
+        return True
+
     def apply(self, batch: Sequence[Change]) -> None:
         overlay = self._overlay
         for operation, id, value in batch:

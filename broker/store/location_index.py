@@ -36,6 +36,9 @@ class LocationIndex(Protocol):
     def get(self, id: bytes) -> bytes | None:
         """The entry's value, or None."""
 
+    def refer(self, id: bytes) -> bool:
+        """One reference more to an entry; False if there is none."""
+
     def apply(self, batch: Sequence[Change]) -> None:
         """Carries out (ADD | CHANGE | REMOVE, id, value). ADD says that the id is new, CHANGE that
         it is there; REMOVE has no value."""

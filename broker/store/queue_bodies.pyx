@@ -31,6 +31,7 @@ cdef class QueueBodies(Sealed):
         self.bodies.take(message.reference, self.durable)
         self.references += 1
         segment.references += 1
+        segment.referring += 1
         return 0
 
     def count_references(self) -> int:

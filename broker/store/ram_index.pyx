@@ -162,6 +162,13 @@ cdef class RamIndex:
         cdef Location* found = self.find(&id[0])
         return None if found == NULL else (<const char*> &found.file)[:16]
 
+    def refer(self, const uint8_t[::1] id) -> bool:
+        cdef Location* found = self.find(&id[0])
+        if found == NULL:
+            return False
+        found.references += 1
+        return True
+
     def apply(self, batch) -> None:
         cdef Location* entry
         cdef bytes id, value

@@ -39,8 +39,8 @@ cdef packed struct AckEntry:
     uint32_t check
 
 
-# meta.N: what a whole sealed segment holds. `references` entries of position and body id would
-# follow it; then the CRC-32C of all before, seeded like an acks entry.
+# meta.N: what a whole sealed segment holds, then the CRC-32C of all before, seeded like an acks
+# entry. `references` is how many records refer to a shared body.
 cdef packed struct Summary:
     uint32_t magic
     uint32_t version

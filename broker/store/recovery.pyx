@@ -115,16 +115,21 @@ def recover(QueueStore store) -> list:
     return problems
 
 
-cdef bint from_summary(bytes data, uint64_t incarnation, uint32_t number, Settled* settled,
+cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* settled,
                        Content* content):
-    """Takes what a summary tells, if that is exact with what the acks settle."""
+    """Takes what a summary tells, if that is exact with what the acks settle. Of shared bodies it
+    tells how many records refer to one, not to which: enough where the references are known."""
+    cdef uint64_t incarnation = store.incarnation
     cdef const uint8_t* p = data
     cdef const Summary* summary = <const Summary*> p
     cdef Span* last
     if <size_t> len(data) != sizeof(Summary) + 4 or summary.magic != SUMMARY_MAGIC:
         return False
-    if summary.version != FORMAT_VERSION or summary.references or (
-            summary.flags & BODY_IS_REFERENCE):
+    if summary.version != FORMAT_VERSION:
+        return False
+    if (summary.references or summary.flags & BODY_IS_REFERENCE) and (
+            not summary.references or settled.entries or store.bodies is None
+            or not store.bodies.knows_references):
         return False
     if (<const uint32_t*> (p + sizeof(Summary)))[0] != crc32c_of(
             place_seed(incarnation, number, 0), p, sizeof(Summary)):
@@ -143,6 +148,7 @@ cdef bint from_summary(bytes data, uint64_t incarnation, uint32_t number, Settle
     content.body_bytes = summary.body_bytes
     content.overhead = summary.overhead if summary.overhead else <uint32_t> MIXED
     content.flags = <uint8_t> summary.flags
+    content.references = summary.references
     content.length = summary.length
     content.live = summary.count - settled.entries
     content.live_bytes = summary.body_bytes - (
@@ -258,9 +264,11 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     if has_summary:
         size = disk.size(path)
         has_summary = from_summary(
-            disk.read(summary_path), store.incarnation, number, &settled, &content
+            store, disk.read(summary_path), number, &settled, &content
         ) and content.length == size
         if has_summary:
+            if content.references:
+                store.bodies.count_known(content.references)
             skips = [
                 (settled.spans[i].position, settled.spans[i].length) for i in range(settled.count)]
         else:
@@ -294,7 +302,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     segment.body_bytes = content.body_bytes
     segment.overhead = content.overhead
     segment.flags = content.flags
-    segment.references = content.references
+    segment.references = segment.referring = content.references
     store.references += content.references
     segment.watermark = segment.watermark_safe = segment.watermark_flying = watermark
     segment.recovered_watermark = watermark

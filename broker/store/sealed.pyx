@@ -15,7 +15,6 @@ from libc.stdlib cimport malloc
 from libc.string cimport memset, strdup
 
 from broker.kernel.checksum cimport crc32c_of, place_seed
-from broker.kernel.message cimport BODY_IS_REFERENCE
 from broker.store.disk cimport File, OP_PUNCH, OP_WRITE_FILE, Op
 from broker.store.io_thread cimport Round, STAGE_REMOVE, round_add, round_new
 from broker.store.record cimport FORMAT_VERSION, HEADER_BYTES, SUMMARY_MAGIC, Summary
@@ -82,9 +81,6 @@ cdef class Sealed(Segments):
                 return False
             block = block.next
         segment.summarised = True
-        if segment.flags & BODY_IS_REFERENCE:
-            # A start has to read which bodies its records refer to.
-            return True
         round = round_new()
         op = round_add(round, STAGE_REMOVE, OP_WRITE_FILE, NULL)
         encoded = os.fsencode(f"{self.directory}/meta.{segment.number:010d}")
@@ -104,6 +100,7 @@ cdef class Sealed(Segments):
         if segment.overhead != MIXED:
             summary.overhead = segment.overhead
         summary.flags = segment.flags
+        summary.references = segment.referring
         (<uint32_t*> (op.data + sizeof(Summary)))[0] = crc32c_of(
             place_seed(self.incarnation, segment.number, 0), op.data, sizeof(Summary))
         self.persister.remove_for(round, self)

@@ -34,6 +34,7 @@ cdef struct Segment:
     uint32_t acks_length         # bytes in the acks file, as handed to the writer
     uint64_t removal             # number of its removal, once that began
     uint32_t references          # unread records whose body is shared
+    uint32_t referring           # all such records, in a segment of which none was lost
     bint sealed
     bint recovered               # of an earlier run
     bint summarised              # meta.N is written, or nothing can be said

@@ -245,3 +245,39 @@ def test_it_removes_what_a_kill_left_half_written_and_says_nothing(tmp_path: Pat
     assert rig.problems == []
     assert rig.get(0).body == body(1)
     rig.stop()
+
+
+@backends
+def test_a_clean_start_believes_the_summaries_of_queues_and_another_one_does_not(
+    tmp_path: Path, backend: str
+) -> None:
+    rig = Rig(tmp_path / "data", queues=2, settings=settings_of(backend), segment_size=4096)
+    for number in range(200):
+        rig.publish(body(number), [0, 1])
+        rig.publish(body(number, 10), [0])
+        if number % 50 == 49:
+            rig.settle()
+    rig.settle()
+    metas = list(rig.path.rglob("meta.*"))
+    assert len(metas) > 4
+    before = rig.image()
+    rig.restart()
+    assert rig.was_clean
+    assert (rig.bodies.references, rig.image()) == (400, before)
+    first = rig.get(0)
+    assert first.body == body(0)
+    rig.queues[0].settle_place(first.place)
+    rig.restart()
+    assert rig.was_clean
+    assert rig.bodies.references == 399
+    assert sum(rig.image().values()) == 399
+    # A summary does not say whom its records refer to: it is of no use when nobody else knows.
+    rig.crash()
+    assert rig.bodies.references == 399
+    assert sum(rig.image().values()) == 399
+    got = [rig.get(0).body for _ in range(399)]
+    assert got == [each for n in range(200) for each in (body(n), body(n, 10))][1:]
+    rig.queues[1].purge()
+    rig.settle()
+    assert sum(rig.image().values()) == 199
+    rig.stop()

@@ -36,7 +36,9 @@ def opened(path: Path, backend: str, *, clean: bool = False, bloom: int = 1000) 
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "change", "remove", "get", "flush", "reopen", "step"]),
+        st.sampled_from(
+            ["add", "add", "change", "remove", "refer", "get", "flush", "reopen", "step"]
+        ),
         st.integers(0, 200),
         st.integers(1, 2**32 - 1),
     ),
@@ -69,6 +71,11 @@ def test_it_answers_like_a_dict(
         elif what == "remove" and id in model:
             index.apply([(REMOVE, id, None)])
             del model[id]
+        elif what == "refer":
+            assert index.refer(id) == (id in model)
+            if id in model:
+                file, offset, length, references = ENTRY.unpack(model[id])
+                model[id] = ENTRY.pack(file, offset, length, references + 1)
         elif what == "flush":
             index.flush()
         elif what == "step":
