@@ -202,7 +202,7 @@ def read_meanwhile(bench: Bench) -> Iterator[Figure]:
 
 def crash_points(bench: Bench) -> Iterator[Figure]:
     """T-B6: B1 to B5 behind every file operation of a collection, with other bodies each time."""
-    seeds = bench.sized(1, 30, 1000)
+    seeds = bench.sized(1, 10, 1000)
     states = 0
     began = time.monotonic()
     for seed in range(seeds):
