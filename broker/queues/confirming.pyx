@@ -23,6 +23,34 @@ cdef class ConfirmingQueue(ConsumedQueue):
         """An origin of another start of the broker resolves nothing."""
         return origin.boot == self.persister.origins.boot
 
+    @property
+    def oldest_unconfirmed(self):
+        """When the oldest message was published (ms) that a publisher of this start waits for, of
+        those that come next and the first one that was taken; None if there is none, or the disk
+        would have to be asked. What lean mode has delivered is not known."""
+        cdef Message message
+        cdef Place place
+        cdef int level
+        cdef uint64_t key
+        oldest = None
+        if not self.holds or self.store is None:
+            return None
+        level = self.store.next_level(LEVELS)
+        while level >= 0:
+            if (self.store.peek_at(level, &message, &place) == FOUND
+                    and message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
+                    and (oldest is None or message.timestamp < oldest)):
+                oldest = message.timestamp
+            level = self.store.next_level(level)
+        if self.taken:
+            key = next(iter(self.taken))
+            place.segment = <uint32_t> (key >> 32)
+            place.position = <uint32_t> key
+            if (self.store.read(&place, &message) == FOUND
+                    and (oldest is None or message.timestamp < oldest)):
+                oldest = message.timestamp
+        return oldest
+
     cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1:
         """A message with an origin goes out."""
         if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import logging
 import os
@@ -250,8 +249,6 @@ class Broker(SignIn):
         Wall().watch(self)
         loop.add_signal_handler(signal.SIGHUP, Reload(self).ask)
         await self._listeners.say_where()
-        gc.collect()
-        gc.freeze()
         where = self._listeners.addresses
         log.info("listening: %s", ", ".join(f"{key} on {at}" for key, at in where.items()))
 

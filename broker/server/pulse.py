@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker.kernel import clock
+from broker.server.garbage import Garbage
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -29,8 +30,10 @@ class Pulse:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._round = self._rest_queues()
+        self._garbage = Garbage()
 
     def start(self) -> None:
+        self._garbage.start(self._broker.loop.time())
         self._broker.timers.later(TICK_S, self._tick)
         self._broker.timers.later(SWEEP_S, self._sweep)
 
@@ -44,6 +47,7 @@ class Pulse:
             if next(self._round, None) is None:
                 self._round = self._rest_queues()
                 break
+        self._garbage.tick(self._broker.loop.time())
         for vhost in self._broker.vhosts.values():
             vhost.bodies.tick(clock.now() / 1000)
         for feature in self._broker.features:

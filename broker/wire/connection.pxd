@@ -17,6 +17,8 @@ cdef enum:
     HELD = 1                 # nothing is, until `go_on`
     ALARMED = 2              # everything is up to the next publish, which will be HELD
     COLLECTING = 4           # nothing is, while a collected body is written or read back
+    YIELDING = 8             # nothing is in this turn: others have theirs
+    WAITING = HELD | COLLECTING | YIELDING
 
 
 cdef class Connection(Output):
@@ -30,6 +32,7 @@ cdef class Connection(Output):
     cdef readonly uint16_t channel_max
     cdef uint16_t current_channel
     cdef uint32_t current_method
+    cdef uint32_t asked                  # methods that were not hot, of the chunk at hand
     cdef readonly WireChannel collecting  # whose body is waited for; None if none is
     cdef int holding                     # flags; zero is the fast path
     cdef public bint paused              # the transport is not read: memory is full

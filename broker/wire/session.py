@@ -302,7 +302,7 @@ class Session(Connection):
 
     def read_on(self) -> None:
         """Reads the transport again, if nothing else is against it."""
-        if not self.paused and not self.blocked and self.collecting is None:
+        if not (self.paused or self.blocked or self.yielding or self.collecting is not None):
             self.transport.resume_reading()
 
     # -- channels ----------------------------------------------------------------------------------

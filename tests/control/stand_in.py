@@ -100,6 +100,7 @@ class Queue:
              "redeliver", "reject", "confirm"), 0
         )  # fmt: skip
         self.expired = self.dropped = self.dead_lettered = 0
+        self.oldest_unconfirmed = None
         self._position = 0
 
     def start_of(self, value: Any, now_ms: int) -> Any:

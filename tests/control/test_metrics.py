@@ -6,10 +6,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.server.metrics import MetricsServer
+from tests.amqp.raw import Client
+from tests.conftest import Make
 from tests.control.stand_in import Broker
 
 # What RabbitMQ's Overview dashboard (Grafana 10991) asks for.
@@ -146,3 +149,38 @@ async def test_it_answers_only_what_it_has(port: int) -> None:
     writer.write(b"GET /" + b"x" * 100_000)
     assert await reader.read() == b""
     writer.close()
+
+
+def test_it_says_what_add_ons_count(make_broker: Make) -> None:
+    broker = make_broker()
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        dedup = {"x-message-deduplication": True, "x-cache-size": 10}
+        client.call(1, "queue.declare", queue="once", arguments=dedup)
+        later = {"x-delayed-type": "direct", **dedup}
+        client.call(
+            1, "exchange.declare", exchange="later", type="x-delayed-message", arguments=later
+        )
+        for _ in range(3):
+            headers = {"x-deduplication-header": "the same"}
+            client.publish(1, "", "once", b"m", headers=headers)
+        for number in range(2):
+            headers = {"x-delay": 3_600_000, "x-deduplication-header": str(number)}
+            client.publish(1, "later", "k", b"12345", headers=headers)
+        client.fence(1)
+        url = f"http://{broker.host}:{broker.metrics_port}/metrics/per-object"
+        page = httpx.get(url).text
+    samples = {
+        (sample.name, sample.labels.get("queue") or sample.labels.get("exchange")): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    assert samples["rabbitmq_queue_messages_dedup_total", "once"] == 2
+    assert samples["rabbitmq_queue_dedup_remembered", "once"] == 1
+    assert samples["rabbitmq_queue_dedup_remembered_max", "once"] == 10
+    assert samples["rabbitmq_exchange_messages_delayed_total", "later"] == 2
+    assert samples["rabbitmq_exchange_messages_delayed", "later"] == 2
+    assert samples["rabbitmq_exchange_message_bytes_delayed", "later"] == 10
+    assert samples["rabbitmq_exchange_messages_released_total", "later"] == 0
+    assert samples["rabbitmq_exchange_dedup_remembered", "later"] == 2
+    assert not any(where == "amq.direct" and "dedup" in name for name, where in samples)
+    broker.close()

@@ -1,6 +1,8 @@
 """The broker's codecs against the plain ones of the test client."""
 
+import itertools
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -147,8 +149,8 @@ def test_method_arguments_are_those_of_the_plain_codec(data: st.DataObject) -> N
 class Heard(Connection):
     """A connection that notes what it is told."""
 
-    def __init__(self) -> None:
-        super().__init__(Turn(lambda _run: None), self)
+    def __init__(self, schedule: Callable[[Callable[[], None]], object] = id) -> None:
+        super().__init__(Turn(schedule), self)
         self.heard_methods: list[tuple[int, str, dict[str, Any]]] = []
         self.headers: list[bytes] = []
         self.failures: list[AMQPError] = []
@@ -206,3 +208,41 @@ def test_any_bytes_end_in_errors_not_in_exceptions(data: bytes) -> None:
     connection = Heard()
     connection.feed(raw.PROTOCOL_HEADER + data)
     connection.feed(data)
+
+
+class Sharing(Heard):
+    """One that shares the loop: `turns` are the calls it asked for."""
+
+    def __init__(self) -> None:
+        self.turns: list[Callable[[], None]] = []
+        super().__init__(self.turns.append)
+        self.reads = True
+
+    def stop_reading(self) -> None:
+        self.reads = False
+
+    def read_on(self) -> None:
+        self.reads = True
+
+
+def test_many_methods_in_one_chunk_take_turns_with_other_connections() -> None:
+    connection = Sharing()
+    words = [f"word {number}" for number in range(200)]
+    stream = raw.PROTOCOL_HEADER + b"".join(
+        raw.method(0, "connection.update-secret", new_secret=b"", reason=word) for word in words
+    )
+    cut = len(stream) - 10
+    connection.feed(stream[:cut])
+    taken = [len(connection.heard_methods)]
+    # What comes meanwhile waits behind it.
+    connection.feed(stream[cut:])
+    assert len(connection.heard_methods) == taken[0]
+    while connection.turns:
+        assert not connection.reads
+        connection.turns.pop()()
+        taken.append(len(connection.heard_methods))
+    assert connection.reads
+    assert [got["reason"] for _, _, got in connection.heard_methods] == words
+    parts = [end - start for start, end in itertools.pairwise([0, *taken])]
+    assert max(parts) < 50
+    assert len(parts) > 4

@@ -154,6 +154,7 @@ class Queues(View):
         ]
         if thing.type != "stream":
             row["message_stats"] |= {name: getattr(thing, name) for name in _LEAVING}
+            row["oldest_unconfirmed"] = thing.oldest_unconfirmed
         row["settings"] = setting_rows("queue", thing)
         if thing.type == "stream":
             row["stream"] = thing.stream_figures()

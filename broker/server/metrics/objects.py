@@ -84,6 +84,7 @@ def per_object(broker: Any) -> Iterator[str]:
     yield from _exchanges(broker)
     yield from _connections(broker)
     yield from _channels(broker)
+    yield from _joints(broker)
 
 
 def _queues(broker: Any) -> Iterator[str]:
@@ -121,6 +122,34 @@ def _channels(broker: Any) -> Iterator[str]:
             for channel in list(connection.channels.values()):
                 labels = {"channel": channel_name(channel), **_owner(connection)}
                 yield line(name, channel.counters().get(counter, 0), labels)
+
+
+def _joints(broker: Any) -> Iterator[str]:
+    """What add-ons count at queues and exchanges, in the words of their rows in the API."""
+    found: dict[str, list[str]] = {}
+    for vhost in list(broker.vhosts.values()):
+        for kind, things in (("queue", vhost.queues), ("exchange", vhost.exchanges)):
+            for thing in list(things.values()):
+                labels = {"vhost": vhost.name, kind: thing.name}
+                for joint in (getattr(thing, name, None) for name in ("holding", "duplicates")):
+                    if joint is not None:
+                        _add_joint(found, kind, joint, labels)
+                yield ""
+    for lines in found.values():
+        yield from lines
+
+
+def _add_joint(found: dict[str, list[str]], kind: str, joint: Any, labels: dict[str, str]) -> None:
+    counters = joint.counters()
+    for counter, value in counters.items():
+        name = f"{kind}_messages_{counter}_total"
+        lines = found.setdefault(name, [head(name, "counter", f"Messages counted as {counter}")])
+        lines.append(line(name, value, labels))
+    for fact, value in joint.facts().items():
+        if fact.removesuffix("_count") not in counters:
+            name = f"{kind}_{fact}"
+            text = f"The field {fact} of its row in the API"
+            found.setdefault(name, [head(name, "gauge", text)]).append(line(name, value, labels))
 
 
 def _owner(connection: Any) -> dict[str, str]:

@@ -28,17 +28,29 @@ if (history) {
     const name = svg.dataset.spark;
     if (PATHS[name]) sparks.push([name, new Spark(svg, history.series[name] ?? [])]);
   }
+  // Nothing leaves a stream by being read, and nothing comes back.
+  const isStream = document.querySelector("[data-stream]") !== null;
+  const ready = { key: "messages_ready", label: "ready", colour: "series-1", fill: true };
+  const unacknowledged = {
+    key: "messages_unacknowledged", label: "unacknowledged", colour: "series-4", fill: true,
+  };
+  const publish = { key: "publish", label: "publish", colour: "series-1" };
+  const ack = { key: "ack", label: "ack", colour: "series-3" };
+  const deliver = { key: "deliver_get", label: "deliver", colour: "series-2", dash: [6, 3] };
+  const redeliver = { key: "redeliver", label: "redeliver", colour: "series-4", dash: [2, 3] };
   charts.push(
-    new ChartCard(document.getElementById("chart-depth"), [
-      { key: "messages_ready", label: "ready", colour: "series-1", fill: true },
-      { key: "messages_unacknowledged", label: "unacknowledged", colour: "series-4", fill: true },
-    ], count),
-    new ChartCard(document.getElementById("chart-rates"), [
-      { key: "publish", label: "publish", colour: "series-1" },
-      { key: "ack", label: "ack", colour: "series-3" },
-      { key: "deliver_get", label: "deliver", colour: "series-2", dash: [6, 3] },
-      { key: "redeliver", label: "redeliver", colour: "series-4", dash: [2, 3] },
-    ], rate),
+    new ChartCard(
+      document.getElementById("chart-depth"),
+      isStream ? [{ ...ready, label: "kept" }] : [ready, unacknowledged],
+      count,
+    ),
+    new ChartCard(
+      document.getElementById("chart-rates"),
+      isStream
+        ? [publish, ack, { ...deliver, label: "read" }]
+        : [publish, ack, deliver, redeliver],
+      rate,
+    ),
   );
   for (const chart of charts) chart.load(history);
 }
