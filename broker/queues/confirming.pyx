@@ -37,7 +37,7 @@ cdef class ConfirmingQueue(ConsumedQueue):
             return None
         level = self.store.next_level(LEVELS)
         while level >= 0:
-            if (self.store.peek_at(level, &message, &place) == FOUND
+            if (self.store.look_at(level, &message) == FOUND
                     and message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
                     and (oldest is None or message.timestamp < oldest)):
                 oldest = message.timestamp

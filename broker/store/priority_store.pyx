@@ -192,6 +192,9 @@ cdef class PriorityStore(QueueStore):
             self.again(level)
         return found
 
+    cdef int look_at(self, int priority, Message* message) except -1:
+        return (<Level> self.levels[priority]).look_at(0, message)
+
     cdef int peek_least(self, Message* message, Place* place) except -1:
         cdef int priority = self.lowest()
         return self.peek_at(priority, message, place) if priority >= 0 else EMPTY

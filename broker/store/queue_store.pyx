@@ -152,6 +152,32 @@ cdef class QueueStore(QueueBodies):
         """As `peek`, for the first ready message of a level."""
         return self.peek(message, place)
 
+    cdef int look_at(self, int level, Message* message) except -1:
+        """As `peek_at` for somebody who only looks: it leaves no mark that the message may have
+        been delivered."""
+        cdef Segment* segment = self.cursor
+        cdef uint32_t position = self.cursor_position
+        cdef uint32_t skip = self.cursor_skip
+        cdef Place place
+        if self.ready == 0:
+            return EMPTY
+        if self.requeued.count:
+            self.requeued.first(&place)
+            return self.read(&place, message)
+        while segment != NULL:
+            while (skip < segment.skip_count
+                   and segment.skips[skip].position == position):
+                position += segment.skips[skip].length
+                skip += 1
+            if position < segment.length:
+                place.segment = segment.number
+                place.position = position
+                return self.read(&place, message)
+            segment = segment.next
+            position = HEADER_BYTES
+            skip = 0
+        return EMPTY
+
     cdef int peek_least(self, Message* message, Place* place) except -1:
         """As `peek`, for the message that can be spared first."""
         return self.peek(message, place)

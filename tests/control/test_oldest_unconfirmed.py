@@ -75,3 +75,24 @@ async def test_a_queue_that_confirms_on_writing_has_none(broker: Appliance) -> N
         assert await oldest(control, "q") is None
     await control.close()
     broker.close()
+
+
+async def test_looking_does_not_mark_messages_as_delivered(broker: Appliance) -> None:
+    control = BrokerClient(broker.control_socket)
+    address = broker.host, broker.amqp_port
+    with Client.open(address) as client:
+        arguments = {"x-confirm-on": "ack"}
+        client.call(1, "queue.declare", queue="q", durable=True, arguments=arguments)
+        client.call(1, "confirm.select")
+        client.publish(1, "", "q", b"m", delivery_mode=2)
+        # A reply that waits for the disk: the record is in its file.
+        client.call(1, "queue.declare", queue="other", durable=True)
+        assert await oldest(control, "q") is not None
+    await control.close()
+    broker.stop()
+    broker.start()
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        got = client.get(1, "q")
+        assert got is not None
+        assert not got.redelivered
+    broker.close()
