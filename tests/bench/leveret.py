@@ -35,6 +35,7 @@ class Leveret:
         self.port = 0
         self.server: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
+        self.patience = 60.0  # seconds that a start may take
 
     @property
     def version(self) -> str:
@@ -70,7 +71,7 @@ class Leveret:
                 env={**inherited, "LEVERET_CONFIG": "", **self.environment},
             )
         os.close(read_end)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self.patience
         while True:
             try:
                 self.port = json.loads(addresses.read_text())["amqp"][1]

@@ -224,6 +224,7 @@ def rebuilt(bench: Bench) -> Iterator[Figure]:
     count = bench.sized(20_000, 1_000_000, 10_000_000)
     for backend in ("leveldb", "ram"):
         broker = bench.broker("--embed-below", "0", "--message-store-index", backend)
+        broker.patience = 600
         options = ["--fanout", "2", "--consumers", "0", "--persistent", "--keep"]
         options += ["--body", "16", "--confirm", "1000", "--patience", "300"]
         generator.run(broker.port, [*options, "--count", str(count)])
