@@ -204,7 +204,7 @@ class _Peak:
         self.bytes = 0
         self._broker = broker
         self._ended = False
-        self._thread = threading.Thread(target=self._watch)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
