@@ -85,6 +85,7 @@ async def _copy_from_broker(source: Path, target: Path, pace: Pace) -> None:
     client = BrokerClient(source / "control.sock")
     try:
         taken = await client.call("backup.begin", timeout_s=600.0)
+        connections = client.connections
         say(
             f"the state of this moment is held: {taken['files']:,} files, "
             f"nothing was written for {taken['still_s'] * 1000:.0f} ms"
@@ -94,15 +95,24 @@ async def _copy_from_broker(source: Path, target: Path, pace: Pace) -> None:
         rows: list[Row] = [tuple(json.loads(line)) for line in lines]
         await asyncio.to_thread(_copy, held / snapshot.TREE, rows, target, pace)
         # Whoever took it away meanwhile may have made holes in what was copied last.
-        if not client.connected or not (held / snapshot.LIST).exists():
-            raise BackupError("the broker ended while its files were copied; there is no backup")
+        if not client.connected or client.connections != connections:
+            raise BackupError(
+                "the connection to the broker ended while its files were copied, and what it held "
+                "with it; see whether the broker did, and why, in its log; there is no backup"
+            )
+        if not (held / snapshot.LIST).exists():
+            raise BackupError(
+                f"{held} was taken away while it was copied, by another broker on this data "
+                "directory or by hand; there is no backup"
+            )
         # Quicker here than in a process with other work; the broker takes what is left.
         await asyncio.to_thread(shutil.rmtree, held / snapshot.TREE, ignore_errors=True)
     except BrokerError as error:
         raise BackupError(f"the broker: {error.reason}") from None
     except FileNotFoundError as error:
+        why = "the broker goes on" if client.connected else "the broker ended meanwhile"
         raise BackupError(
-            f"the broker ended while its files were copied ({error.filename} is gone)"
+            f"{error.filename} is gone while the files were copied, and {why}; there is no backup"
         ) from None
     finally:
         await client.close()

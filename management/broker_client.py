@@ -72,6 +72,8 @@ class BrokerClient:
         self._writer: asyncio.StreamWriter | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self.connections = 0
+        """How often there was a new one: what belongs to one ends with it."""
 
     @property
     def connected(self) -> bool:
@@ -175,6 +177,7 @@ class BrokerClient:
                 log.debug("control socket %s: %s", self.path, error)
             else:
                 delay = _BACKOFF_FIRST_S
+                self.connections += 1
                 self._connected.set()
                 try:
                     await self._read(reader)

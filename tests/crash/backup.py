@@ -44,7 +44,7 @@ class BackedUp(Crash):
         command = [sys.executable, "manage.py", "backup", str(copy), "--data-dir", str(data)]
         command += ["--rate", self.rate]
         with subprocess.Popen(
-            command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+            command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as copying:
             assert copying.stdout is not None
             held = copying.stdout.readline()
@@ -52,7 +52,11 @@ class BackedUp(Crash):
             self.still.append(held.strip())
             others = [self._spawn("consumer", 2, queue) for queue in CONSUMED]
             told = copying.stdout.read()
-        assert copying.returncode == 0, told
+        assert self.victim.server is not None
+        ended = self.victim.server.poll()
+        assert copying.returncode == 0, (
+            f"{told}\nthe broker's exit status: {ended}\n" + self._end_of_log()
+        )
         assert "is whole" in told
         self.victim.kill()
         for process, journal in others:
@@ -62,6 +66,9 @@ class BackedUp(Crash):
         self._collect([], consumers)
         shutil.rmtree(data)
         copy.rename(data)
+
+    def _end_of_log(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:] if self.log is not None else ""
 
     def _collect_until(self, publishers: list[Spawned], before: list[int]) -> None:
         """Feeds the publishers' journals: all that was attempted, but only those confirms that had

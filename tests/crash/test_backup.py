@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,7 +15,9 @@ import pytest
 
 from broker.store import disk, gate, snapshot
 from broker.store.data_directory import SchemaError, check_schema
+from management import backup
 from management.backup import Pace, copy_file
+from management.broker_client import BrokerClient
 from tests.amqp.raw import Client
 from tests.appliance import ROOT, Appliance
 from tests.bench.leveret import Leveret
@@ -120,6 +123,35 @@ def test_a_target_without_room_is_left_as_it_was(filled: Appliance, small_disk: 
 def test_it_refuses_a_rate_that_is_none(filled: Appliance, tmp_path: Path, rate: str) -> None:
     status, _ = back_up(filled.data_dir, tmp_path / "copy", f"--rate={rate}")
     assert status == 78
+    assert not (tmp_path / "copy").exists()
+
+
+async def test_a_connection_that_came_back_is_no_longer_the_one_that_held_the_files(
+    filled: Appliance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: list[BrokerClient] = []
+    loop = asyncio.get_running_loop()
+
+    class Watched(BrokerClient):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            clients.append(self)
+
+    def cut(*_: object) -> None:
+        """While files are copied, the connection ends and another one takes its place."""
+        (client,) = clients
+        assert client._writer is not None
+        before = client.connections
+        loop.call_soon_threadsafe(client._writer.close)
+        deadline = time.monotonic() + 60
+        while client.connections == before or not client.connected:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    monkeypatch.setattr(backup, "BrokerClient", Watched)
+    monkeypatch.setattr(backup, "_copy", cut)
+    with pytest.raises(backup.BackupError, match="the connection to the broker ended"):
+        await backup.back_up(filled.data_dir, tmp_path / "copy", Pace())
     assert not (tmp_path / "copy").exists()
 
 
