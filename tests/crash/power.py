@@ -104,6 +104,11 @@ def main() -> int:
             victim.stop()
             victim.release()
         shutil.rmtree(base, ignore_errors=True)
+    verdict = crash.checker.verdict
+    print(
+        f"seed {options.seed}: {victim.cuts} power cuts, {verdict.confirmed:,} confirmed; "
+        f"{'0 lost or altered' if clean else 'FAULTS'}; {time.monotonic() - began:.0f} s"
+    )
     return 0 if clean else 1
 
 
