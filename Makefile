@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
 SETUP := python3 tools/environment.py
+# Processes that run tests; 0 for one that a debugger can be attached to.
+JOBS := 2
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test add-ons crash power fuzz-store full-disk stalled-disk fuzz bench bench-store lint demo docs lock clean fresh-root test-environment
@@ -13,8 +15,8 @@ run: build  ## start the appliance: broker, web app and reports (options: ARGS="
 build:  ## set up everything that `run` needs, without starting it
 	@$(SETUP) run
 
-test: test-environment  ## run all tests (options: ARGS="-k confirms -x")
-	@$(PYTHON) -m pytest $(ARGS)
+test: test-environment  ## run all tests, two files at a time (options: JOBS=0 ARGS="-k confirms -x")
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-environment:
 	@$(SETUP) test

@@ -8,5 +8,5 @@ cdef class ClassicQueue(LimitedQueue):
     cdef bytes shown                     # properties of the delivery at hand, where they changed
 
     cdef int serve_getters(self) except -1
-    cdef int hand_over(self, getter, Message* message, Place* place) except -1
+    cdef tuple told(self, Message* message, Place* place)
     cdef int show_returns(self, Message* message, Place* place) except -1

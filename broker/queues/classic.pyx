@@ -221,7 +221,9 @@ cdef class ClassicQueue(LimitedQueue):
             if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
                 self.show_returns(&message, &place)
             self.bytes_out += message.body_length
-            self.hand_over(getter, &message, &place)
+            # Copies: what is settled may be gone from memory. And it is settled before the answer,
+            # which waits for what was settled before it.
+            told = self.told(&message, &place)
             if self.holds:
                 self.note_delivery(&message, &place, getter.no_ack)
             store.advance(&place)
@@ -230,6 +232,7 @@ cdef class ClassicQueue(LimitedQueue):
                 store.settle(&place)
             else:
                 self.got += 1
+            getter.message(self, *told)
         if not self.getters:
             self.getters = None
         return 0
@@ -245,13 +248,13 @@ cdef class ClassicQueue(LimitedQueue):
             message.properties_length = <uint32_t> len(self.shown)
         return 0
 
-    cdef int hand_over(self, getter, Message* message, Place* place) except -1:
-        getter.message(
-            self, message.exchange[:message.exchange_length],
+    cdef tuple told(self, Message* message, Place* place):
+        """What a getter is told of a message, behind the queue."""
+        return (
+            message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
             message.properties[:message.properties_length], message.body[:message.body_length],
             (place.segment, place.position, place.length, place.redelivered, place.body_length))
-        return 0
 
     def get(self, getter, *, bint forced=False) -> None:
         """Takes one message for `getter`: `.no_ack`, `.message(queue, exchange, routing_key,

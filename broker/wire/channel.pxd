@@ -75,7 +75,8 @@ cdef class WireChannel(Channel):
     cdef public object ack_timeouts      # None until a delivery could become overdue
     # replies that wait for the disk
     cdef object held
-    cdef uint64_t held_until
+    cdef uint64_t held_until             # the round that replies from now on wait for
+    cdef uint64_t held_removals          # removals that had begun when that was asked for
     cdef bint held_records               # they wait for messages, too
     cdef public str last_queue
     cdef public str reply_name           # this channel's direct reply-to queue
@@ -102,6 +103,7 @@ cdef class WireChannel(Channel):
     cdef int drop_collected(self) except -1
     cdef int collect(self, const uint8_t* payload, uint32_t length) except -1
     cdef int route(self, Message* message, bint mandatory) except -1
+    cdef bint is_over(self, uint64_t until, bint records) noexcept
     cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
     cdef int write_held(self) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1

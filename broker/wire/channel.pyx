@@ -7,6 +7,7 @@ end before the content does, `keep` copies what is there and the rest is collect
 a file (`collect`). Nothing reaches a queue before its last byte.
 """
 
+import collections
 import os
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -831,18 +832,21 @@ cdef class WireChannel(Channel):
         """Replies from now on wait until all that was asked for so far is written (and synced);
         with `records` also the messages, which wait in memory while the disk is full."""
         if self.held is None:
-            self.held = []
+            self.held = collections.deque()
         self.held_records = self.held_records or records
         self.held_until = self.persister.after_round(self.release, sync, self.held_records)
+        self.held_removals = self.persister.removals
         self.acks_unwritten = False
 
     def reply(self, bytes data, then=None):
         """Sends frames in the order of replies; `then()` is called when they are written. A reply
         waits for the acks before it."""
-        if self.acks_unwritten and self.held is None:
+        if self.acks_unwritten and (
+                self.held is None or self.held_until != self.persister.gathering
+                or self.held_removals != self.persister.removals):
             self.hold(False)
         if self.held is not None:
-            self.held.append((data, then))
+            self.held.append((self.held_until, self.held_records, data, then))
             return
         self.output.send(data)
         if then is not None:
@@ -850,15 +854,21 @@ cdef class WireChannel(Channel):
 
     def release(self):
         """A round is over: lets go of the replies that waited for it."""
-        if self.held is None or self.persister.answered < self.held_until or (
-                self.held_records and self.persister.completed < self.held_until):
-            return
-        self.held_records = False
-        held, self.held = self.held, None
-        for data, then in held:
+        while self.held:
+            until, records, data, then = self.held[0]
+            if not self.is_over(until, records):
+                return
+            self.held.popleft()
             self.output.send(data)
             if then is not None:
                 then()
+        if self.held is not None and self.is_over(self.held_until, self.held_records):
+            self.held = None
+            self.held_records = False
+
+    cdef bint is_over(self, uint64_t until, bint records) noexcept:
+        return self.persister.answered >= until and (
+            not records or self.persister.completed >= until)
 
     def forget_content(self):
         """The channel ends: an unfinished message never happened, and nobody waits for confirms."""

@@ -77,6 +77,7 @@ def test_it_accepts_hashes_of_rabbitmq() -> None:
 @pytest.mark.parametrize(
     ("password_hash", "algorithm"),
     [("", SHA256), (None, ""), (rabbit_hash(""), SHA256), (passwords.hash_password(""), ARGON2ID)],
+    ids=["empty", "none", "sha256", "argon2id"],
 )
 def test_it_never_lets_an_empty_password_in(password_hash: str | None, algorithm: str) -> None:
     assert not passwords.verify("", password_hash, algorithm)
@@ -90,6 +91,7 @@ def test_it_never_lets_an_empty_password_in(password_hash: str | None, algorithm
         (rabbit_hash("x"), SHA256),
         (passwords.hash_password("x"), ARGON2ID),
     ],
+    ids=["none", "empty", "sha256", "argon2id"],
 )
 def test_it_works_equally_hard_for_every_wrong_password(
     monkeypatch: pytest.MonkeyPatch, password_hash: str | None, algorithm: str

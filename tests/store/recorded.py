@@ -41,7 +41,7 @@ def stall(*_: object) -> None:
     """Begins a stall of the disk, or ends it."""
     data = Path(sys.argv[sys.argv.index("--data-dir") + 1])
     begins = not (data / "run/stall-set").exists()
-    for kind in ("sync", "sync_file_system"):
+    for kind in os.environ.get("STALL_DISK", "sync,sync_file_system").split(","):
         recorder.stall(kind, 60 if begins else 0)
     (data / "run/stall-set").touch()
 

@@ -45,7 +45,7 @@ class _Getter:
             "exchange": text(exchange),
             "routing_key": text(routing_key),
             "redelivered": bool(place[3]),
-            "message_count": queue.messages_ready - 1,  # this one still counts as ready
+            "message_count": queue.messages_ready,
             "place": place,
         }
         self.answer.set_result(message)

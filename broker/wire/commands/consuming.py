@@ -147,7 +147,7 @@ class Getter:
             + exchange
             + bytes([len(routing_key)])
             + routing_key
-            + (queue.messages_ready - 1).to_bytes(4, "big")
+            + queue.messages_ready.to_bytes(4, "big")
         )
         channel.reply(frame(1, channel.number, payload) + content(channel, listed, body))
 
