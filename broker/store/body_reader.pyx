@@ -91,8 +91,11 @@ cdef class BodyReader(Dirty):
         self.state = MISSING
         self.store.reading.discard(self)
         if error is not None:
+            # Nobody knows whether there is a body: who asks again, looks again.
+            self.state = NOTHING
             log.error("the location index failed: %s", error)
-        elif value is not None:
+            return
+        if value is not None:
             file, offset, length, _ = ENTRY.unpack(value)
             self.read(file, offset, length)
         if self.state != WAITING:
@@ -151,14 +154,17 @@ cdef class BodyReader(Dirty):
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
         self.store.reading.discard(self)
         if round.error:
-            self.state = MISSING
+            # A disk that does not answer says nothing about the body: its message stays, and is
+            # read again when its queue has its next turn.
+            self.state = NOTHING
             log.error("reading a shared body of %s failed: %s", self.store.directory,
                       os.strerror(round.error))
         else:
             self.check(op.done)
         if self.store.leaving:
             self.store.retry()
-        self.wake()
+        if not round.error:
+            self.wake()
         return 0
 
     def rest(self) -> None:

@@ -8,10 +8,12 @@ B5 are with the collector (`test_body_collector.py`), crashes in `test_body_reco
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from broker.store import disk
 from broker.store.body_figures import body_figures
 from tests.store.bodies_rig import Rig, Taken, backends, body, settings_of
 
@@ -362,3 +364,23 @@ def test_figures_of_several_stores_are_added_up(tmp_path: Path) -> None:
     assert figures["index"]["bloom"]["adds"] == 2
     for rig in rigs:
         rig.stop()
+
+
+@backends
+def test_a_disk_that_fails_to_read_a_body_drops_no_message(tmp_path: Path, backend: str) -> None:
+    rig = Rig(tmp_path / "data", settings=settings_of(backend))
+    rig.publish(body(1), [1, 2])
+    rig.publish(body(2), [1])
+    rig.settle()
+    rig.restart()
+    disk.fail("read", 2, errno.EIO)  # the first one is of the queue's segment
+    taken = Taken()
+    rig.queues[1].get(taken)
+    rig.settle()
+    assert not taken.answered, "and what comes behind it does not go before it"
+    assert rig.queues[1].messages_ready == 2
+    rig.queues[1].wake()
+    rig.settle()
+    assert taken.body == body(1)
+    assert rig.get(1).body == body(2)
+    rig.stop()
