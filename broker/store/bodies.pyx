@@ -88,14 +88,7 @@ cdef class BodyStore(BodyBlocks):
 
     def count_recovered(self, bytes reference) -> bool:
         """A queue's recovery found a record with this reference; False: its body is not there."""
-        cdef Location* found
-        if self.ram is not None and not self.recovery.clean:
-            found = self.ram.find(reference)
-            if found != NULL:
-                found.references += 1
-                self.references += 1
-                return True
-        elif self.recovery.count(reference[:16]):
+        if self.recovery.count(reference[:16]):
             self.references += 1
             return True
         self.dangling += 1

@@ -41,6 +41,7 @@ PLANTS = (
 """Faults that a test can plant, so that what looks for faults can be seen to find them."""
 
 cdef enum:
+    KIND_COUNT = 18              # of KINDS
     WITH_BYTES = 2
 
 
@@ -62,9 +63,9 @@ cdef Event* events = NULL
 cdef size_t event_count = 0
 cdef size_t event_capacity = 0
 cdef int failpoints = 0
-cdef long fail_after[18]
-cdef int fail_errno[18]
-cdef double stall_seconds[18]
+cdef long fail_after[KIND_COUNT]
+cdef int fail_errno[KIND_COUNT]
+cdef double stall_seconds[KIND_COUNT]
 cdef bint stalling = False
 
 
@@ -189,7 +190,7 @@ def fail(str kind, long nth, int error):
         if name == kind:
             fail_after[index] = nth
             fail_errno[index] = error
-    failpoints = any(fail_after[i] or stall_seconds[i] for i in range(18))
+    failpoints = any(fail_after[i] or stall_seconds[i] for i in range(KIND_COUNT))
     pthread_mutex_unlock(&guard)
 
 
