@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -79,7 +80,10 @@ class Definitions:
                 vhost.queues_directory, living, self.problems, keep=vhost.lacks_definitions
             )
             for directory, owners in vhost.owned:
-                self._remove_unknown(directory, owners, self.problems)
+                self._remove_unknown(
+                    directory, owners, self.problems, keep=vhost.lacks_definitions
+                )
+            vhost.keep_definitions()
             for _ in vhost.recover_messages():
                 pass
             for problem in vhost.problems:
@@ -115,10 +119,12 @@ class Definitions:
             if 0 < incarnation >> 32 <= self.boot and keep and disk.listdir(f"{directory}/{name}"):
                 place = f"{self._directory}/quarantine"
                 disk.makedirs(place)
-                disk.rename(f"{directory}/{name}", f"{place}/{name}")
+                kept = f"{place}/{Path(directory).name}-{name}"
+                disk.rename(f"{directory}/{name}", kept)
+                disk.sync_directory(place)
                 problems.append(
-                    f"{directory}/{name} may be of a queue whose definition is lost; it was moved "
-                    f"to {place}"
+                    f"{directory}/{name} may be of a queue or an exchange whose definition is "
+                    f"lost; it was moved to {kept}"
                 )
             elif 0 < incarnation >> 32 <= self.boot:
                 disk.remove_tree(f"{directory}/{name}")

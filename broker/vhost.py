@@ -131,10 +131,13 @@ class VHost:
         entries = len(journal.recovered)
         journal.recovered.clear()
         is_old = self._name_exchanges()
-        living = list(self._snapshot())
-        if is_old or entries > WASTE_MAX * max(len(living), 64):
-            journal.rewrite(living)
         self._journal = journal
+        if self.lacks_definitions:
+            self._drop_loose_bindings()
+        else:
+            living = list(self._snapshot())
+            if is_old or entries > WASTE_MAX * max(len(living), 64):
+                journal.rewrite(living)
         # The upper half of an incarnation is the number of this start.
         boot = self._next_incarnation() >> 32
         for problem in self.bodies.recover(boot & 0xFFFF):
@@ -157,6 +160,26 @@ class VHost:
             if not self.lacks_definitions:
                 raise
             self.problems.append(f"vhost '{self.name}': a definition refers to {error}, lost")
+
+    def _drop_loose_bindings(self) -> None:
+        """Removes bindings to queues and exchanges whose definitions are lost."""
+        for kind, name in list(self._bindings_to):
+            if name in (self.queues if kind == "queue" else self.exchanges):
+                continue
+            for binding in list(self._bindings_to[kind, name].values()):
+                exchange = self.exchanges[binding.source]
+                exchange.unbind(binding)
+                self.problems.append(
+                    f"vhost '{self.name}': a binding of exchange '{exchange.name}' to {kind} "
+                    f"'{name}', lost, was removed"
+                )
+            del self._bindings_to[kind, name]
+
+    def keep_definitions(self) -> None:
+        """A damaged journal is replaced by what was found in it, once all that may be of lost
+        definitions lies in quarantine: until then the next start has to see the damage too."""
+        if self.lacks_definitions and self._journal is not None:
+            self._journal.rewrite(self._snapshot())
 
     def _name_exchanges(self) -> bool:
         """Gives ids to exchanges that were declared when those had none; whether there were any."""

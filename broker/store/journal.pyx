@@ -90,7 +90,9 @@ cdef class Journal(Dirty):
     cdef readonly str path
     cdef readonly list recovered
     cdef readonly list problems
-    cdef readonly bint incomplete    # something of it was cut or damaged
+    # Something of it was cut or damaged: the file is left as it is until `rewrite`, which has to
+    # come before anything is added.
+    cdef readonly bint incomplete
     cdef list pending
     cdef File* file
     cdef readonly uint64_t length
@@ -111,15 +113,14 @@ cdef class Journal(Dirty):
                     f"{path} is no journal of this version; move it away or restore a backup")
             if following >= 0:
                 self.salvage(data, following)
-                sound = self.length
-            else:
-                # The tail was never confirmed: rewriting leaves nothing behind that a later append
-                # could revive.
-                if self.incomplete and sound:
+            elif self.incomplete:
+                # The tail was never confirmed.
+                if sound:
                     self.problems.append(
                         f"{path}: cut {len(data) - sound} bytes behind the last sound definition")
-                disk.write_atomic(path, (data[:sound] or MAGIC))
-                sound = max(sound, len(MAGIC))
+            else:
+                disk.write_atomic(path, MAGIC)
+                sound = len(MAGIC)
         self.length = sound
         self.file = file_new(path)
 
@@ -127,7 +128,7 @@ cdef class Journal(Dirty):
         file_free(self.file)
 
     def salvage(self, bytes data, following: int) -> None:
-        """Keeps the damaged file aside and goes on with all that is sound in it."""
+        """Keeps a copy of the damaged file and goes on with all that is sound in it."""
         directory = self.persister.quarantine.directory
         kept = f"{directory}/{os.path.basename(os.path.dirname(self.path))}-definitions.journal"
         disk.makedirs(directory)
@@ -139,9 +140,6 @@ cdef class Journal(Dirty):
         self.problems.append(
             f"{self.path} was damaged: {len(self.recovered)} definitions were found in it, others "
             f"are lost; the damaged file is {kept}")
-        content = MAGIC + b"".join([encode(each) for each in self.recovered])
-        disk.write_atomic(self.path, content)
-        self.length = len(content)
 
     def append(self, payload: bytes) -> None:
         """Adds an entry; `persister.after_round` tells when it is on disk."""

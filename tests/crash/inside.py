@@ -146,15 +146,16 @@ class Inside:
                 callback()
 
     def pump(self, done: Callable[[], bool]) -> None:
-        """Runs what the loop would until `done()`, or until the disk has failed."""
+        """Runs what the loop would until `done()`."""
         threads = {thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()}
         poll = select.poll()
         for fd in threads:
             poll.register(fd, select.POLLIN)
         deadline = time.monotonic() + PATIENCE
-        while self.failed is None:
+        while True:
             self.turns()
-            if done() or self.failed is not None:
+            assert self.failed is None, self.failed
+            if done():
                 break
             assert time.monotonic() < deadline, f"nothing happened: {self._state()}"
             for fd, _ in poll.poll(1 if self.timers else 200):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,7 +119,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._end(clean=False)
             for name in QUEUES:
                 self.take(name, 1 << 30)
-                assert self.models[name].ready == []
+                assert not self.models[name].ready, f"{name}: {self._told(name)}"
             assert miscounted(self.inside) == ""
         finally:
             self.inside.kill()
@@ -178,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
                 if gone.ends and not gone.unsure:
                     model.settled.append(gone)
             if taker.body is None:
-                assert model.ready == []
+                assert not model.ready, f"{name} gave none, but {self._told(name)}"
                 return
             assert model.ready, f"{name} gave {taker.body[:10]!r}, which it should not have"
             entry = model.ready.pop(0)
@@ -187,6 +188,19 @@ class StoreMachine(RuleBasedStateMachine):
             entry.unsure = False
             entry.delivered = True
             model.taken.append((taker, entry))
+
+    def _told(self, name: str) -> str:
+        """What is ready by the model, and what the broker says of the queue and its bodies."""
+        queue = self.inside.vhost.queues[name]
+        entries = self.models[name].ready
+        return (
+            f"{[(entry, len(entry.body)) for entry in entries[:5]]} of {len(entries)} are ready; "
+            f"the queue has {queue.messages_ready} ready, "
+            f"{queue.messages_unacknowledged} taken; {self.inside.vhost.bodies.figures()}, "
+            f"{self.inside.persister.quarantine.count} in quarantine, problems "
+            f"{self.inside.problems}, threads of this process "
+            f"{sorted(thread.name for thread in threading.enumerate())}"
+        )
 
     @rule(name=queues, every=st.integers(1, 4), requeues=st.booleans())
     def settle(self, name: str, every: int, requeues: bool) -> None:

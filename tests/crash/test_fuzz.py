@@ -11,6 +11,7 @@ from tests.crash.explore import scratch
 from tests.crash.fuzz import Fuzzed, fuzz
 from tests.crash.inside import Inside
 from tests.crash.small import cut_everywhere
+from tests.crash.workload import LATE
 
 FILES = {
     *("segment", "acks", "summary", "stream", "places", "timing index", "journal"),
@@ -66,6 +67,75 @@ def test_one_damaged_definition_costs_no_other_queue(tmp_path: Path) -> None:
     kept = list((tmp_path / "data/quarantine").iterdir())
     assert any(path.read_bytes() == data for path in kept if path.is_file())
     assert any(b"second" in each.read_bytes() for path in kept for each in path.glob("msgs.*"))
+
+
+@pytest.mark.parametrize("lost", [b"\x06target", b"\x04hops", b"\x06source", b"\x05later"])
+def test_no_binding_is_left_to_or_of_what_a_damaged_journal_lost(
+    tmp_path: Path, lost: bytes
+) -> None:
+    inside = Inside(tmp_path / "data").start()
+    vhost = inside.vhost
+    vhost.declare_queue("other", durable=True)
+    vhost.declare_queue("target", durable=True)
+    vhost.declare_exchange("hops", "fanout", durable=True)
+    vhost.declare_exchange("source", "fanout", durable=True)
+    delayed = {"x-delayed-type": "fanout"}
+    vhost.declare_exchange("later", "x-delayed-message", durable=True, arguments=delayed)
+    for destination, kind in (("other", "queue"), ("target", "queue"), ("hops", "exchange")):
+        vhost.bind("source", destination, kind, "")
+        vhost.bind("later", destination, kind, "")
+    vhost.bind("hops", "other", "queue", "")
+    vhost.publish("later", "", LATE, b"held")
+    inside.sync()
+    inside.kill()
+    (journal,) = (tmp_path / "data").glob("vhosts/*/definitions.journal")
+    data = bytearray(journal.read_bytes())
+    data[data.index(lost) + 1] ^= 1
+    journal.write_bytes(data)
+    name = lost[1:].decode()
+    for times in range(3):
+        inside = Inside(tmp_path / "data").start()
+        vhost = inside.vhost
+        assert (f"'{name}', lost" in " ".join(inside.problems)) == (times == 0)
+        assert name not in {*vhost.queues, *vhost.exchanges}
+        bound = {end for each in vhost.bindings() for end in (each.source, each.destination)}
+        assert name not in bound
+        exchange = "source" if "source" in vhost.exchanges else ""
+        vhost.publish(exchange, "other", b"\x10\x00\x02", b"new %d" % times)
+        bodies = drained(inside, "other")
+        assert bodies >= {b"new %d" % each for each in range(times + 1)}
+        assert (b"held" in bodies) == (lost != b"\x05later")
+        inside.sync()
+        inside.kill()
+    kept = [path.name for path in (tmp_path / "data/quarantine").iterdir() if path.is_dir()]
+    assert any(each.startswith("delayed-") for each in kept) == (lost == b"\x05later")
+
+
+def drained(inside: Inside, name: str) -> set[bytes | None]:
+    """What is in a queue once nothing is held back any more."""
+    inside.pump(lambda: inside.ring() is None and not inside.held)
+    return {taker.body for taker in inside.drain(name)}
+
+
+def test_a_start_that_ends_before_lost_files_are_safe_is_made_again(tmp_path: Path) -> None:
+    journal = prepared(tmp_path / "data")
+    data = bytearray(journal.read_bytes())
+    data[data.index(b"second")] ^= 1
+    journal.write_bytes(data)
+    inside = Inside(tmp_path / "data")
+    inside.definitions._remove_unknown = _ended  # type: ignore[method-assign]
+    with pytest.raises(InterruptedError):
+        inside.start()
+    inside.kill()
+    inside = Inside(tmp_path / "data").start()
+    assert "was damaged" in " ".join(inside.problems)
+    inside.kill()
+    kept = (tmp_path / "data/quarantine").glob("queues-*/msgs.*")
+    assert any(b"second" in each.read_bytes() for each in kept)
+
+
+def _ended(*_: object, **__: object) -> None:
+    raise InterruptedError
 
 
 def test_a_journal_cut_at_every_byte_costs_what_was_behind_the_cut(tmp_path: Path) -> None:
