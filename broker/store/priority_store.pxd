@@ -9,11 +9,15 @@ cdef enum:
     BITMAP_WORDS = 4             # of 64 levels each
 
 
+cdef class PriorityStore
+
+
 cdef class Level(QueueStore):
     cdef uint32_t priority
     cdef int64_t deadline        # of the first ready message; 0 = not known
     cdef int64_t deadline_ttl    # the queue's TTL that it was reckoned with
     cdef uint64_t mark           # see PriorityStore.end; 0 for a level that was not used then
+    cdef PriorityStore whole     # None until the queue is deleted
 
     cdef void forget_written(self) noexcept
     cdef void forget_read(self) noexcept
@@ -24,6 +28,7 @@ cdef class PriorityStore(QueueStore):
     cdef list levels             # by priority; None until a message of that priority comes
     cdef uint64_t occupied[BITMAP_WORDS]     # levels with ready messages
     cdef Level kept              # the level whose next messages stay in memory for consumers
+    cdef uint32_t leaving        # levels of a deleted queue that have files, or are getting them
 
     cdef Level level(self, uint32_t priority)
     cdef Level level_of(self, Place* place)

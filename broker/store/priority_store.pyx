@@ -72,6 +72,10 @@ cdef class Level(QueueStore):
             self.read_capacity = self.read_length = 0
             self.read_segment = NULL
 
+    cdef int remove_directory(self) except -1:
+        whole, self.whole = self.whole, None
+        return (<PriorityStore> whole).remove_directory()
+
 
 cdef class PriorityStore(QueueStore):
     """Levels 0 to `max_priority` (at most 255). Its own counters are the sums of theirs; it has no
@@ -316,18 +320,30 @@ cdef class PriorityStore(QueueStore):
                 level.close()
 
     def delete(self) -> None:
-        """The queue is gone, with all levels. The last one's files take the directory with them."""
+        """The queue is gone, with all levels. The last one without files takes the directory with
+        it: for another one the writer may just be making a file."""
         cdef Level level
+        cdef bint made = self.directory_made
         self.deleted = True
         self.kept = None
         used = [each for each in self.levels if each is not None]
         if not used:
             QueueStore.delete(self)
         for level in used:
-            level.directory_made = level.directory_made or self.directory_made
+            made = made or level.directory_made
+        self.leaving = <uint32_t> len(used)
+        for level in used:
+            level.directory_made = made
+            level.whole = self
             level.delete()
         self.ready = self.ready_bytes = self.total = self.total_bytes = 0
         self.occupied = [0, 0, 0, 0]
+
+    cdef int remove_directory(self) except -1:
+        if self.leaving > 1:
+            self.leaving -= 1
+            return 0
+        return QueueStore.remove_directory(self)
 
     # -- figures -----------------------------------------------------------------------------------
 

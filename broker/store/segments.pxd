@@ -120,5 +120,6 @@ cdef class Segments(Dirty):
     cdef int remove_segment(self, Segment* segment) except -1
     cdef int remove_waiting(self) except -1
     cdef int finish_delete(self) except -1
+    cdef int remove_directory(self) except -1
     cdef int ensure_directory(self, Round* round) except -1
     cdef File* ensure_file(self, Round* round, Segment* segment, bint acks) except NULL

@@ -362,8 +362,6 @@ cdef class Segments(Dirty):
 
     cdef int finish_delete(self) except -1:
         cdef Segment* segment
-        cdef Op* op
-        cdef Round* round
         if self.first_block != NULL:
             segment = self.head
             while segment != NULL:
@@ -383,14 +381,19 @@ cdef class Segments(Dirty):
             return 0
         if self.directory_made:
             self.directory_made = False
-            self.persister.forget_directory(self.directory)
-            round = round_new()
-            unlink_all(round, self.persister.left_behind(self.directory))
-            encoded = os.fsencode(self.directory)
-            op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
-            op.path = strdup(<char*> encoded)
-            self.persister.remove(round)
+            self.remove_directory()
         return 0
+
+    cdef int remove_directory(self) except -1:
+        """The queue is deleted, and the store has no files any more."""
+        cdef Round* round = round_new()
+        cdef Op* op
+        self.persister.forget_directory(self.directory)
+        unlink_all(round, self.persister.left_behind(self.directory))
+        encoded = os.fsencode(self.directory)
+        op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
+        op.path = strdup(<char*> encoded)
+        return self.persister.remove(round)
 
     # -- rounds ------------------------------------------------------------------------------------
 

@@ -240,6 +240,7 @@ class Inside:
         taker = Taker()
         queue.get(taker)
         self.pump(lambda: taker.done)
+        assert taker.done, self.failed
         return taker
 
     def drain(self, name: str) -> list[Taker]:

@@ -1,4 +1,4 @@
-"""A segment whose last message goes while the round that makes its file is on its way."""
+"""Segments and queues that go while the round that makes their files is on its way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from broker.queues.classic import ClassicQueue
+from broker.store import recorder
 from broker.store.sync_method import EACH, SyncMethod
+from broker.wire import properties
 from tests.store.driven import PROPERTIES, Driven
 
 
@@ -53,3 +55,26 @@ def test_a_file_that_goes_before_it_is_opened_is_not_synced(
     for queue in others:
         queue.close()
     driven.stop()
+
+
+def test_a_directory_stays_until_the_last_priority_has_no_file_in_flight(tmp_path: Path) -> None:
+    driven = Driven(tmp_path, arguments={"x-max-priority": 3})
+    driven.publish(b"of priority 0")
+    driven.sync()
+    told: list[bool] = []
+    recorder.stall("open", 60)
+    try:
+        driven.queue.put(b"", b"q", properties.encode({"priority": 3}), b"of priority 3", True)
+        driven.persister.after_round(lambda: told.append(True))
+        # The turn ends: the writer is about to make the file.
+        driven.pump(lambda: driven.persister.gathering > driven.persister.completed + 1)
+        driven.queue.delete()
+        # The remover works in order: when this is there, all that the delete asked for is done.
+        driven.persister.write_files(str(tmp_path / "fence"), {"passed": b""})
+        driven.pump((tmp_path / "fence/passed").exists)
+    finally:
+        recorder.stall("open", 0)
+    driven.pump(lambda: bool(told))
+    driven.pump(lambda: not driven.directory.exists())
+    assert driven.failed is None
+    driven.kill()
