@@ -133,6 +133,9 @@ cdef class Queue(Task):
         that is the consumer's own. Raises PreconditionFailed."""
         return self
 
+    def check_get(self):
+        """Raises NotImplementedYet where messages cannot be got."""
+
     def expect_consumer(self, consumer):
         """A consumer is accepted and will be added once its client has been told."""
 

@@ -272,6 +272,10 @@ cdef class ClassicQueue(LimitedQueue):
         self.getters.append(getter)
         self.serve_getters()
 
+    def withdraw(self, getter) -> None:
+        """Takes a get back that is not answered."""
+        self.getters = [each for each in self.getters or () if each is not getter] or None
+
     # -- settling ----------------------------------------------------------------------------------
 
     cdef int settle(self, Place* place, bint acked) except -1:

@@ -232,7 +232,11 @@ cdef class StreamQueue(DeclaredQueue):
         self.readers.resume()
 
     def get(self, getter, *, bint forced=False) -> None:
-        """Refused: a stream gives no message away. Raises NotImplementedYet (540)."""
+        """Refused, as `check_get` does."""
+        self.check_get()
+
+    def check_get(self) -> None:
+        """A stream gives no message away. Raises NotImplementedYet (540)."""
         raise NotImplementedYet(
             "basic.get not supported by stream queues "
             + describe("queue", self.name, self.vhost_name))

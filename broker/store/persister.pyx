@@ -483,7 +483,6 @@ cdef class Persister(Background):
             if records and number > self.completed:
                 kept.append((number, removals, callback, records))
                 continue
-            self.answered = max(self.answered, number)
             callback()
         self.waiting.extendleft(reversed(kept))
         return 0

@@ -8,6 +8,7 @@ from broker.store.bodies cimport BodyStore
 from broker.store.content_file cimport ContentFile
 from broker.store.persister cimport Persister
 from broker.wire.held_confirms cimport HeldConfirms
+from broker.wire.held_replies cimport HeldReplies
 from broker.wire.output cimport Output
 
 
@@ -71,13 +72,11 @@ cdef class WireChannel(Channel):
     cdef uint32_t consumer_unacked
     cdef public bint flowing
     cdef uint64_t max_unacked
-    cdef bint acks_unwritten
+    cdef public bint acks_unwritten      # replies wait until they are
     cdef public object ack_timeouts      # None until a delivery could become overdue
-    # replies that wait for the disk
-    cdef object held
-    cdef uint64_t held_until             # the round that replies from now on wait for
-    cdef uint64_t held_removals          # removals that had begun when that was asked for
-    cdef bint held_records               # they wait for messages, too
+    # replies
+    cdef HeldReplies held                # None while replies go out at once
+    cdef public object gets              # None until a basic.get
     cdef public str last_queue
     cdef public str reply_name           # this channel's direct reply-to queue
     # counters
@@ -103,7 +102,8 @@ cdef class WireChannel(Channel):
     cdef int drop_collected(self) except -1
     cdef int collect(self, const uint8_t* payload, uint32_t length) except -1
     cdef int route(self, Message* message, bint mandatory) except -1
-    cdef bint is_over(self, uint64_t until, bint records) noexcept
+    cdef int hold_for_acks(self) except -1
+    cdef int send_held(self, HeldReplies held) except -1
     cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
     cdef int write_held(self) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1

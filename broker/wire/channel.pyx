@@ -7,7 +7,7 @@ end before the content does, `keep` copies what is there and the rest is collect
 a file (`collect`). Nothing reaches a queue before its last byte.
 """
 
-import collections
+import functools
 import os
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -30,6 +30,7 @@ from broker.store.persister cimport Persister
 from broker.kernel cimport clock
 from broker.store.content_file cimport ContentFile
 from broker.wire.held_confirms cimport HeldConfirms
+from broker.wire.held_replies cimport HeldReplies, HeldReply
 from broker.wire.output cimport OUT_FULL, Output
 from broker.wire.ack_timeouts import AckTimeouts
 from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
@@ -660,9 +661,18 @@ cdef class WireChannel(Channel):
         self.write_content(message)
         return self.output.touch()
 
+    def next_turn(self, callback):
+        """Calls `callback()` when the others had their turn."""
+        self.output.turn.schedule(callback)
+
+    @property
+    def is_full(self):
+        """Whether the connection has more to write than it should: nothing more is to be got."""
+        return self.output.congested or self.output.out.length > OUT_FULL
+
     def take_got(self, Consumer consumer, tuple place):
-        """A message that basic.get took: its delivery tag, entered in the ledger where it wants an
-        ack."""
+        """The answer to a basic.get is written now: its delivery tag, entered in the ledger where
+        it wants an ack."""
         cdef Unacked* entry
         cdef uint64_t tag = self.ledger.next
         if place[3]:
@@ -670,8 +680,6 @@ cdef class WireChannel(Channel):
         if consumer.no_ack:
             self.ledger.skip_tag()
             self.got_no_ack += 1
-            if consumer.queue.durable:
-                self.acks_unwritten = True
             return tag
         entry = self.ledger.add()
         entry.consumer = <void*> consumer
@@ -832,43 +840,63 @@ cdef class WireChannel(Channel):
         """Replies from now on wait until all that was asked for so far is written (and synced);
         with `records` also the messages, which wait in memory while the disk is full."""
         if self.held is None:
-            self.held = collections.deque()
-        self.held_records = self.held_records or records
-        self.held_until = self.persister.after_round(self.release, sync, self.held_records)
-        self.held_removals = self.persister.removals
+            self.held = HeldReplies(self.persister, self.output)
+        self.held.wait(functools.partial(self.release, self.held), sync, records)
         self.acks_unwritten = False
 
     def reply(self, bytes data, then=None):
         """Sends frames in the order of replies; `then()` is called when they are written. A reply
         waits for the acks before it."""
-        if self.acks_unwritten and (
-                self.held is None or self.held_until != self.persister.gathering
-                or self.held_removals != self.persister.removals):
-            self.hold(False)
+        self.hold_for_acks()
         if self.held is not None:
-            self.held.append((self.held_until, self.held_records, data, then))
+            self.held.add(data, then)
             return
         self.output.send(data)
         if then is not None:
             then()
 
-    def release(self):
-        """A round is over: lets go of the replies that waited for it."""
-        while self.held:
-            until, records, data, then = self.held[0]
-            if not self.is_over(until, records):
-                return
-            self.held.popleft()
-            self.output.send(data)
-            if then is not None:
-                then()
-        if self.held is not None and self.is_over(self.held_until, self.held_records):
-            self.held = None
-            self.held_records = False
+    def reserve_reply(self):
+        """Keeps the place of a reply that is not known yet: `fill_reply` brings it."""
+        self.hold_for_acks()
+        if self.held is None:
+            self.held = HeldReplies(self.persister, self.output)
+        return self.held.reserve()
 
-    cdef bint is_over(self, uint64_t until, bint records) noexcept:
-        return self.persister.answered >= until and (
-            not records or self.persister.completed >= until)
+    def fill_reply(self, HeldReply reply, bytes data, then=None, bint waits=False):
+        """As `reply`, at the place that was kept. `waits`: for the acks up to now, not only for
+        those before the place."""
+        cdef HeldReplies held = self.held
+        if held is not None:
+            if waits:
+                self.hold_for_acks()
+            held.fill(reply, data, then, waits)
+            self.send_held(held)
+
+    cdef int hold_for_acks(self) except -1:
+        if self.acks_unwritten and (self.held is None or not self.held.covers_now()):
+            self.hold(False)
+        return 0
+
+    def release(self, HeldReplies held, uint64_t ticket):
+        """A round is over: lets go of the replies that waited for it."""
+        held.over = ticket
+        self.send_held(held)
+
+    cdef int send_held(self, HeldReplies held) except -1:
+        if self.held is held and held.send() and self.held is held:
+            self.held = None
+        return 0
+
+    def last_word(self, bytes data):
+        """Sends frames behind the replies that are held."""
+        if self.held is not None:
+            self.held.add(data, None)
+        else:
+            self.output.send(data)
+
+    def forget_replies(self):
+        """The connection ends: nothing is said any more."""
+        self.held = None
 
     def forget_content(self):
         """The channel ends: an unfinished message never happened, and nobody waits for confirms."""
@@ -876,6 +904,9 @@ cdef class WireChannel(Channel):
         if self.ack_timeouts is not None:
             self.ack_timeouts.stop()
             self.ack_timeouts = None
+        if self.gets is not None:
+            self.gets.end()
+            self.gets = None
         self.expect = EXPECT_METHOD
         self.kept.release()
         self.drop_collected()

@@ -424,6 +424,8 @@ cdef class Connection(Output):
         for channel in self.slots:
             if channel is not None:
                 (<WireChannel> channel).touch_queues()
+                if (<WireChannel> channel).gets is not None:
+                    (<WireChannel> channel).gets.go_on()
         return 0
 
     def fail(self, error):
@@ -453,7 +455,7 @@ cdef class Connection(Output):
         log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
         self.end_channel(channel)
         channel.closing = True
-        self.send(method_frame(
+        channel.last_word(method_frame(
             channel.number, "channel.close", reply_code=error.reply_code, reply_text=text,
             class_id=class_id, method_id=method_id))
 

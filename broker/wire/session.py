@@ -359,6 +359,7 @@ class Session(Connection):
         for channel in list(self.channels.values()):
             if not channel.closing:
                 self.end_channel(channel)
+            channel.forget_replies()
             self.drop_channel(channel)
 
     def cancel_consumer(self, consumer: Consumer) -> None:

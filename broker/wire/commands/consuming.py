@@ -11,7 +11,8 @@ from broker.contracts import Consumer
 from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, ResourceLocked, describe
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer, queue_name
-from broker.wire.methods import frame, method_frame
+from broker.wire.gets import Gets
+from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -116,56 +117,6 @@ def basic_recover_async(session: Session, channel: WireChannel, requeue: bool) -
     channel.requeue_all()
 
 
-class Getter:
-    """One basic.get that waits for its message."""
-
-    def __init__(self, channel: WireChannel, no_ack: bool) -> None:
-        self.channel = channel
-        self.no_ack = no_ack
-
-    def message(
-        self,
-        queue: Any,
-        exchange: bytes,
-        routing_key: bytes,
-        listed: bytes,
-        body: bytes,
-        place: tuple[int, ...],
-    ) -> None:
-        channel = self.channel
-        if channel.closing or not channel.output.is_open:
-            if not self.no_ack:
-                queue.requeue_place(place)
-            return
-        consumer = Consumer(queue, channel, "", self.no_ack, active=False)
-        tag = channel.take_got(consumer, place)
-        payload = (
-            b"\x00\x3c\x00\x47"
-            + tag.to_bytes(8, "big")
-            + (b"\x01" if place[3] else b"\x00")
-            + bytes([len(exchange)])
-            + exchange
-            + bytes([len(routing_key)])
-            + routing_key
-            + queue.messages_ready.to_bytes(4, "big")
-        )
-        channel.reply(frame(1, channel.number, payload) + content(channel, listed, body))
-
-    def empty(self, queue: Any) -> None:
-        channel = self.channel
-        channel.got_empty += 1
-        if not channel.closing and channel.output.is_open:
-            channel.reply(method_frame(channel.number, "basic.get-empty"))
-
-
-def content(channel: WireChannel, listed: bytes, body: bytes) -> bytes:
-    """Content header and body frames."""
-    part = channel.output.frame_max - 8
-    frames = [frame(2, channel.number, b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + listed)]
-    frames += [frame(3, channel.number, body[at : at + part]) for at in range(0, len(body), part)]
-    return b"".join(frames)
-
-
 def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) -> None:
     name = queue_name(session, channel, queue)
     session.check("read", "queue", name)
@@ -175,4 +126,7 @@ def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) 
             f"cannot obtain access to locked {describe('queue', name, session.vhost.name)}: "
             "basic.get operations are not supported by queues with single active consumer"
         )
-    found.get(Getter(channel, no_ack))
+    found.check_get()
+    if channel.gets is None:
+        channel.gets = Gets(channel)
+    channel.gets.ask(found, no_ack)

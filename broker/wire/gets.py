@@ -1,0 +1,199 @@
+"""The basic.gets of a channel: answered in the order in which they were asked.
+
+A get may have to wait: for the disk that its message is read from, or, without ack, until it is
+written that the message is gone. Its reply keeps its place among the channel's replies, and its
+delivery tag is given when it is sent: a client that acks everything up to a later delivery
+means none of the messages it has not seen. Other channels go on.
+
+A message that was taken and not told when the channel ends goes back to its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from broker.contracts import Consumer
+from broker.wire.methods import frame, method_frame
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+    from broker.wire.held_replies import HeldReply
+
+AHEAD_MAX = 128
+"""So many gets of a channel are under way; the others are not asked of their queues yet."""
+
+TOLD_LATER_BYTES = 4 << 20
+"""While bodies of this length wait to be sent, no further message is taken for the channel."""
+
+ASKED_IN_TURN = 32
+"""Each takes about ten microseconds."""
+
+
+class Get:
+    """One basic.get, from its method to its reply."""
+
+    __slots__ = (
+        "_gets",
+        "body",
+        "is_answered",
+        "listed",
+        "no_ack",
+        "place",
+        "queue",
+        "reply",
+        "tail",
+    )
+
+    def __init__(self, gets: Gets, queue: Any, no_ack: bool) -> None:
+        self._gets = gets
+        self.queue = queue
+        self.no_ack = no_ack
+        self.reply: HeldReply | None = None
+        self.place: tuple[int, ...] = ()
+        self.listed = self.tail = self.body = b""
+        self.is_answered = False
+
+    def message(
+        self,
+        queue: Any,
+        exchange: bytes,
+        routing_key: bytes,
+        listed: bytes,
+        body: bytes,
+        place: tuple[int, ...],
+    ) -> None:
+        """The queue gave a message; without ack it is settled."""
+        self.place = place
+        self.body = body
+        self.listed = listed
+        self.tail = (
+            (b"\x01" if place[3] else b"\x00")
+            + bytes([len(exchange)])
+            + exchange
+            + bytes([len(routing_key)])
+            + routing_key
+            + queue.messages_ready.to_bytes(4, "big")
+        )
+        self._gets.answered(self)
+
+    def empty(self, queue: Any) -> None:
+        """The queue has nothing to give, or is gone."""
+        self._gets.answered(self)
+
+
+class Gets:
+    """What a channel's gets have come to."""
+
+    def __init__(self, channel: WireChannel) -> None:
+        self._channel = channel
+        self._unasked: deque[Get] = deque()
+        # At their queues, and answered with a message but not told.
+        self._asked: dict[Get, None] = {}
+        self._untold: dict[Get, None] = {}
+        self._untold_bytes = 0
+        self._is_asking = False
+        self._is_scheduled = False
+        self._is_over = False
+
+    def ask(self, queue: Any, no_ack: bool) -> None:
+        """A basic.get came."""
+        get = Get(self, queue, no_ack)
+        self._unasked.append(get)
+        if len(self._unasked) == 1:
+            self.go_on()
+        if not get.is_answered:
+            get.reply = self._channel.reserve_reply()
+
+    def go_on(self) -> None:
+        """Asks for as many messages as may be under way, some in a turn."""
+        if self._is_asking:
+            return
+        self._is_asking = True
+        try:
+            for _ in range(ASKED_IN_TURN):
+                if not self._unasked or not self._has_room():
+                    return
+                get = self._unasked.popleft()
+                self._asked[get] = None
+                if get.queue.deleted:
+                    get.empty(get.queue)
+                else:
+                    get.queue.get(get)
+        finally:
+            self._is_asking = False
+        if self._unasked and not self._is_scheduled:
+            self._is_scheduled = True
+            self._channel.next_turn(self._go_on_later)
+
+    def _has_room(self) -> bool:
+        return (
+            len(self._asked) + len(self._untold) < AHEAD_MAX
+            and self._untold_bytes < TOLD_LATER_BYTES
+            and not self._channel.is_full
+        )
+
+    def _go_on_later(self) -> None:
+        self._is_scheduled = False
+        self.go_on()
+
+    def answered(self, get: Get) -> None:
+        """A queue answered: the reply goes out when its turn comes."""
+        channel = self._channel
+        del self._asked[get]
+        get.is_answered = True
+        if get.place:
+            self._untold[get] = None
+            self._untold_bytes += len(get.body)
+            self._answer(get, b"", lambda: self._tell(get))
+        else:
+            channel.got_empty += 1
+            self._answer(get, method_frame(channel.number, "basic.get-empty"), None)
+        self.go_on()
+
+    def _answer(self, get: Get, data: bytes, then: Callable[[], None] | None) -> None:
+        if get.place and get.no_ack and get.queue.durable:
+            self._channel.acks_unwritten = True
+        if get.reply is None:
+            self._channel.reply(data, then)
+        else:
+            self._channel.fill_reply(get.reply, data, then, get.no_ack)
+
+    def _tell(self, get: Get) -> None:
+        """All replies before it are sent."""
+        if get not in self._untold:
+            return
+        del self._untold[get]
+        self._untold_bytes -= len(get.body)
+        channel = self._channel
+        consumer = Consumer(get.queue, channel, "", get.no_ack, active=False)
+        tag = channel.take_got(consumer, get.place)
+        payload = b"\x00\x3c\x00\x47" + tag.to_bytes(8, "big") + get.tail
+        channel.output.send(frame(1, channel.number, payload))
+        channel.output.send(content(channel, get.listed, get.body))
+        self.go_on()
+
+    def end(self) -> None:
+        """The channel ends: gets under way are forgotten, and what would have to be acked goes
+        back. What was taken for good is told if anything still is."""
+        self._is_over = True
+        for get in [get for get in self._untold if not get.no_ack]:
+            del self._untold[get]
+            get.queue.requeue_place(get.place)
+        open_gets = [*self._asked, *self._unasked]
+        self._unasked.clear()
+        for get in self._asked:
+            get.queue.withdraw(get)
+        self._asked.clear()
+        for get in open_gets:
+            if get.reply is not None:
+                self._channel.fill_reply(get.reply, b"")
+
+
+def content(channel: WireChannel, listed: bytes, body: bytes) -> bytes:
+    """Content header and body frames."""
+    part = channel.output.frame_max - 8
+    frames = [frame(2, channel.number, b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + listed)]
+    frames += [frame(3, channel.number, body[at : at + part]) for at in range(0, len(body), part)]
+    return b"".join(frames)
