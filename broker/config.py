@@ -157,6 +157,15 @@ class Config:
         least=1,
         reload=True,
     )
+    max_uncommitted_bytes: int = setting(
+        "amqp",
+        128 * 1024 * 1024,
+        "size",
+        "messages a channel's transaction may put aside, together; one more closes its channel with"
+        " 406",
+        least=1,
+        reload=True,
+    )
     consumer_timeout: float = setting(
         "amqp",
         0.0,

@@ -1,38 +1,30 @@
 # cython: language_level=3
-"""A channel's hot half: content in, deliveries out, acks, confirms. What is asked once in a while
-is in `broker.wire.commands`.
+"""A channel's content: received, and given to the queues of its route.
+
+What it is made of lies below, a layer each: `replying`, `delivering`, `confirming`, `collecting`.
+Methods that are asked once in a while are in `broker.wire.commands`.
 
 A publish whose content lies in one received chunk is routed as a view into that chunk. If the bytes
 end before the content does, `keep` copies what is there and the rest is collected, a large body in
-a file (`collect`). Nothing reaches a queue before its last byte.
+a file. Nothing reaches a queue before its last byte.
 """
-
-import functools
-import os
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from broker.contracts cimport (
-    Channel, Consumer, Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology,
-)
-from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32, store64
-from broker.kernel.ledger cimport Ledger, Unacked
+from broker.contracts cimport Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology
+from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32
+from broker.kernel.ledger cimport Ledger
 from broker.kernel.message cimport (
-    BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
+    BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, set_parts,
 )
 from broker.store.bodies cimport BodyStore
-from broker.store.recorder cimport (
-    PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
-)
 from broker.store.persister cimport Persister
 from broker.kernel cimport clock
-from broker.store.content_file cimport ContentFile
-from broker.wire.held_confirms cimport HeldConfirms
-from broker.wire.held_replies cimport HeldReplies, HeldReply
-from broker.wire.output cimport OUT_FULL, Output
-from broker.wire.ack_timeouts import AckTimeouts
+from broker.wire.collecting cimport (
+    CollectingChannel, EXPECT_BODY, EXPECT_HEADER, EXPECT_METHOD,
+)
 from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
 
 cdef extern from "<string.h>" nogil:
@@ -101,7 +93,7 @@ cdef bint is_special(Message* message) noexcept:
             or memmem(message.properties, end - message.properties, b"\x03BCC", 4) != NULL)
 
 
-cdef class WireChannel(Channel):
+cdef class WireChannel(CollectingChannel):
     """One channel. `connection` is the Connection that `output` is the writing half of."""
 
     def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *,
@@ -128,33 +120,16 @@ cdef class WireChannel(Channel):
     # -- what others see ---------------------------------------------------------------------------
 
     @property
-    def confirm(self):
-        return self.confirm_mode
-
-    @property
-    def messages_unacknowledged(self):
-        return self.ledger.count
-
-    @property
-    def messages_unconfirmed(self):
-        if self.held_confirms is not None:
-            return self.held_confirms.open
-        return self.sequence - self.told_sequence if self.confirm_mode else 0
-
-    @property
-    def oldest_unconfirmed(self):
-        """The tag of the oldest unconfirmed message; 0 if there is none, or it is not known."""
-        if self.held_confirms is not None:
-            return self.held_confirms.oldest()
-        return self.told_sequence + 1 if self.messages_unconfirmed else 0
-
-    @property
     def messages_uncommitted(self):
-        return len(self.transaction_publishes) if self.transaction_publishes else 0
+        return len(self.transaction.publishes) if self.transaction is not None else 0
+
+    @property
+    def message_bytes_uncommitted(self):
+        return self.transaction.size if self.transaction is not None else 0
 
     @property
     def acks_uncommitted(self):
-        return len(self.transaction_settles) if self.transaction_settles else 0
+        return len(self.transaction.settles) if self.transaction is not None else 0
 
     def counters(self) -> dict:
         """Cumulative counts under RabbitMQ's names."""
@@ -246,48 +221,6 @@ cdef class WireChannel(Channel):
             return self.content(NULL)
         return 0
 
-    cdef int collect(self, const uint8_t* payload, uint32_t length) except -1:
-        """A part of a large body. Nothing more is read of the connection while the disk is behind,
-        and when the body is whole until it is read back."""
-        self.collected.add(payload, length)
-        if self.body_received == self.body_length:
-            self.connection.await_collected(self)
-            return self.persister.contents.ask(self.collected)
-        if self.collected.is_behind:
-            self.connection.await_collected(self)
-        return 0
-
-    def on_collected(self):
-        """The thread that writes collected bodies has done something."""
-        content = self.collected
-        if content is not None and (content.error or content.whole):
-            self.connection.take_collected(self)
-        elif content is None or (
-                self.body_received < self.body_length and not content.is_behind):
-            self.connection.collected(self)
-
-    def take_collected(self):
-        """Routes the message if its body is whole. Raises PreconditionFailed if the disk did not
-        take it."""
-        content = self.collected
-        if content.error:
-            self.drop_collected()
-            self.expect = EXPECT_METHOD
-            raise PreconditionFailed(
-                f"cannot take a message of {content.length} bytes: {os.strerror(content.error)}")
-        if content.whole:
-            try:
-                self.content((<ContentFile> content).data)
-            finally:
-                self.drop_collected()
-
-    cdef int drop_collected(self) except -1:
-        cdef ContentFile content = self.collected
-        if content is not None:
-            self.collected = None
-            content.end()
-        return 0
-
     cdef int keep(self) except -1:
         """The chunk ends, or the body comes in parts: copies what the pointers show."""
         if self.expect == EXPECT_METHOD or self.is_kept:
@@ -334,7 +267,7 @@ cdef class WireChannel(Channel):
                 message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
                 message.properties[:message.properties_length])
-            self.transaction_publishes.append((
+            self.transaction.publish((
                 message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
                 message.properties[:message.properties_length],
@@ -452,189 +385,6 @@ cdef class WireChannel(Channel):
             message.flags &= ~BODY_IS_REFERENCE
         return result
 
-    # -- confirms ----------------------------------------------------------------------------------
-
-    def select_confirms(self):
-        if not self.confirm_mode:
-            self.confirm_mode = True
-            self.serial = self.persister.origins.enter(self)
-
-    cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1:
-        """The publish at hand, or one before it, is confirmed by its consumers: from here on
-        confirms do not come in order."""
-        if self.held_confirms is None:
-            self.write_confirm()
-            self.held_confirms = HeldConfirms(self.told_sequence)
-            self.held_confirms.wait(self.told_sequence + 1, self.sequence - 1)
-        self.held_confirms.publish(self.sequence, held, waits, rejected)
-        if self.early is not None:
-            early, self.early = self.early, None
-            for acked in early:
-                self.held_confirms.resolve(self.sequence, acked)
-        if waits:
-            self.wanted = self.sequence
-            self.persister.want_confirm(self)
-        return self.output.touch_confirm(self)
-
-    cdef int resolve(self, uint64_t tag, bint acked) except -1:
-        if tag > self.sequence:
-            # A queue is done with it while it is still being published to others.
-            if self.early is None:
-                self.early = []
-            self.early.append(acked)
-        elif self.held_confirms is not None:
-            self.held_confirms.resolve(tag, acked)
-            self.output.touch_confirm(self)
-        return 0
-
-    cdef int more_parts(self, uint64_t tag, int parts) except -1:
-        if self.held_confirms is not None:
-            self.held_confirms.more(tag, parts)
-        return 0
-
-    cdef int write_held(self) except -1:
-        self.confirmed += self.held_confirms.write(self.output.out, self.number)
-        if self.held_confirms.open == 0:
-            # All is told: confirms come in order again.
-            self.held_confirms = None
-            self.told_sequence = self.settled_sequence = self.sequence
-        return 0
-
-    cdef int confirm(self) except -1:
-        if self.held_confirms is not None:
-            self.held_confirms.synced(self.flying)
-            return self.output.touch_confirm(self)
-        if self.flying > self.settled_sequence:
-            self.settled_sequence = self.flying
-            self.output.touch_confirm(self)
-        return 0
-
-    cdef int write_confirm(self) except -1:
-        """basic.ack of everything confirmed and not yet told."""
-        cdef uint8_t* p
-        cdef uint64_t count = self.settled_sequence - self.told_sequence
-        cdef uint64_t told = self.settled_sequence + (planted == PLANTED_CONFIRM_ONE_MORE)
-        if self.closing:
-            return 0
-        if self.held_confirms is not None:
-            return self.write_held()
-        if count == 0:
-            return 0
-        p = self.output.out.room(21)
-        p[0] = 1
-        store16(p + 1, self.number)
-        store32(p + 3, 13)
-        store16(p + 7, 60)
-        store16(p + 9, 80)
-        store64(p + 11, told)
-        p[19] = 1 if count > 1 else 0
-        p[20] = FRAME_END
-        self.output.out.length += 21
-        self.confirmed += count
-        self.told_sequence = self.settled_sequence
-        if recording:
-            record_mark(b"confirm", told)
-        return 0
-
-    # -- deliveries --------------------------------------------------------------------------------
-
-    cdef bint can_take(self, Consumer consumer) noexcept:
-        cdef Output output = self.output
-        if output.congested or output.out.length > OUT_FULL or not self.flowing:
-            return False
-        if consumer.no_ack:
-            return True
-        if consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count:
-            return False
-        if self.global_prefetch_count and self.consumer_unacked >= self.global_prefetch_count:
-            return False
-        return self.ledger.count < self.max_unacked
-
-    cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1:
-        """basic.deliver with its content."""
-        cdef Buffer out = self.output.out
-        cdef Unacked* entry
-        cdef uint64_t tag
-        cdef uint8_t* p
-        cdef uint8_t* start
-        cdef uint32_t tag_length = <uint32_t> len(consumer.wire_tag)
-        cdef uint32_t payload = (4 + tag_length + 9 + 1 + message.exchange_length
-                                 + 1 + message.routing_key_length)
-        if consumer.no_ack:
-            tag = self.ledger.next
-            self.ledger.skip_tag()
-            self.delivered_no_ack += 1
-            if consumer.queue.durable:
-                self.acks_unwritten = True
-        else:
-            tag = self.ledger.next
-            entry = self.ledger.add()
-            entry.consumer = <void*> consumer
-            entry.segment = place.segment
-            entry.position = place.position
-            entry.length = place.length
-            entry.word = place.body_length << 1 | place.redelivered
-            consumer.unacked += 1
-            self.consumer_unacked += 1
-            self.delivered += 1
-        consumer.delivered += 1
-        if place.redelivered:
-            self.redelivered += 1
-        start = out.room(payload + 8)
-        start[0] = 1
-        store16(start + 1, self.number)
-        store32(start + 3, payload)
-        store16(start + 7, 60)
-        store16(start + 9, 60)
-        p = start + 11
-        memcpy(p, <char*> consumer.wire_tag, tag_length)
-        p += tag_length
-        store64(p, tag)
-        p[8] = <uint8_t> place.redelivered
-        p += 9
-        p[0] = message.exchange_length
-        memcpy(p + 1, message.exchange, message.exchange_length)
-        p += 1 + message.exchange_length
-        p[0] = message.routing_key_length
-        memcpy(p + 1, message.routing_key, message.routing_key_length)
-        p += 1 + message.routing_key_length
-        p[0] = FRAME_END
-        out.length += payload + 8
-        self.write_content(message)
-        return self.output.touch()
-
-    cdef int write_content(self, Message* message) except -1:
-        """Content header and body frames."""
-        cdef Buffer out = self.output.out
-        cdef uint32_t part_max = self.output.frame_max - 8
-        cdef uint32_t left = message.body_length
-        cdef uint32_t part
-        cdef const uint8_t* body = message.body
-        cdef uint8_t* p = out.room(<size_t> 8 + 12 + message.properties_length
-                                   + left + (left // part_max + 1) * 8)
-        p[0] = 2
-        store16(p + 1, self.number)
-        store32(p + 3, 12 + message.properties_length)
-        store16(p + 7, 60)
-        store16(p + 9, 0)
-        store64(p + 11, message.body_length)
-        memcpy(p + 19, message.properties, message.properties_length)
-        p += 19 + message.properties_length
-        p[0] = FRAME_END
-        p += 1
-        while left:
-            part = left if left < part_max else part_max
-            p[0] = 3
-            store16(p + 1, self.number)
-            store32(p + 3, part)
-            memcpy(p + 7, body, part)
-            p[7 + part] = FRAME_END
-            p += 8 + part
-            body += part
-            left -= part
-        out.length = p - out.data
-        return 0
-
     cdef int write_return(self, Message* message) except -1:
         """basic.return 312 NO_ROUTE with the content; it stands before the confirm."""
         cdef Buffer out = self.output.out
@@ -661,243 +411,6 @@ cdef class WireChannel(Channel):
         self.write_content(message)
         return self.output.touch()
 
-    def next_turn(self, callback):
-        """Calls `callback()` when the others had their turn."""
-        self.output.turn.schedule(callback)
-
-    @property
-    def is_full(self):
-        """Whether the connection has more to write than it should: nothing more is to be got."""
-        return self.output.congested or self.output.out.length > OUT_FULL
-
-    def take_got(self, Consumer consumer, tuple place):
-        """The answer to a basic.get is written now: its delivery tag, entered in the ledger where
-        it wants an ack."""
-        cdef Unacked* entry
-        cdef uint64_t tag = self.ledger.next
-        if place[3]:
-            self.redelivered += 1
-        if consumer.no_ack:
-            self.ledger.skip_tag()
-            self.got_no_ack += 1
-            return tag
-        entry = self.ledger.add()
-        entry.consumer = <void*> consumer
-        entry.segment, entry.position, entry.length, redelivered, body_length = place
-        entry.word = <uint32_t> body_length << 1 | <uint32_t> redelivered
-        consumer.unacked += 1
-        self.got += 1
-        if self.lingering is None:
-            self.lingering = set()
-        self.lingering.add(consumer)
-        if self.ack_timeouts is not None:
-            self.ack_timeouts.add(consumer)
-        elif self.connection.has_ack_timeout(consumer.queue):
-            self.watch_acks()
-        return tag
-
-    # -- settling ----------------------------------------------------------------------------------
-
-    cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1:
-        """basic.ack, nack or reject of one delivery, or of all up to it."""
-        cdef Unacked* entry
-        cdef uint64_t each, last
-        cdef Ledger ledger = self.ledger
-        if self.transactional:
-            self.check_tag(tag, multiple)
-            self.transaction_settles.append((tag, multiple, how))
-            return 0
-        if not multiple:
-            entry = ledger.find(tag)
-            if entry == NULL:
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-            return self.settle_entry(entry, tag, how)
-        if tag == 0:
-            last = ledger.next - 1
-        else:
-            if ledger.find(tag) == NULL:
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-            last = tag
-        each = ledger.first
-        while each <= last:
-            entry = ledger.find(each)
-            if entry != NULL:
-                self.settle_entry(entry, each, how)
-            each += 1
-        return 0
-
-    def check_tag(self, uint64_t tag, bint multiple):
-        """A transaction takes only acks of open deliveries, each once."""
-        if multiple and tag == 0:
-            return
-        if self.ledger.find(tag) == NULL or any(
-                each == tag or (many and (each == 0 or each >= tag))
-                for each, many, _ in self.transaction_settles):
-            raise PreconditionFailed(f"unknown delivery tag {tag}")
-
-    def settle_committed(self, uint64_t tag, bint multiple, int how):
-        self.on_settle(tag, multiple, how)
-
-    cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1:
-        cdef Consumer consumer = <Consumer> entry.consumer
-        cdef Queue queue = consumer.queue
-        cdef Place place
-        place.segment = entry.segment
-        place.position = entry.position
-        place.length = entry.length
-        place.redelivered = entry.word & 1
-        place.body_length = entry.word >> 1
-        self.ledger.settle(entry)
-        consumer.unacked -= 1
-        if len(consumer.wire_tag) > 1:
-            self.consumer_unacked -= 1
-        if how == SETTLE_REQUEUE:
-            queue.requeue(&place)
-        else:
-            queue.settle(&place, how == SETTLE_ACK)
-        if queue.durable:
-            self.acks_unwritten = True
-        if how == SETTLE_ACK:
-            self.acked += 1
-            consumer.acked += 1
-        if self.global_prefetch_count:
-            self.touch_queues()
-        elif consumer.active:
-            queue.touch()
-        if self.lingering is not None and consumer.unacked == 0:
-            self.lingering.discard(consumer)
-        return 0
-
-    @property
-    def next_tag(self):
-        """The delivery tag that comes next."""
-        return self.ledger.next
-
-    def holders(self):
-        """The consumers, gets included, that have unacknowledged deliveries."""
-        found = [each for each in self.consumers.values() if (<Consumer> each).unacked]
-        if self.lingering is not None:
-            found += self.lingering
-        return found
-
-    def first_held(self, uint64_t since, uint64_t before, set queues):
-        """The lowest tag in [since, before) whose delivery, from one of the queues, is
-        unacknowledged; `before` if there is none."""
-        cdef Unacked* entry
-        cdef uint64_t each = since if since > self.ledger.first else self.ledger.first
-        while each < before:
-            entry = self.ledger.find(each)
-            if entry != NULL and (<Consumer> entry.consumer).queue in queues:
-                return each
-            each += 1
-        return before
-
-    def watch_acks(self):
-        """The consumer timeout of a queue changed, or the broker's."""
-        if not self.closing:
-            if self.ack_timeouts is None:
-                self.ack_timeouts = AckTimeouts(self, self.connection)
-            self.ack_timeouts.watch()
-
-    def requeue_all(self):
-        """Puts every unacked delivery back: the channel ends, or basic.recover."""
-        cdef uint64_t each = self.ledger.first
-        cdef uint64_t last = self.ledger.next
-        cdef Unacked* entry
-        while each < last:
-            entry = self.ledger.find(each)
-            if entry != NULL:
-                self.settle_entry(entry, each, SETTLE_REQUEUE)
-            each += 1
-
-    cdef int touch_queues(self) except -1:
-        cdef Consumer consumer
-        for consumer in self.consumers.values():
-            consumer.queue.touch()
-        return 0
-
-    def resume(self):
-        """Deliveries may go on: the socket took what it had, flow was turned on, or the prefetch
-        changed."""
-        self.touch_queues()
-
-    def add_consumer(self, Consumer consumer):
-        self.consumers[consumer.tag] = consumer
-        if not consumer.no_ack and self.connection.has_ack_timeout(consumer.queue):
-            self.watch_acks()
-
-    def remove_consumer(self, Consumer consumer):
-        """The consumer is gone; it stays alive while the ledger points to it."""
-        self.consumers.pop(consumer.tag, None)
-        if consumer.unacked:
-            if self.lingering is None:
-                self.lingering = set()
-            self.lingering.add(consumer)
-
-    # -- replies -----------------------------------------------------------------------------------
-
-    def hold(self, bint sync=True, bint records=False):
-        """Replies from now on wait until all that was asked for so far is written (and synced);
-        with `records` also the messages, which wait in memory while the disk is full."""
-        if self.held is None:
-            self.held = HeldReplies(self.persister, self.output)
-        self.held.wait(functools.partial(self.release, self.held), sync, records)
-        self.acks_unwritten = False
-
-    def reply(self, bytes data, then=None):
-        """Sends frames in the order of replies; `then()` is called when they are written. A reply
-        waits for the acks before it."""
-        self.hold_for_acks()
-        if self.held is not None:
-            self.held.add(data, then)
-            return
-        self.output.send(data)
-        if then is not None:
-            then()
-
-    def reserve_reply(self):
-        """Keeps the place of a reply that is not known yet: `fill_reply` brings it."""
-        self.hold_for_acks()
-        if self.held is None:
-            self.held = HeldReplies(self.persister, self.output)
-        return self.held.reserve()
-
-    def fill_reply(self, HeldReply reply, bytes data, then=None, bint waits=False):
-        """As `reply`, at the place that was kept. `waits`: for the acks up to now, not only for
-        those before the place."""
-        cdef HeldReplies held = self.held
-        if held is not None:
-            if waits:
-                self.hold_for_acks()
-            held.fill(reply, data, then, waits)
-            self.send_held(held)
-
-    cdef int hold_for_acks(self) except -1:
-        if self.acks_unwritten and (self.held is None or not self.held.covers_now()):
-            self.hold(False)
-        return 0
-
-    def release(self, HeldReplies held, uint64_t ticket):
-        """A round is over: lets go of the replies that waited for it."""
-        held.over = ticket
-        self.send_held(held)
-
-    cdef int send_held(self, HeldReplies held) except -1:
-        if self.held is held and held.send() and self.held is held:
-            self.held = None
-        return 0
-
-    def last_word(self, bytes data):
-        """Sends frames behind the replies that are held."""
-        if self.held is not None:
-            self.held.add(data, None)
-        else:
-            self.output.send(data)
-
-    def forget_replies(self):
-        """The connection ends: nothing is said any more."""
-        self.held = None
-
     def forget_content(self):
         """The channel ends: an unfinished message never happened, and nobody waits for confirms."""
         self.persister.origins.leave(self.serial)
@@ -910,6 +423,8 @@ cdef class WireChannel(Channel):
         self.expect = EXPECT_METHOD
         self.kept.release()
         self.drop_collected()
+        if self.transaction is not None:
+            self.transaction.clear()
         self.memo.release()
         self.memo_targets = None
         self.memo_exchange = None

@@ -16,7 +16,8 @@ from broker.errors import (
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.turn cimport Turn
-from broker.wire.channel cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE, WireChannel
+from broker.wire.channel cimport WireChannel
+from broker.wire.delivering cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.methods import BY_INDEX, CLASSES, decode_arguments, method_frame
 from broker.wire.output cimport Output
 

@@ -256,6 +256,7 @@ class Channel:
         self.prefetch_count = self.global_prefetch_count = 0
         self.messages_unacknowledged = self.messages_unconfirmed = self.oldest_unconfirmed = 0
         self.messages_uncommitted = self.acks_uncommitted = 0
+        self.message_bytes_uncommitted = 0
         self.consumers: dict[str, Any] = {}
         self.published = self.delivered = self.acked = 0
 

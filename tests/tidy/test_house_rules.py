@@ -24,7 +24,6 @@ LONG_FILES: dict[str, str] = {
     "broker/store/queue_store.pyx": "one class on the hot way: reading and settling share fields",
     "broker/store/segments.pyx": "one class: memory and disk of the same segments",
     "broker/vhost.py": "the one door: all changes share its checks",
-    "broker/wire/channel.pyx": "one class on the hot way: both directions share fields",
     "broker/wire/session.py": "one state machine: what a connection is told and asked",
     "tests/amqp/error_rows.py": "one table, a row per error",
 }

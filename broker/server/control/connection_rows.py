@@ -188,6 +188,7 @@ class Channels(View):
             "messages_unacknowledged": thing.messages_unacknowledged,
             "messages_unconfirmed": thing.messages_unconfirmed,
             "messages_uncommitted": thing.messages_uncommitted,
+            "message_bytes_uncommitted": thing.message_bytes_uncommitted,
             "acks_uncommitted": thing.acks_uncommitted,
             "pending_raft_commands": 0,
             "prefetch_count": thing.prefetch_count,

@@ -9,6 +9,7 @@ from broker import arguments as argument_table
 from broker.errors import PreconditionFailed
 from broker.wire.commands.rules import answer
 from broker.wire.methods import method_frame
+from broker.wire.transaction import Transaction
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -59,14 +60,12 @@ def tx_select(session: Session, channel: WireChannel) -> None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if not channel.transactional:
         channel.transactional = True
-        channel.transaction_publishes, channel.transaction_settles = [], []
+        channel.transaction = Transaction(session.host.config.max_uncommitted_bytes)
     channel.reply(method_frame(channel.number, "tx.select-ok"))
 
 
 def tx_commit(session: Session, channel: WireChannel) -> None:
-    _check_transactional(channel)
-    publishes, channel.transaction_publishes = channel.transaction_publishes, []
-    settles, channel.transaction_settles = channel.transaction_settles, []
+    publishes, settles = _transaction(channel).take()
     channel.transactional = False
     try:
         for settle in settles:
@@ -80,11 +79,11 @@ def tx_commit(session: Session, channel: WireChannel) -> None:
 
 
 def tx_rollback(session: Session, channel: WireChannel) -> None:
-    _check_transactional(channel)
-    channel.transaction_publishes, channel.transaction_settles = [], []
+    _transaction(channel).clear()
     channel.reply(method_frame(channel.number, "tx.rollback-ok"))
 
 
-def _check_transactional(channel: WireChannel) -> None:
-    if not channel.transactional:
+def _transaction(channel: WireChannel) -> Transaction:
+    if channel.transaction is None:
         raise PreconditionFailed("channel is not transactional")
+    return channel.transaction

@@ -1,0 +1,18 @@
+from libc.stdint cimport uint32_t, uint64_t
+
+from broker.wire.delivering cimport DeliveringChannel
+from broker.wire.held_confirms cimport HeldConfirms
+
+
+cdef class ConfirmingChannel(DeliveringChannel):
+    cdef readonly bint confirm_mode
+    cdef uint64_t sequence               # of the last publish
+    cdef uint64_t settled_sequence       # publishes up to here may be acked
+    cdef uint64_t told_sequence
+    cdef uint32_t serial                 # among the broker's channels that publish with confirms
+    cdef list early                      # answers to the publish at hand, before it is counted
+    cdef HeldConfirms held_confirms      # None while all confirms wait for the disk alone
+    cdef readonly uint64_t confirmed
+
+    cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
+    cdef int write_held(self) except -1

@@ -1,0 +1,117 @@
+# cython: language_level=3
+"""A channel's publisher confirms: numbered, resolved when they are safe, and told."""
+
+from libc.stdint cimport uint8_t, uint64_t
+
+from broker.kernel.buffer cimport store16, store32, store64
+from broker.store.recorder cimport (
+    PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
+)
+from broker.wire.delivering cimport DeliveringChannel
+from broker.wire.held_confirms cimport HeldConfirms
+
+cdef enum:
+    FRAME_END = 0xCE
+
+
+cdef class ConfirmingChannel(DeliveringChannel):
+    """With confirms. The sequence numbers are those of its publishes."""
+
+    @property
+    def confirm(self):
+        return self.confirm_mode
+
+    @property
+    def messages_unconfirmed(self):
+        if self.held_confirms is not None:
+            return self.held_confirms.open
+        return self.sequence - self.told_sequence if self.confirm_mode else 0
+
+    @property
+    def oldest_unconfirmed(self):
+        """The tag of the oldest unconfirmed message; 0 if there is none, or it is not known."""
+        if self.held_confirms is not None:
+            return self.held_confirms.oldest()
+        return self.told_sequence + 1 if self.messages_unconfirmed else 0
+
+    def select_confirms(self):
+        if not self.confirm_mode:
+            self.confirm_mode = True
+            self.serial = self.persister.origins.enter(self)
+
+    cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1:
+        """The publish at hand, or one before it, is confirmed by its consumers: from here on
+        confirms do not come in order."""
+        if self.held_confirms is None:
+            self.write_confirm()
+            self.held_confirms = HeldConfirms(self.told_sequence)
+            self.held_confirms.wait(self.told_sequence + 1, self.sequence - 1)
+        self.held_confirms.publish(self.sequence, held, waits, rejected)
+        if self.early is not None:
+            early, self.early = self.early, None
+            for acked in early:
+                self.held_confirms.resolve(self.sequence, acked)
+        if waits:
+            self.wanted = self.sequence
+            self.persister.want_confirm(self)
+        return self.output.touch_confirm(self)
+
+    cdef int resolve(self, uint64_t tag, bint acked) except -1:
+        if tag > self.sequence:
+            # A queue is done with it while it is still being published to others.
+            if self.early is None:
+                self.early = []
+            self.early.append(acked)
+        elif self.held_confirms is not None:
+            self.held_confirms.resolve(tag, acked)
+            self.output.touch_confirm(self)
+        return 0
+
+    cdef int more_parts(self, uint64_t tag, int parts) except -1:
+        if self.held_confirms is not None:
+            self.held_confirms.more(tag, parts)
+        return 0
+
+    cdef int write_held(self) except -1:
+        self.confirmed += self.held_confirms.write(self.output.out, self.number)
+        if self.held_confirms.open == 0:
+            # All is told: confirms come in order again.
+            self.held_confirms = None
+            self.told_sequence = self.settled_sequence = self.sequence
+        return 0
+
+    cdef int confirm(self) except -1:
+        if self.held_confirms is not None:
+            self.held_confirms.synced(self.flying)
+            return self.output.touch_confirm(self)
+        if self.flying > self.settled_sequence:
+            self.settled_sequence = self.flying
+            self.output.touch_confirm(self)
+        return 0
+
+    cdef int write_confirm(self) except -1:
+        """basic.ack of everything confirmed and not yet told."""
+        cdef uint8_t* p
+        cdef uint64_t count = self.settled_sequence - self.told_sequence
+        cdef uint64_t told = self.settled_sequence + (planted == PLANTED_CONFIRM_ONE_MORE)
+        if self.closing:
+            return 0
+        if self.held_confirms is not None:
+            return self.write_held()
+        if count == 0:
+            return 0
+        p = self.output.out.room(21)
+        p[0] = 1
+        store16(p + 1, self.number)
+        store32(p + 3, 13)
+        store16(p + 7, 60)
+        store16(p + 9, 80)
+        store64(p + 11, told)
+        p[19] = 1 if count > 1 else 0
+        p[20] = FRAME_END
+        self.output.out.length += 21
+        self.confirmed += count
+        self.told_sequence = self.settled_sequence
+        if recording:
+            record_mark(b"confirm", told)
+        return 0

@@ -1,0 +1,280 @@
+# cython: language_level=3
+"""A channel's deliveries: written, entered in the ledger, and settled."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from broker.contracts cimport Consumer, Queue
+from broker.kernel.buffer cimport Buffer, store16, store32, store64
+from broker.kernel.ledger cimport Ledger, Unacked
+from broker.kernel.message cimport Message, Place
+from broker.wire.output cimport OUT_FULL, Output
+from broker.wire.replying cimport ReplyingChannel
+from broker.wire.ack_timeouts import AckTimeouts
+from broker.errors import PreconditionFailed
+
+cdef enum:
+    FRAME_END = 0xCE
+
+
+cdef class DeliveringChannel(ReplyingChannel):
+    """With consumers and unacked messages."""
+
+    @property
+    def messages_unacknowledged(self):
+        return self.ledger.count
+
+    # -- deliveries --------------------------------------------------------------------------------
+
+    cdef bint can_take(self, Consumer consumer) noexcept:
+        cdef Output output = self.output
+        if output.congested or output.out.length > OUT_FULL or not self.flowing:
+            return False
+        if consumer.no_ack:
+            return True
+        if consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count:
+            return False
+        if self.global_prefetch_count and self.consumer_unacked >= self.global_prefetch_count:
+            return False
+        return self.ledger.count < self.max_unacked
+
+    cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1:
+        """basic.deliver with its content."""
+        cdef Buffer out = self.output.out
+        cdef Unacked* entry
+        cdef uint64_t tag
+        cdef uint8_t* p
+        cdef uint8_t* start
+        cdef uint32_t tag_length = <uint32_t> len(consumer.wire_tag)
+        cdef uint32_t payload = (4 + tag_length + 9 + 1 + message.exchange_length
+                                 + 1 + message.routing_key_length)
+        if consumer.no_ack:
+            tag = self.ledger.next
+            self.ledger.skip_tag()
+            self.delivered_no_ack += 1
+            if consumer.queue.durable:
+                self.acks_unwritten = True
+        else:
+            tag = self.ledger.next
+            entry = self.ledger.add()
+            entry.consumer = <void*> consumer
+            entry.segment = place.segment
+            entry.position = place.position
+            entry.length = place.length
+            entry.word = place.body_length << 1 | place.redelivered
+            consumer.unacked += 1
+            self.consumer_unacked += 1
+            self.delivered += 1
+        consumer.delivered += 1
+        if place.redelivered:
+            self.redelivered += 1
+        start = out.room(payload + 8)
+        start[0] = 1
+        store16(start + 1, self.number)
+        store32(start + 3, payload)
+        store16(start + 7, 60)
+        store16(start + 9, 60)
+        p = start + 11
+        memcpy(p, <char*> consumer.wire_tag, tag_length)
+        p += tag_length
+        store64(p, tag)
+        p[8] = <uint8_t> place.redelivered
+        p += 9
+        p[0] = message.exchange_length
+        memcpy(p + 1, message.exchange, message.exchange_length)
+        p += 1 + message.exchange_length
+        p[0] = message.routing_key_length
+        memcpy(p + 1, message.routing_key, message.routing_key_length)
+        p += 1 + message.routing_key_length
+        p[0] = FRAME_END
+        out.length += payload + 8
+        self.write_content(message)
+        return self.output.touch()
+
+    cdef int write_content(self, Message* message) except -1:
+        """Content header and body frames."""
+        cdef Buffer out = self.output.out
+        cdef uint32_t part_max = self.output.frame_max - 8
+        cdef uint32_t left = message.body_length
+        cdef uint32_t part
+        cdef const uint8_t* body = message.body
+        cdef uint8_t* p = out.room(<size_t> 8 + 12 + message.properties_length
+                                   + left + (left // part_max + 1) * 8)
+        p[0] = 2
+        store16(p + 1, self.number)
+        store32(p + 3, 12 + message.properties_length)
+        store16(p + 7, 60)
+        store16(p + 9, 0)
+        store64(p + 11, message.body_length)
+        memcpy(p + 19, message.properties, message.properties_length)
+        p += 19 + message.properties_length
+        p[0] = FRAME_END
+        p += 1
+        while left:
+            part = left if left < part_max else part_max
+            p[0] = 3
+            store16(p + 1, self.number)
+            store32(p + 3, part)
+            memcpy(p + 7, body, part)
+            p[7 + part] = FRAME_END
+            p += 8 + part
+            body += part
+            left -= part
+        out.length = p - out.data
+        return 0
+
+    def take_got(self, Consumer consumer, tuple place):
+        """The answer to a basic.get is written now: its delivery tag, entered in the ledger where
+        it wants an ack."""
+        cdef Unacked* entry
+        cdef uint64_t tag = self.ledger.next
+        if place[3]:
+            self.redelivered += 1
+        if consumer.no_ack:
+            self.ledger.skip_tag()
+            self.got_no_ack += 1
+            return tag
+        entry = self.ledger.add()
+        entry.consumer = <void*> consumer
+        entry.segment, entry.position, entry.length, redelivered, body_length = place
+        entry.word = <uint32_t> body_length << 1 | <uint32_t> redelivered
+        consumer.unacked += 1
+        self.got += 1
+        if self.lingering is None:
+            self.lingering = set()
+        self.lingering.add(consumer)
+        if self.ack_timeouts is not None:
+            self.ack_timeouts.add(consumer)
+        elif self.connection.has_ack_timeout(consumer.queue):
+            self.watch_acks()
+        return tag
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1:
+        """basic.ack, nack or reject of one delivery, or of all up to it."""
+        cdef Unacked* entry
+        cdef uint64_t each, last
+        cdef Ledger ledger = self.ledger
+        if self.transactional:
+            self.transaction.settle(
+                tag, multiple, how, (multiple and tag == 0) or ledger.find(tag) != NULL)
+            return 0
+        if not multiple:
+            entry = ledger.find(tag)
+            if entry == NULL:
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            return self.settle_entry(entry, tag, how)
+        if tag == 0:
+            last = ledger.next - 1
+        else:
+            if ledger.find(tag) == NULL:
+                raise PreconditionFailed(f"unknown delivery tag {tag}")
+            last = tag
+        each = ledger.first
+        while each <= last:
+            entry = ledger.find(each)
+            if entry != NULL:
+                self.settle_entry(entry, each, how)
+            each += 1
+        return 0
+
+    def settle_committed(self, uint64_t tag, bint multiple, int how):
+        """Settles what a transaction had put aside."""
+        self.on_settle(tag, multiple, how)
+
+    cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1:
+        cdef Consumer consumer = <Consumer> entry.consumer
+        cdef Queue queue = consumer.queue
+        cdef Place place
+        place.segment = entry.segment
+        place.position = entry.position
+        place.length = entry.length
+        place.redelivered = entry.word & 1
+        place.body_length = entry.word >> 1
+        self.ledger.settle(entry)
+        consumer.unacked -= 1
+        if len(consumer.wire_tag) > 1:
+            self.consumer_unacked -= 1
+        if how == SETTLE_REQUEUE:
+            queue.requeue(&place)
+        else:
+            queue.settle(&place, how == SETTLE_ACK)
+        if queue.durable:
+            self.acks_unwritten = True
+        if how == SETTLE_ACK:
+            self.acked += 1
+            consumer.acked += 1
+        if self.global_prefetch_count:
+            self.touch_queues()
+        elif consumer.active:
+            queue.touch()
+        if self.lingering is not None and consumer.unacked == 0:
+            self.lingering.discard(consumer)
+        return 0
+
+    @property
+    def next_tag(self):
+        """The delivery tag that comes next."""
+        return self.ledger.next
+
+    def holders(self):
+        """The consumers, gets included, that have unacknowledged deliveries."""
+        found = [each for each in self.consumers.values() if (<Consumer> each).unacked]
+        if self.lingering is not None:
+            found += self.lingering
+        return found
+
+    def first_held(self, uint64_t since, uint64_t before, set queues):
+        """The lowest tag in [since, before) whose delivery, from one of the queues, is
+        unacknowledged; `before` if there is none."""
+        cdef Unacked* entry
+        cdef uint64_t each = since if since > self.ledger.first else self.ledger.first
+        while each < before:
+            entry = self.ledger.find(each)
+            if entry != NULL and (<Consumer> entry.consumer).queue in queues:
+                return each
+            each += 1
+        return before
+
+    def watch_acks(self):
+        """The consumer timeout of a queue changed, or the broker's."""
+        if not self.closing:
+            if self.ack_timeouts is None:
+                self.ack_timeouts = AckTimeouts(self, self.connection)
+            self.ack_timeouts.watch()
+
+    def requeue_all(self):
+        """Puts every unacked delivery back: the channel ends, or basic.recover."""
+        cdef uint64_t each = self.ledger.first
+        cdef uint64_t last = self.ledger.next
+        cdef Unacked* entry
+        while each < last:
+            entry = self.ledger.find(each)
+            if entry != NULL:
+                self.settle_entry(entry, each, SETTLE_REQUEUE)
+            each += 1
+
+    cdef int touch_queues(self) except -1:
+        cdef Consumer consumer
+        for consumer in self.consumers.values():
+            consumer.queue.touch()
+        return 0
+
+    def resume(self):
+        """Deliveries may go on: the socket took what it had, flow was turned on, or the prefetch
+        changed."""
+        self.touch_queues()
+
+    def add_consumer(self, Consumer consumer):
+        self.consumers[consumer.tag] = consumer
+        if not consumer.no_ack and self.connection.has_ack_timeout(consumer.queue):
+            self.watch_acks()
+
+    def remove_consumer(self, Consumer consumer):
+        """The consumer is gone; it stays alive while the ledger points to it."""
+        self.consumers.pop(consumer.tag, None)
+        if consumer.unacked:
+            if self.lingering is None:
+                self.lingering = set()
+            self.lingering.add(consumer)
