@@ -69,9 +69,10 @@ def test_a_get_without_ack_is_answered_once_the_file_it_emptied_is_gone(tmp_path
             Client.open(("127.0.0.1", broker.port)) as getter,
             Client.open(("127.0.0.1", broker.port)) as other,
         ):
-            getter.send_method(1, "basic.get", queue="q", no_ack=True)
             other.call(1, "confirm.select")
+            # First: its reply would wait for files that began to go before it.
             other.call(1, "queue.declare", queue="other", durable=True)
+            getter.send_method(1, "basic.get", queue="q", no_ack=True)
             for number in range(1, 21):
                 # A round, and another one.
                 other.publish(1, "", "other", b"", delivery_mode=2)
