@@ -168,7 +168,8 @@ class FullDisk:
         self.next_number = numbers.stop
         publisher = Publisher(self.address, numbers, size)
         if way != "publishing":
-            first = numbers[: self.random.randrange(2000, 4000)]
+            # Few enough to leave space: what is sent before the disk is full is confirmed.
+            first = numbers[: min(self.random.randrange(2000, 4000), (8 << 20) // size)]
             publisher.numbers = first
             publisher.run()
             self.disk.fill(leave=self.random.choice((0, 0, 4096, 65536)))
