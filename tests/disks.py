@@ -34,16 +34,19 @@ class SmallDisk:
         return self.path / "filler"
 
     def fill(self, leave: int = 0) -> None:
-        """Takes all space but `leave` bytes with another file."""
+        """Takes all space but `leave` bytes with another file. What others give back meanwhile, as
+        a broker does with its reserve, is theirs."""
+        more = self.free - leave
         with self.filler.open("ab") as file:
             misses = 0
-            while (more := self.free - leave) > 0 and misses < 20:
+            while more > 0 and misses < 20:
+                before = file.tell()
                 try:
-                    os.posix_fallocate(file.fileno(), file.tell(), max(4096, more >> misses))
+                    os.posix_fallocate(file.fileno(), before, max(4096, more >> misses))
                 except OSError:
                     # Others write meanwhile.
                     misses += 1
-                file.seek(0, os.SEEK_END)
+                more -= file.seek(0, os.SEEK_END) - before
 
     def clear(self) -> None:
         """Takes the other file away."""
