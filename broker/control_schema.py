@@ -134,6 +134,11 @@ class Whoami(Arguments):
     """Names the calling user."""
 
 
+@verb("types", "management", "node", "{exchange, queue}")
+class Types(Arguments):
+    """Names the exchange types and queue types that this broker carries out, by kind."""
+
+
 @verb(
     "overview",
     "management",

@@ -20,6 +20,8 @@ from broker.routing.exchange import Binding, Identity, identity
 RING_POINTS = 96
 # Each unit of weight costs the ring 96 places of about 100 bytes, and binding it 40 microseconds.
 RING_WEIGHT_MAX = 256
+# Of all its bindings together: 1.5 million points, some 200 MB.
+RING_WEIGHT_SUM_MAX = 16_384
 JUMP_WEIGHT_MAX = 2**32 - 1
 
 _POINTS_PER_DIGEST = 8
@@ -39,6 +41,9 @@ class Spread(Protocol):
     """Weighted destinations."""
 
     weight_max: int
+
+    def has_room(self, binding: Binding, weight: int) -> bool:
+        """Whether a binding of this weight may be added, or is there already."""
 
     def add(self, binding: Binding, weight: int) -> None: ...
 
@@ -60,8 +65,16 @@ class Ring(Spread):
         self._owners: dict[int, tuple[str, str]] = {}
         # Bindings of a destination; it owns points for the sum of their weights.
         self._bindings: dict[tuple[str, str], Bound] = {}
+        self._weight = 0
+
+    def has_room(self, binding: Binding, weight: int) -> bool:
+        if self._weight + weight <= RING_WEIGHT_SUM_MAX:
+            return True
+        bound = self._bindings.get((binding.destination_type, binding.destination))
+        return bound is not None and identity(binding) in bound.bindings
 
     def add(self, binding: Binding, weight: int) -> None:
+        self._weight += weight
         end = (binding.destination_type, binding.destination)
         bound = self._bindings.setdefault(end, Bound())
         points = _points(end, bound.weight, bound.weight + weight)
@@ -71,6 +84,7 @@ class Ring(Spread):
         self._points.add(points)
 
     def remove(self, binding: Binding, weight: int) -> None:
+        self._weight -= weight
         end = (binding.destination_type, binding.destination)
         bound = self._bindings[end]
         bound.weight -= weight
@@ -162,6 +176,9 @@ class Jump(Spread):
         self._weights: dict[Identity, tuple[Binding, int]] = {}
         # Made when they are asked for: many changes in a row cost no more than one.
         self._buckets: tuple[list[Binding], list[int]] | None = None
+
+    def has_room(self, binding: Binding, weight: int) -> bool:
+        return True
 
     def add(self, binding: Binding, weight: int) -> None:
         self._weights[identity(binding)] = binding, weight

@@ -7,10 +7,10 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from broker.arguments import is_there
 from frontend import addresses, arguments
 from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
 from frontend.tables import POLICED, Column, fragment, load
+from frontend.types import types_of
 from management.broker_client import BrokerError
 
 COLUMNS = (
@@ -36,29 +36,6 @@ COLUMNS = (
     ),
 )
 ALSO = ("auto_delete", "internal", "arguments", "message_stats", *POLICED)
-TYPES = (
-    ("topic", "topic: by words of the routing key, with * and #"),
-    ("direct", "direct: by the whole routing key"),
-    ("fanout", "fanout: to every binding"),
-    ("headers", "headers: by header values"),
-    *(
-        (type, text)
-        for type, text, module in (
-            (
-                "x-consistent-hash",
-                "x-consistent-hash: one queue for each key, binding keys are weights",
-                "routing.consistent_hash",
-            ),
-            ("x-random", "x-random: to one of its bindings by chance", "routing.random"),
-            (
-                "x-delayed-message",
-                "x-delayed-message: later, then as another type",
-                "features.delayed",
-            ),
-        )
-        if is_there(module)
-    ),
-)
 
 
 async def exchanges(request: HttpRequest) -> HttpResponseBase:
@@ -72,7 +49,8 @@ async def exchanges(request: HttpRequest) -> HttpResponseBase:
     facts["table"] = await load(request, "exchanges", COLUMNS, default_sort="name", also=ALSO)
     if is_fragment(request):
         return fragment(request, facts)
-    facts |= {"section": "exchanges", "vhosts": await names_of(request, "vhosts"), "types": TYPES}
+    facts |= {"section": "exchanges", "vhosts": await names_of(request, "vhosts")}
+    facts["types"] = await types_of(request, "exchange")
     facts["groups"] = arguments.groups("exchange", facts["form"])
     return render(request, "exchanges.html", facts, status=400 if "refusal" in facts else 200)
 

@@ -12,6 +12,7 @@ from frontend import addresses, arguments
 from frontend.asking import FormError, ask, done, is_fragment, names_of, reason_of
 from frontend.tables import POLICED, Column, fragment, load
 from frontend.troubles import WORDS
+from frontend.types import types_of
 from management.broker_client import BrokerError
 
 COLUMNS = (
@@ -29,11 +30,6 @@ COLUMNS = (
     Column("net_rate", "Net", "net", "Rates a second", "How fast it grows or shrinks"),
     Column("consumers", "Consumers", "count", "", "Consumers attached to the queue"),
     Column("durable", "Features", "features", sort=None),
-)
-TYPES = (
-    ("classic", "classic: a queue as AMQP knows it"),
-    ("quorum", "quorum: durable, with a delivery limit of 20"),
-    ("stream", "stream: a log that many read, each at its place"),
 )
 ALSO = ("auto_delete", "exclusive", "arguments", "type", "state", "message_stats", *POLICED)
 
@@ -57,7 +53,7 @@ async def queues(request: HttpRequest) -> HttpResponseBase:
     facts |= {
         "section": "queues",
         "vhosts": await names_of(request, "vhosts"),
-        "types": TYPES,
+        "types": await types_of(request, "queue"),
         "groups": arguments.groups("queue", facts["form"]),
         "states": [
             ("", "all"),

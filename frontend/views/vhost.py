@@ -9,6 +9,7 @@ from django.shortcuts import render
 
 from frontend import addresses, charts, figures, limits, permissions
 from frontend.asking import FormError, ask, done, names_of, reason_of
+from frontend.types import types_of
 from management.broker_client import BrokerError
 
 
@@ -60,4 +61,5 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
         rows = await ask(request, "list", noun="permissions", vhost=name)
         facts |= {"permissions": rows["items"], "users": await names_of(request, "users")}
         facts["limits"] = await limits.shown(request, "vhost", name)
+        facts["queue_types"] = await types_of(request, "queue")
     return render(request, "vhost.html", facts, status=facts["status"])

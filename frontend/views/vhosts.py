@@ -9,6 +9,7 @@ from django.shortcuts import render
 
 from frontend.asking import ask, done, is_fragment, reason_of
 from frontend.tables import Column, fragment, load
+from frontend.types import types_of
 from management.broker_client import BrokerError
 
 COLUMNS = (
@@ -42,4 +43,5 @@ async def vhosts(request: HttpRequest) -> HttpResponseBase:
     )
     if is_fragment(request):
         return fragment(request, facts)
+    facts["queue_types"] = await types_of(request, "queue")
     return render(request, "vhosts.html", facts, status=400 if "refusal" in facts else 200)

@@ -89,6 +89,13 @@ ADD_ONS = {
         404,
     ),
 }
+# What a form offers is asked of the broker.
+TYPES = {
+    "delayed": "x-delayed-message",
+    "consistent hash": "x-consistent-hash",
+    "random": "x-random",
+    "stream": "stream",
+}
 CORE = ("tests/amqp/test_publishing.py", "tests/amqp/test_consuming.py")
 EACH = os.environ.get("ADD_ONS") == "each"
 
@@ -177,6 +184,10 @@ async def check_the_api(broker: Appliance, gone: list[str]) -> None:
                 await client.call("policy.put", **policy, definition={"delayed-message": True})
         if "dedup" in gone:
             assert "dedup_count" not in row
+        types = await client.call("types")
+        there = {*types["exchange"], *types["queue"]}
+        for name, type in TYPES.items():
+            assert (type in there) == (name not in gone)
     finally:
         await client.close()
 

@@ -148,6 +148,7 @@ def test_a_consistent_hash_behind_another_exchange_hashes_the_message(client: Cl
         ("0", "The binding key must be greater than 0"),
         ("-1", "The binding key must be greater than 0"),
         ("257", "must not be greater than 256"),
+        ("1000000000", "must not be greater than 256"),
         ("9" * 255, "must not be greater than 256"),
     ],
 )

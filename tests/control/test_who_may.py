@@ -84,6 +84,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "operator-policy.put": (ADMIN, POLICY_ARGUMENTS),
     "operator-policy.delete": (ADMIN, {"vhost": "/", "name": "there"}),
     "policy.keys": (ALL, {}),
+    "types": (ALL, {}),
     "policy.preview": (ALL, {"vhost": "/", "pattern": "^q"}),
     "parameter.put": (ADMIN, {**VHOST_LIMITS, "value": {"max-queues": 9}}),
     "parameter.delete": (ADMIN, VHOST_LIMITS),

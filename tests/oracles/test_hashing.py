@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.errors import PreconditionFailed
+from broker.routing import hashing
 from broker.routing.consistent_hash import ConsistentHashExchange
 from broker.routing.exchange import Binding
 from broker.routing.hashing import Jump, Ring, hash_of, jump
@@ -41,6 +43,19 @@ def test_a_ring_depends_on_what_is_bound_only(
     for queue, weight in set(more) - set(rows):
         exchange.unbind(bound(queue, weight))
     assert homes(exchange) == homes(made(sorted(set(rows), reverse=True)))
+
+
+def test_a_ring_refuses_more_weight_than_fits_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "RING_WEIGHT_SUM_MAX", 10)
+    exchange = made([("a", 4), ("b", 6)])
+    with pytest.raises(PreconditionFailed, match=r"must not be greater than .* together"):
+        exchange.check(bound("c", 1))
+    exchange.check(bound("b", 6))  # it is there
+    exchange.unbind(bound("a", 4))
+    exchange.check(bound("c", 4))
+    with pytest.raises(PreconditionFailed):
+        exchange.check(bound("c", 5))
+    made([("a", 4), ("b", 6)], "jump").check(bound("c", 10**9))
 
 
 @given(st.lists(st.tuples(QUEUES, WEIGHTS), min_size=1, max_size=6), st.integers(0, 2**64 - 1))

@@ -10,7 +10,8 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from broker.control_schema import Health, History, Nodes, Overview, Whoami
+from broker.control_schema import Health, History, Nodes, Overview, Types, Whoami
+from broker.queues import types as queue_types
 from broker.routing.types import TYPES
 from broker.server.control.figures import details, message_stats
 from broker.server.control.lists import find_by_key
@@ -30,6 +31,11 @@ async def whoami(request: Request[Whoami]) -> Any:
     user = request.caller.user
     tags = list(user.tags) if user is not None else ["administrator"]
     return {"name": request.caller.name, "tags": tags, "is_internal_user": True}
+
+
+@handles("types")
+async def types(request: Request[Types]) -> Any:
+    return {"exchange": [*TYPES], "queue": [*queue_types.TYPES]}
 
 
 @handles("overview")
