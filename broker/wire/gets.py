@@ -143,18 +143,21 @@ class Gets:
         channel = self._channel
         del self._asked[get]
         get.is_answered = True
-        if get.place:
-            self._untold[get] = None
-            self._untold_bytes += len(get.body)
-            self._answer(get, b"", lambda: self._tell(get))
-        else:
+        if not get.place:
             channel.got_empty += 1
             self._answer(get, method_frame(channel.number, "basic.get-empty"), None)
+        else:
+            if get.no_ack and get.queue.durable:
+                channel.acks_unwritten = True
+            if get.reply is None and not channel.holds_replies:
+                self._send(get)
+            else:
+                self._untold[get] = None
+                self._untold_bytes += len(get.body)
+                self._answer(get, b"", lambda: self._tell(get))
         self.go_on()
 
     def _answer(self, get: Get, data: bytes, then: Callable[[], None] | None) -> None:
-        if get.place and get.no_ack and get.queue.durable:
-            self._channel.acks_unwritten = True
         if get.reply is None:
             self._channel.reply(data, then)
         else:
@@ -162,17 +165,20 @@ class Gets:
 
     def _tell(self, get: Get) -> None:
         """All replies before it are sent."""
-        if get not in self._untold:
-            return
-        del self._untold[get]
-        self._untold_bytes -= len(get.body)
+        if get in self._untold:
+            del self._untold[get]
+            self._untold_bytes -= len(get.body)
+            self._send(get)
+            self.go_on()
+
+    def _send(self, get: Get) -> None:
         channel = self._channel
         consumer = Consumer(get.queue, channel, "", get.no_ack, active=False)
         tag = channel.take_got(consumer, get.place)
         payload = b"\x00\x3c\x00\x47" + tag.to_bytes(8, "big") + get.tail
-        channel.output.send(frame(1, channel.number, payload))
-        channel.output.send(content(channel, get.listed, get.body))
-        self.go_on()
+        channel.output.send(
+            frame(1, channel.number, payload) + content(channel, get.listed, get.body)
+        )
 
     def end(self) -> None:
         """The channel ends: gets under way are forgotten, and what would have to be acked goes

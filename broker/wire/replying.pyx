@@ -32,6 +32,11 @@ cdef class ReplyingChannel(Channel):
         if then is not None:
             then()
 
+    @property
+    def holds_replies(self):
+        """Whether a reply would have to wait."""
+        return self.held is not None or self.acks_unwritten
+
     def reserve_reply(self):
         """Keeps the place of a reply that is not known yet: `fill_reply` brings it."""
         self.hold_for_acks()

@@ -177,7 +177,7 @@ class Session(Connection):
                 self.handshake.on_method(name, arguments)
         elif name == "connection.close":
             self.close_reason = arguments["reply_text"]
-            self.end_channels()
+            self.end_channels(are_silent=False)
             self.end_queues()
             self.set_phase(CLOSING)
             # The acks before it are written before the client may believe them.
@@ -355,11 +355,13 @@ class Session(Connection):
             self.vhost.delete_queue(name, owner=self)
         self.exclusive_queues.clear()
 
-    def end_channels(self) -> None:
+    def end_channels(self, *, are_silent: bool = True) -> None:
+        """Ends all channels; unless `are_silent`, their replies that are held still go out."""
         for channel in list(self.channels.values()):
             if not channel.closing:
                 self.end_channel(channel)
-            channel.forget_replies()
+            if are_silent:
+                channel.forget_replies()
             self.drop_channel(channel)
 
     def cancel_consumer(self, consumer: Consumer) -> None:

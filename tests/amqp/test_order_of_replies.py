@@ -307,3 +307,16 @@ def test_each_pipelined_reply_waits_for_its_own_round(tmp_path: Path) -> None:
         assert transport.data == b"first second third fourth"
     finally:
         driven.stop()
+
+
+def test_replies_that_are_held_come_before_the_connection_ends(
+    broker: Leveret, client: Client, name: str
+) -> None:
+    close = raw.method(
+        0, "connection.close", reply_code=200, reply_text="", class_id=0, method_id=0
+    )
+    with stalled(broker, name):
+        client.send(raw.method(1, "queue.declare", queue=f"{name}.new", durable=True) + close)
+        assert nothing_comes(client)
+    client.expect("queue.declare-ok", 1)
+    client.expect("connection.close-ok", 0)
