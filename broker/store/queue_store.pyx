@@ -244,7 +244,8 @@ cdef class QueueStore(QueueBodies):
         cdef RecordHead* head
         if block != NULL:
             if self.durable and block.state >= WRITING:
-                if position >= (segment.watermark if block.state == WRITING
+                # One that is only noted travels in a later round than the records.
+                if position >= (segment.watermark_flying if block.state == WRITING
                                 else segment.watermark_safe):
                     return self.want_watermark(segment)
             record = block.data + (position - block.start)

@@ -28,7 +28,7 @@ cdef struct Segment:
     uint32_t settled
     uint32_t length              # position behind the last record
     uint32_t watermark           # delivered up to here, as noted for the acks file
-    uint32_t watermark_flying
+    uint32_t watermark_flying    # delivered up to here, as handed to the writer
     uint32_t watermark_safe      # delivered up to here, as written
     uint32_t recovered_watermark  # records below it may have been delivered before this start
     uint32_t acks_length         # bytes in the acks file, as handed to the writer
