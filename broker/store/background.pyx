@@ -164,7 +164,7 @@ cdef class Background(OpenFiles):
     @property
     def busy_in_background(self):
         """Whether files are being removed, summaries written or holes made."""
-        return bool(self.owners or self.removing)
+        return self.remover.open > 0
 
     def write_files(self, str directory, dict files):
         """Writes whole small files (names to bytes) in the background, unsynced, after making the

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from broker.store.disk cimport File, Op
 
@@ -66,6 +66,7 @@ cdef class IoThread:
     cdef Round* waiting_last
     cdef Round* done_first
     cdef Round* done_last
+    cdef readonly uint32_t open          # rounds that are not taken back yet
     cdef bint stopping
     cdef readonly bint full              # writes wait for space on the disk
     cdef public bint impatient           # a write that finds none fails its round

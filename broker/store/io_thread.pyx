@@ -347,6 +347,7 @@ cdef class IoThread:
         else:
             self.waiting_last.next = round
         self.waiting_last = round
+        self.open += 1
         pthread_cond_signal(&self.condition)
         pthread_mutex_unlock(&self.mutex)
 
@@ -358,5 +359,6 @@ cdef class IoThread:
             self.done_first = round.next
             if self.done_first == NULL:
                 self.done_last = NULL
+            self.open -= 1
         pthread_mutex_unlock(&self.mutex)
         return round

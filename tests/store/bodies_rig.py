@@ -149,8 +149,7 @@ class Rig:
                 persister.tick()
             quiet = 0
             while quiet < 2:
-                busy = persister.indexing.open or persister.collecting.open
-                wait = 5.0 if busy or persister.completed + 1 < persister.gathering else 0.002
+                wait = 5.0 if any(thread.open for thread in threads) else 0.002
                 ready, _, _ = select.select(list(threads_fds(threads)), [], [], wait)
                 quiet = 0 if ready else quiet + 1
                 for thread, on_ready in threads.items():
