@@ -89,15 +89,18 @@ class Relay:
         self.path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            reader, writer = await asyncio.open_unix_connection(str(self.path), limit=READ_SIZE)
-        except OSError as error:
-            log.info("AMQP WebSocket refused, the broker is away: %s", error)
-            await refuse(scope, receive, send, 503, "The broker is away. Try again soon.\n")
-            return
-        try:
-            _small_buffers(writer)
-            writer.write(proxy_header(scope))
+        loop = asyncio.get_running_loop()
+        # No transport: one that cannot write any more forgets what it could still read, and a
+        # broker that has closed may have said why.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as broker:
+            broker.setblocking(False)
+            try:
+                await loop.sock_connect(broker, str(self.path))
+            except OSError as error:
+                log.info("AMQP WebSocket refused, the broker is away: %s", error)
+                await refuse(scope, receive, send, 503, "The broker is away. Try again soon.\n")
+                return
+            _small_buffers(broker)
             await receive()
             subprotocols = scope.get("subprotocols", ())
             offered = [name for name in subprotocols if name.lower().startswith("amqp")]
@@ -105,13 +108,11 @@ class Relay:
             if offered:
                 accept["subprotocol"] = offered[0]
             await send(accept)
-            upward = asyncio.ensure_future(self._to_broker(receive, writer))
-            downward = asyncio.ensure_future(self._to_browser(reader, send))
+            upward = asyncio.ensure_future(self._to_broker(receive, broker, proxy_header(scope)))
+            downward = asyncio.ensure_future(self._to_browser(broker, send))
             try:
                 await asyncio.wait({upward, downward}, return_when=asyncio.FIRST_COMPLETED)
                 code = upward.result() if upward.done() else 1000
-            except OSError:
-                code = 1011
             finally:
                 upward.cancel()
                 downward.cancel()
@@ -119,33 +120,36 @@ class Relay:
             if code:
                 with contextlib.suppress(Exception):
                     await send({"type": "websocket.close", "code": code})
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
-    async def _to_broker(self, receive: Receive, writer: asyncio.StreamWriter) -> int:
-        """The close code to answer with; 0 when the browser is gone."""
+    async def _to_broker(self, receive: Receive, broker: socket.socket, data: bytes) -> int:
+        """Sends `data`, then what comes. The close code to answer with; 0 when the browser is
+        gone."""
+        loop = asyncio.get_running_loop()
+        takes = True
         while True:
+            if takes:
+                try:
+                    await loop.sock_sendall(broker, data)
+                except OSError:
+                    # It has closed. The browser still gets what it said before.
+                    takes = False
             message = await receive()
             if message["type"] == "websocket.disconnect":
                 return 0
             data = message.get("bytes")
             if data is None:
                 return UNSUPPORTED_DATA
-            writer.write(data)
-            await writer.drain()
 
-    async def _to_browser(self, reader: asyncio.StreamReader, send: Send) -> None:
+    async def _to_browser(self, broker: socket.socket, send: Send) -> None:
+        loop = asyncio.get_running_loop()
         frames = WholeFrames()
-        while data := await reader.read(READ_SIZE):
+        while data := await loop.sock_recv(broker, READ_SIZE):
             whole = frames.feed(data)
             if whole:
                 await send({"type": "websocket.send", "bytes": whole})
 
 
-def _small_buffers(writer: asyncio.StreamWriter) -> None:
+def _small_buffers(broker: socket.socket) -> None:
     """A browser that does not read must be felt by the broker soon, not after megabytes."""
-    peer = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_SIZE)
+        broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_SIZE)

@@ -1,6 +1,7 @@
 """The relay of the web port, between a browser and the broker's private socket."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,39 @@ async def test_it_stops_reading_from_a_browser_when_the_broker_takes_no_more(
     while left:
         left -= len(await asyncio.wait_for(reader.read(1 << 20), 10))
     assert browser.sent.qsize() == 0
+
+
+async def test_the_brokers_last_words_reach_a_browser_that_still_sends(tmp_path: Path) -> None:
+    sent: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "relay.sock"))
+        listener.listen()
+
+        async def receive() -> dict[str, Any]:
+            received.append({"type": "websocket.receive", "bytes": FRAMES[3]})
+            if len(received) == 1:
+                return {"type": "websocket.connect"}
+            if len(received) == 3:
+                # The loop stands still meanwhile: the relay has read nothing when it sends again.
+                broker, _ = listener.accept()
+                broker.sendall(FRAMES[1])
+                broker.close()
+            elif len(received) == 4:
+                await asyncio.Event().wait()
+            return received[-1]
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        relay = Relay(tmp_path / "relay.sock")
+        scope: dict[str, Any] = {"type": "websocket", "subprotocols": []}
+        await asyncio.wait_for(relay(scope, receive, send), 60)
+    assert sent == [
+        {"type": "websocket.accept"},
+        {"type": "websocket.send", "bytes": FRAMES[1]},
+        {"type": "websocket.close", "code": 1000},
+    ]
 
 
 async def test_it_answers_503_while_the_broker_is_away(tmp_path: Path) -> None:
