@@ -95,7 +95,6 @@ class Gets:
         self._untold_bytes = 0
         self._is_asking = False
         self._is_scheduled = False
-        self._is_over = False
 
     def ask(self, queue: Any, no_ack: bool) -> None:
         """A basic.get came."""
@@ -183,7 +182,6 @@ class Gets:
     def end(self) -> None:
         """The channel ends: gets under way are forgotten, and what would have to be acked goes
         back. What was taken for good is told if anything still is."""
-        self._is_over = True
         for get in [get for get in self._untold if not get.no_ack]:
             del self._untold[get]
             get.queue.requeue_place(get.place)
