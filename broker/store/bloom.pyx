@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from broker.kernel.checksum import crc32c
-from broker.store.location cimport hash_of
+from broker.store.location cimport Location, hash_of
 
 
 cdef extern from * nogil:
@@ -108,6 +108,18 @@ cdef class RotatingBloom:
         self.mark(self.active, id)
         if self.next != NULL:
             self.mark(self.next, id)
+
+    def add_rows(self, bytes rows) -> int:
+        """Entries that were not there before, as `Location` rows. Returns how many."""
+        cdef const Location* each = <const Location*> <const char*> rows
+        cdef size_t i
+        cdef size_t count = <size_t> len(rows) // sizeof(Location)
+        for i in range(count):
+            self.mark(self.active, each[i].id)
+            if self.next != NULL:
+                self.mark(self.next, each[i].id)
+        self.adds += count
+        return count
 
     def remove(self) -> bool:
         """An entry went. Whether it is time to rotate."""

@@ -2,6 +2,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message
 from broker.store.body_blocks cimport BodyBlocks
+from broker.store.body_census cimport ReferenceCounter
 from broker.store.body_file cimport BodyFile
 from broker.store.body_files cimport BodyFiles
 from broker.store.io_thread cimport Round
@@ -15,6 +16,7 @@ cdef class BodyStore(BodyBlocks):
     cdef readonly uint32_t embed_below
     cdef object index
     cdef RamIndex ram                # the index, where it is in memory
+    cdef ReferenceCounter counter    # while starting, where nobody knows the references
     cdef list changes                # for an index that is asked in a thread
     cdef readonly BodyFiles files
     cdef readonly BodyFile current
@@ -40,6 +42,7 @@ cdef class BodyStore(BodyBlocks):
     cdef readonly uint64_t cache_hits         # of those, in the page cache
     cdef readonly uint64_t cache_misses
 
+    cdef bint count_recovered(self, const uint8_t* reference) except? True
     cdef int share(self, Message* message) except -1
     cdef int release(self, const uint8_t* reference) except -1
     cdef int take(self, const uint8_t* reference, bint durable) except -1

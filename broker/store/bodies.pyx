@@ -83,12 +83,13 @@ cdef class BodyStore(BodyBlocks):
         self.recovery = BodyRecovery(self)
         self.index = self.recovery.index
         self.ram = self.index if isinstance(self.index, RamIndex) else None
+        self.counter = None if self.recovery.clean else self.index.counter
         self.next_file = self.recovery.next_file
         return self.recovery.problems
 
-    def count_recovered(self, bytes reference) -> bool:
+    cdef bint count_recovered(self, const uint8_t* reference) except? True:
         """A queue's recovery found a record with this reference; False: its body is not there."""
-        if self.recovery.count(reference[:16]):
+        if self.counter is None or self.counter.count_reference(reference):
             self.references += 1
             return True
         self.dangling += 1
@@ -108,7 +109,7 @@ cdef class BodyStore(BodyBlocks):
         if self.recovery is None:
             return
         self.recovery.finish()
-        self.recovery = None
+        self.recovery = self.counter = None
         self.files.sum_up()
         self.let_go(list(self.files))
 

@@ -4,14 +4,14 @@ A clean stop leaves a marker, `clean`, that holds the table of files, beside a s
 removed as soon as it is read: a crash afterwards is seen as such. Without it, or if anything in it
 does not fit, the index is built anew:
 
-1. every body of every file goes in with no reference, from the tables of contents, or by scanning
+1. every body of every file is noted with no reference, from the tables of contents, or by scanning
    where one is missing;
-2. each queue tells the references of its living records (`count`); one to a body that is not there
-   is dropped by its queue: its message was acked, or never confirmed;
-3. one walk over the index drops what nobody referred to and sums up what lives in each file
-   (`finish`).
+2. each queue tells the references of its living records; one to a body that is not there is dropped
+   by its queue: its message was acked, or never confirmed;
+3. one walk drops what nobody referred to and sums up what lives in each file (`finish`).
 
-Memory does not grow with the number of bodies where the index is on disk.
+An index in memory counts in itself; for one on disk `broker.store.body_census` does, and the index
+is written once, at the end. So memory does not grow with the number of bodies where it is on disk.
 """
 
 from __future__ import annotations
@@ -23,16 +23,7 @@ from typing import TYPE_CHECKING, Any
 from broker.kernel.checksum import crc32c
 from broker.store import disk
 from broker.store.body_file import TOC_ROW, BodyFile, read_toc, scan, toc_bytes
-from broker.store.location_index import (
-    ADD,
-    CHANGE,
-    ENTRY,
-    REMOVE,
-    Change,
-    IndexDamaged,
-    LocationIndex,
-    open_index,
-)
+from broker.store.location_index import IndexDamaged, LocationIndex, open_index
 
 if TYPE_CHECKING:
     from broker.store.bodies import BodyStore
@@ -42,12 +33,11 @@ VERSION = 1
 NAME = re.compile(r"(\d{10})-(\d{10})\.(\d{1,9})\.(bdy|toc\.tmp|toc|tmp)")  # never of a user's text
 OURS = ("index", "index.ram", "index.sums", "bloom", CLEAN)
 HALF_WRITTEN = (f"{CLEAN}.tmp", "bloom.tmp", "index.ram.tmp", "index.sums.tmp")
-BATCH = 4096
 
 
 class BodyRecovery:
     """One start of one store: fills `store.files`. `clean` says whether the references are known
-    already; otherwise `count` and `finish` do their work."""
+    already; otherwise the index's `counter` and `finish` do their work."""
 
     def __init__(self, store: BodyStore) -> None:
         self.problems: list[str] = []
@@ -59,12 +49,12 @@ class BodyRecovery:
         self.next_file = max((file.last for file in files), default=0) + 1
         self.clean = marker is not None and self._fits(marker, files)
         self.index = self._open_index()
+        if not self.clean:
+            self.index.counter.expect(sum(map(_expected_in, files)))
         for file in files:
             if not self.clean:
                 self._add_bodies(file)
             store.files.append(file)
-        if not self.clean:
-            self.index.flush()
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -163,39 +153,20 @@ class BodyRecovery:
             rows, problems = scan(disk.read(file.path), incarnation)
             self.problems += [f"{file.path}: {problem}" for problem in problems]
             disk.write_atomic(file.toc_path, toc_bytes(rows, incarnation, file.first))
-        batch: list[Change] = []
-        # Row by row: a file may hold hundreds of thousands of small bodies.
-        for id, offset, length in TOC_ROW.iter_unpack(rows):
-            batch.append((ADD, id, ENTRY.pack(file.first, offset, length, 0)))
-            if len(batch) == BATCH:
-                self.index.apply(batch)
-                batch = []
-        self.index.apply(batch)
-
-    def count(self, id: bytes) -> bool:
-        """A living record refers to this body; False if there is no such body."""
-        return self.clean or self.index.refer(id)
+        self.index.counter.add_file(file.first, rows)
 
     def finish(self) -> None:
         """Every queue has told: drops what nobody refers to."""
         if self.clean:
             return
-        self.index.flush()
-        changes: list[Change] = []
         files = self._store.files
-        for id, value in self.index.fold():
-            file, offset, length, references = ENTRY.unpack(value)
-            if references or self.keeps_all:
-                files[file].valid += length
-            if references == 0:
-                # What is kept all the same has a reference that nobody gives back.
-                pinned = ENTRY.pack(file, offset, length, 1)
-                changes.append((CHANGE, id, pinned) if self.keeps_all else (REMOVE, id, None))
-                if len(changes) == BATCH and not self.index.immediate:
-                    self.index.apply(changes)
-                    changes = []
-        self.index.apply(changes)
-        self.index.flush()
+        for number, living in self.index.end_building(self.keeps_all).items():
+            files[number].valid = living
+
+
+def _expected_in(file: BodyFile) -> int:
+    """How many bodies a file has, by the size of its table of contents."""
+    return disk.size(file.toc_path) // TOC_ROW.size if disk.exists(file.toc_path) else 0
 
 
 def save(store: BodyStore) -> None:

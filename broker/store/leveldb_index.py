@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,9 +18,11 @@ import plyvel
 from broker.kernel.checksum import crc32c
 from broker.store import disk
 from broker.store.bloom import RotatingBloom
+from broker.store.body_census import BodyCensus
 from broker.store.location_index import ADD, REMOVE, Change, IndexDamaged, IndexSettings
 
 PART = 1 << 20
+ROW = struct.Struct("16s16s")  # id and entry
 UNCHECKED = ("LOCK", "LOG", "LOG.old")
 """Files of LevelDB that hold nothing of the index."""
 OVERLAY_MAX = 1024
@@ -70,6 +73,8 @@ class LevelIndex:
             )
         except (plyvel.Error, OSError) as error:
             raise IndexDamaged(f"{self._path} cannot be opened: {error}") from None
+        if not clean:
+            self.counter = BodyCensus(directory)
         self.bloom = bloom or RotatingBloom(settings.bloom_capacity)
         if bloom is not None:
             self.count = bloom.adds - min(bloom.adds, bloom.removes)
@@ -91,16 +96,6 @@ class LevelIndex:
             self.bloom.false_positives += 1
         return value
 
-    def refer(self, id: bytes) -> bool:
-        value = self.get(id)
-        if value is None:
-            return False
-        overlay = self._overlay
-        overlay[id] = value[:12] + (int.from_bytes(value[12:], "little") + 1).to_bytes(4, "little")
-        if len(overlay) >= OVERLAY_MAX:
-            self.flush()
-        return True
-
     def apply(self, batch: Sequence[Change]) -> None:
         overlay = self._overlay
         for operation, id, value in batch:
@@ -119,6 +114,18 @@ class LevelIndex:
         self.flush()
         with self._database.snapshot() as snapshot, snapshot.iterator(fill_cache=False) as rows:
             yield from rows
+
+    def end_building(self, keeps_all: bool) -> dict[int, int]:
+        census = self.counter
+        for rows in census.survivors(keeps_all):
+            self.count += self.bloom.add_rows(rows)
+            disk.mark("index flush")
+            with self._database.write_batch(sync=self._settings.sync) as batch:
+                put = batch.put
+                for id, value in ROW.iter_unpack(rows):
+                    put(id, value)
+        del self.counter
+        return census.living_bytes()
 
     def flush(self) -> None:
         if not self._overlay:

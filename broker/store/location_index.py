@@ -11,7 +11,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from broker.store.body_census import ReferenceCounter
 
 ENTRY = struct.Struct("<IIII")
 MOVE = struct.Struct("<16sIII")  # id, old file, old offset, new offset
@@ -36,8 +39,14 @@ class LocationIndex(Protocol):
     def get(self, id: bytes) -> bytes | None:
         """The entry's value, or None."""
 
-    def refer(self, id: bytes) -> bool:
-        """One reference more to an entry; False if there is none."""
+    @property
+    def counter(self) -> ReferenceCounter:
+        """While the index is built anew: takes the bodies of every file, then the references of
+        every queue. `end_building` follows, before anything else is asked."""
+
+    def end_building(self, keeps_all: bool) -> dict[int, int]:
+        """What nobody referred to is not in the index (with `keeps_all` it is, with one reference
+        that nobody gives back). Returns the bytes of living records of each file."""
 
     def apply(self, batch: Sequence[Change]) -> None:
         """Carries out (ADD | CHANGE | REMOVE, id, value). ADD says that the id is new, CHANGE that

@@ -1,5 +1,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from broker.store.body_census cimport FileSums, ReferenceCounter
 from broker.store.location cimport Location
 
 
@@ -10,13 +11,15 @@ cdef struct Shard:
     uint32_t count
 
 
-cdef class RamIndex:
+cdef class RamIndex(ReferenceCounter):
     cdef Shard* shards
     cdef str path
     cdef readonly uint64_t count
     cdef readonly uint64_t memory        # bytes of all slots
+    cdef FileSums sums                   # while it is built anew
 
     cdef Location* find(self, const uint8_t* id) noexcept
     cdef Location* put(self, const uint8_t* id) except NULL
     cdef int remove(self, const uint8_t* id) except -1
     cdef int resize(self, Shard* shard, uint32_t capacity) except -1
+    cdef int drop_dead(self, Shard* shard, uint32_t dead) except -1

@@ -5,14 +5,20 @@ The table is cut into 4,096 parts by the hash, and each part grows and shrinks b
 million entries the longest pause is the rehash of 2,500 slots.
 """
 
+import math
+import os
 import struct
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
 
 from broker.kernel.checksum import crc32c
+from broker.kernel.checksum cimport crc32c_of
 from broker.store import disk
+from broker.store.body_census cimport FileSums, ReferenceCounter
+from broker.store.body_record cimport TocEntry
+from broker.store.disk cimport File, OP_OPEN, OP_READ, Op, file_free, file_new, run_op
 from broker.store.location cimport Location, hash_of
 
 from broker.store.location_index import REMOVE, IndexDamaged
@@ -22,6 +28,7 @@ cdef enum:
     SHARD_BITS = 12
     SLOT_BYTES = 32
     FIRST = 8                    # slots of a part with one entry
+    SIZED_LEAST = 64             # entries a part, from which on it is worth sizing it at once
     FULL = 80                    # per cent of the slots, then the part grows by a quarter
     EMPTY_ENOUGH = 30            # per cent, then it shrinks to half
 
@@ -34,8 +41,9 @@ cdef packed struct Move:
 
 
 MAGIC = b"LVRX"
-VERSION = 1
+VERSION = 2
 HEAD = struct.Struct("<4sIQ")
+TABLE_BYTES = SHARDS * 8         # capacity and count of each part
 PIECE = 1 << 20
 
 
@@ -43,7 +51,7 @@ cdef inline uint32_t home(const uint8_t* id, uint32_t capacity) noexcept nogil:
     return <uint32_t> ((<uint64_t> <uint32_t> hash_of(id, 0) * capacity) >> 32)
 
 
-cdef class RamIndex:
+cdef class RamIndex(ReferenceCounter):
     """Implements `broker.store.location_index.LocationIndex`. `clean`: the entries that `close`
     saved are taken up. Raises IndexDamaged if they are not sound."""
 
@@ -162,12 +170,10 @@ cdef class RamIndex:
         cdef Location* found = self.find(&id[0])
         return None if found == NULL else (<const char*> &found.file)[:16]
 
-    def refer(self, const uint8_t[::1] id) -> bool:
-        cdef Location* found = self.find(&id[0])
-        if found == NULL:
-            return False
-        found.references += 1
-        return True
+    @property
+    def counter(self):
+        """Who counts references while the index is built anew."""
+        return self
 
     def apply(self, batch) -> None:
         cdef Location* entry
@@ -217,47 +223,184 @@ cdef class RamIndex:
         return {"backend": self.backend, "entries": self.count, "memory": self.memory,
                 "lookups": 0, "bloom": None}
 
+    # -- built anew --------------------------------------------------------------------------------
+
+    def expect(self, uint64_t bodies) -> None:
+        cdef double mean = <double> bodies / SHARDS
+        cdef int i
+        cdef uint32_t capacity
+        if mean < SIZED_LEAST:
+            return
+        # So much that hardly any part grows: their counts vary like the square root.
+        capacity = <uint32_t> ((mean + 3 * math.sqrt(mean)) * 100 / FULL) + 1
+        for i in range(SHARDS):
+            if self.shards[i].capacity < capacity:
+                self.resize(&self.shards[i], capacity)
+
+    def add_file(self, uint32_t number, bytes rows) -> None:
+        cdef const TocEntry* entries = <const TocEntry*> <const char*> rows
+        cdef Location* entry
+        cdef size_t i
+        if self.sums is None:
+            self.sums = FileSums()
+        self.sums.add(number)
+        for i in range(<size_t> len(rows) // sizeof(TocEntry)):
+            entry = self.put(entries[i].id)
+            entry.file = number
+            entry.offset = entries[i].offset
+            entry.length = entries[i].length
+            entry.references = 0
+
+    cdef int count_reference(self, const uint8_t* id) except -1:
+        cdef Location* found = self.find(id)
+        if found == NULL:
+            return 0
+        found.references += 1
+        return 1
+
+    def end_building(self, bint keeps_all) -> dict:
+        """See `broker.store.location_index.LocationIndex`."""
+        cdef int i
+        cdef uint32_t at, dead
+        cdef Shard* shard
+        cdef FileSums sums = self.sums or FileSums()
+        for i in range(SHARDS):
+            shard = &self.shards[i]
+            dead = 0
+            for at in range(shard.capacity):
+                if not shard.slots[at].file:
+                    continue
+                if shard.slots[at].references == 0:
+                    if not keeps_all:
+                        dead += 1
+                        continue
+                    shard.slots[at].references = 1
+                sums.lives(shard.slots[at].file, shard.slots[at].length)
+            if dead:
+                self.drop_dead(shard, dead)
+        self.sums = None
+        return sums.of_files()
+
+    cdef int drop_dead(self, Shard* shard, uint32_t dead) except -1:
+        """Takes what has no reference out of a part, and gives the part the size of the rest."""
+        cdef uint32_t at
+        cdef uint32_t left = shard.count - dead
+        for at in range(shard.capacity):
+            if shard.slots[at].references == 0:
+                shard.slots[at].file = 0
+        self.count -= dead
+        shard.count = left
+        if left:
+            return self.resize(shard, max(<uint32_t> (<uint64_t> left * 100 // FULL) + 1, FIRST))
+        self.memory -= <uint64_t> shard.capacity * SLOT_BYTES
+        free(shard.slots)
+        shard.slots = NULL
+        shard.capacity = 0
+        return 0
+
+    # -- saved -------------------------------------------------------------------------------------
+
     def close(self, bint clean) -> None:
-        """Saves the entries if `clean`."""
-        cdef uint32_t check, at
+        """Saves the parts as they lie if `clean`."""
+        cdef uint32_t check
         cdef int i
         cdef Shard* shard
         if not clean:
             return
         disk.unlink(self.path)
-        part = HEAD.pack(MAGIC, VERSION, self.count)
-        check = 0
+        head = [HEAD.pack(MAGIC, VERSION, self.count)]
+        for i in range(SHARDS):
+            head.append(struct.pack("<II", self.shards[i].capacity, self.shards[i].count))
+        part = b"".join(head)
+        check = crc32c(part)
         parts = [part]
         size = len(part)
         for i in range(SHARDS):
             shard = &self.shards[i]
-            for at in range(shard.capacity):
-                if shard.slots[at].file:
-                    parts.append((<const char*> &shard.slots[at])[:SLOT_BYTES])
-                    size += SLOT_BYTES
+            if shard.capacity:
+                check = crc32c_of(check, <uint8_t*> shard.slots, shard.capacity * SLOT_BYTES)
+                parts.append((<const char*> shard.slots)[:shard.capacity * SLOT_BYTES])
+                size += shard.capacity * SLOT_BYTES
             if size >= PIECE:
-                part = b"".join(parts)
-                check = crc32c(part, check)
-                disk.append(self.path, part)
+                disk.append(self.path, b"".join(parts))
                 parts = []
                 size = 0
-        part = b"".join(parts)
-        check = crc32c(part, check)
-        disk.append(self.path, part + struct.pack("<I", check))
+        parts.append(struct.pack("<I", check))
+        disk.append(self.path, b"".join(parts))
 
     def load(self) -> None:
-        cdef uint64_t wanted
-        cdef uint32_t check = 0
+        size = disk.size(self.path) if disk.exists(self.path) else 0
+        if size < HEAD.size + 4:
+            raise IndexDamaged(f"{self.path} is missing or too short")
+        magic, version, wanted = HEAD.unpack(disk.read_part(self.path, 0, HEAD.size))
+        if magic != MAGIC or version not in (1, VERSION):
+            raise IndexDamaged(f"{self.path} does not begin like a saved index")
+        check = self.load_entries(size, wanted) if version == 1 else self.load_parts(size, wanted)
+        if struct.pack("<I", check) != disk.read_part(self.path, size - 4, 4):
+            raise IndexDamaged(f"{self.path} has a wrong checksum")
+
+    def load_parts(self, uint64_t size, uint64_t wanted) -> int:
+        """Each part goes where it was, in one read. Returns the CRC."""
+        cdef const uint32_t* table
+        cdef uint64_t slots = 0
+        cdef uint64_t entries = 0
+        cdef uint32_t check
+        cdef int i
+        cdef Shard* shard
+        cdef File* file
+        cdef Op op
+        head = disk.read_part(self.path, 0, HEAD.size + TABLE_BYTES)
+        check = crc32c(head)
+        if len(head) == HEAD.size + TABLE_BYTES:
+            table = <const uint32_t*> (<const char*> head + <size_t> HEAD.size)
+            for i in range(SHARDS):
+                if table[2 * i + 1] > table[2 * i]:
+                    break
+                slots += table[2 * i]
+                entries += table[2 * i + 1]
+        if size != len(head) + slots * SLOT_BYTES + 4 or entries != wanted:
+            raise IndexDamaged(f"{self.path} has {size} bytes, which is not what it should have")
+        memset(&op, 0, sizeof(Op))
+        file = op.file = file_new(self.path)
+        try:
+            op.kind = OP_OPEN
+            run_op(&op)
+            op.offset = len(head)
+            op.kind = OP_READ
+            for i in range(SHARDS):
+                shard = &self.shards[i]
+                if not table[2 * i] or op.error:
+                    continue
+                op.length = <size_t> table[2 * i] * SLOT_BYTES
+                shard.slots = <Location*> malloc(op.length)
+                if shard.slots == NULL:
+                    raise MemoryError("no memory for a location index")
+                shard.capacity = table[2 * i]
+                shard.count = table[2 * i + 1]
+                op.data = <uint8_t*> shard.slots
+                with nogil:
+                    run_op(&op)
+                    if op.error == 0 and op.done == op.length:
+                        # While it is in the processor's cache.
+                        check = crc32c_of(check, op.data, op.length)
+                op.offset += op.length
+            if op.error:
+                raise OSError(op.error, os.strerror(op.error), self.path)
+        finally:
+            file_free(file)
+        self.count = entries
+        self.memory = slots * SLOT_BYTES
+        return check
+
+    def load_entries(self, uint64_t size, uint64_t wanted) -> int:
+        """The form of version 1: one entry behind the other. Returns the CRC."""
+        cdef uint32_t check
         cdef size_t at
         cdef const uint8_t* slots
         cdef Location* entry
-        if not disk.exists(self.path) or disk.size(self.path) < HEAD.size + 4:
-            raise IndexDamaged(f"{self.path} is missing or too short")
-        # A piece holds whole slots: the head is read with the first one.
-        size = disk.size(self.path)
-        _, _, wanted = HEAD.unpack(disk.read_part(self.path, 0, HEAD.size))
         if size != HEAD.size + wanted * SLOT_BYTES + 4:
             raise IndexDamaged(f"{self.path} has {size} bytes, which is not what it should have")
+        self.expect(wanted)
         check = crc32c(disk.read_part(self.path, 0, HEAD.size))
         offset = HEAD.size
         while offset < size - 4:
@@ -269,5 +412,4 @@ cdef class RamIndex:
                     entry = self.put(slots + at)
                     entry[0] = (<const Location*> (slots + at))[0]
             offset += len(part)
-        if struct.pack("<I", check) != disk.read_part(self.path, size - 4, 4):
-            raise IndexDamaged(f"{self.path} has a wrong checksum")
+        return check

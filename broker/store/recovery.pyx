@@ -25,7 +25,6 @@ from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_SKIP_LAST, planted
 from broker.store.sealed cimport punch_when
 from broker.store.segments cimport MIXED, Segment
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
-from broker.store.body_record cimport REFERENCE_BYTES
 
 
 cdef struct Scan:
@@ -208,8 +207,7 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
         if planted == PLANTED_SKIP_LAST and at + length == scan.length:
             break
         if message.flags & BODY_IS_REFERENCE:
-            if store.bodies is None or not store.bodies.count_recovered(
-                    message.reference[:REFERENCE_BYTES]):
+            if store.bodies is None or not store.bodies.count_recovered(message.reference):
                 # Its message was acked, or never confirmed.
                 content.whole = False
                 skips.append((at, length))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.bodies_rig import Rig, backends, body, settings_of
+from tests.store.test_location_index import first_form
 
 
 @backends
@@ -169,6 +170,23 @@ def test_it_changes_its_index_at_a_restart(tmp_path: Path, before: str, after: s
     assert [rig.get(0).body for _ in range(5)] == [body(number) for number in range(5)]
     rig.restart()
     assert rig.was_clean
+    rig.stop()
+
+
+def test_it_takes_up_an_index_of_the_first_version_without_a_word(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "data", settings=settings_of("ram"))
+    for number in range(20):
+        rig.publish(body(number), [0, 1])
+    rig.settle()
+    held = rig.image()
+    old = first_form(rig.bodies.entries())
+    rig.stop()
+    (rig.path / "bodies/index.ram").write_bytes(old)
+    rig.start()
+    assert rig.was_clean
+    assert rig.problems == []
+    assert rig.image() == held
+    assert [rig.get(0).body for _ in range(20)] == [body(number) for number in range(20)]
     rig.stop()
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broker.kernel.checksum import crc32c
 from broker.store.bloom import RotatingBloom
 from broker.store.location_index import (
     ADD,
@@ -37,7 +40,7 @@ def opened(path: Path, backend: str, *, clean: bool = False, bloom: int = 1000) 
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["add", "add", "change", "remove", "refer", "get", "flush", "reopen", "step"]
+            ["add", "add", "change", "remove", "get", "flush", "reopen", "step"]
         ),
         st.integers(0, 200),
         st.integers(1, 2**32 - 1),
@@ -71,11 +74,6 @@ def test_it_answers_like_a_dict(
         elif what == "remove" and id in model:
             index.apply([(REMOVE, id, None)])
             del model[id]
-        elif what == "refer":
-            assert index.refer(id) == (id in model)
-            if id in model:
-                file, offset, length, references = ENTRY.unpack(model[id])
-                model[id] = ENTRY.pack(file, offset, length, references + 1)
         elif what == "flush":
             index.flush()
         elif what == "step":
@@ -146,6 +144,67 @@ def test_it_refuses_a_database_that_is_not_what_was_left(
         path.unlink()
     with pytest.raises(IndexDamaged, match="is not what the last stop left"):
         open_index(settings, str(tmp_path), True)
+
+
+def first_form(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """`index.ram` as the first version of it was: one entry behind the other."""
+    rows = [id + value for id, value in entries]
+    data = struct.pack("<4sIQ", b"LVRX", 1, len(rows)) + b"".join(rows)
+    return data + struct.pack("<I", crc32c(data))
+
+
+def test_it_reads_what_its_first_version_saved(tmp_path: Path) -> None:
+    index = opened(tmp_path, "ram")
+    for number in range(270_000):
+        index.apply([(ADD, made(number), ENTRY.pack(1 + number, 16, 99, 2))])
+    held = dict(index.fold())
+    old = first_form(index.fold())
+    index.close(False)
+    (tmp_path / "index.ram").write_bytes(old)
+    index = opened(tmp_path, "ram", clean=True)
+    assert dict(index.fold()) == held
+    assert index.figures()["memory"] / index.count <= 64
+    index.close(True)
+    assert (tmp_path / "index.ram").read_bytes()[4] == 2
+    for damaged in (old[:-1], old[:1000] + b"?" + old[1001:]):
+        (tmp_path / "index.ram").write_bytes(damaged)
+        with pytest.raises(IndexDamaged):
+            opened(tmp_path, "ram", clean=True)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_it_does_not_read_another_version(tmp_path: Path, version: int) -> None:
+    index = opened(tmp_path, "ram")
+    index.apply([(ADD, made(1), ENTRY.pack(1, 16, 99, 2))])
+    index.close(True)
+    saved = bytearray((tmp_path / "index.ram").read_bytes())
+    saved[4] = version
+    (tmp_path / "index.ram").write_bytes(saved)
+    with pytest.raises(IndexDamaged, match="does not begin like a saved index"):
+        opened(tmp_path, "ram", clean=True)
+
+
+def test_it_goes_on_in_the_tables_that_it_found(tmp_path: Path) -> None:
+    """Parts that are saved as they lie grow, shrink and move their entries as before."""
+    index = opened(tmp_path, "ram")
+    dice = random.Random(3)
+    model: dict[bytes, bytes] = {}
+    for _ in range(6):
+        for _ in range(30_000):
+            id = made(dice.randrange(60_000))
+            if dice.random() < 0.6:
+                model[id] = ENTRY.pack(1 + dice.randrange(9), 16, 99, 2)
+                index.apply([(ADD, id, model[id])])
+            else:
+                model.pop(id, None)
+                index.apply([(REMOVE, id, None)])
+        index.close(True)
+        index = opened(tmp_path, "ram", clean=True)
+        assert dict(index.fold()) == model
+        assert index.count == len(model)
+    index.apply([(REMOVE, id, None) for id in model])
+    assert (index.count, index.figures()["memory"]) == (0, 0)
+    index.close(False)
 
 
 def test_its_memory_stays_below_64_bytes_an_entry(tmp_path: Path) -> None:
