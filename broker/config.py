@@ -508,6 +508,13 @@ class Config:
         least=0.1,
         reload=True,
     )
+    read_retry_after: float = setting(
+        "store",
+        1.0,
+        "time",
+        "after a read that the disk failed, what waits for it is tried again this much later",
+        least=0.1,
+    )
     memory_high_watermark: int | float = setting(
         "store",
         0.6,

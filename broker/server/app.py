@@ -103,6 +103,7 @@ class Broker(SignIn):
             open_files_limit=open_files_limit,
             no_sync=config.no_sync,
             sync_method=config.sync_method,
+            read_retry_after=config.read_retry_after,
         )
         self.persister.contents.limit = unfinished_max
         self.persister.failed = self._disk_failed

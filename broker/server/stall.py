@@ -1,4 +1,4 @@
-"""Says when the disk does not answer: a round of writes and syncs that takes too long.
+"""Says when the disk does not answer: a round of writes and syncs takes too long, or reads fail.
 
 Nothing can be done about it here. Confirms wait, as they have to; heartbeats, and consumers of what
 is in memory, go on, since the loop never waits for the disk. A publisher goes on until unwritten
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.alarms")
 
 NAME = "stalled disk"
+FAILING_NAME = "failing disk"
 LOOK_S = 0.25
 
 
@@ -64,4 +65,13 @@ class Stall:
 
     def rows(self) -> list[dict[str, str]]:
         """As the rows of alarms."""
-        return [{"name": NAME, "text": self.text}] if self.seconds else []
+        rows = [{"name": NAME, "text": self.text}] if self.seconds else []
+        reads = self._broker.persister.failed_reads
+        if reads.last_error:
+            text = (
+                f"{reads.last_error}. Nothing is dropped: its queue waits, and it is tried again "
+                f"every {reads.retry_after:g} s. Look at the machine's disk; {reads.count:,} reads "
+                "failed since the start."
+            )
+            rows.append({"name": FAILING_NAME, "text": text})
+        return rows

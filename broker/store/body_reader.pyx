@@ -93,7 +93,8 @@ cdef class BodyReader(Dirty):
         if error is not None:
             # Nobody knows whether there is a body: who asks again, looks again.
             self.state = NOTHING
-            log.error("the location index failed: %s", error)
+            self.store.persister.failed_reads.add(
+                f"the index of {self.store.directory}", str(error), self.wake)
             return
         if value is not None:
             file, offset, length, _ = ENTRY.unpack(value)
@@ -154,11 +155,10 @@ cdef class BodyReader(Dirty):
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
         self.store.reading.discard(self)
         if round.error:
-            # A disk that does not answer says nothing about the body: its message stays, and is
-            # read again when its queue has its next turn.
+            # A disk that does not answer says nothing about the body: its message stays.
             self.state = NOTHING
-            log.error("reading a shared body of %s failed: %s", self.store.directory,
-                      os.strerror(round.error))
+            self.store.persister.failed_reads.add(
+                f"a shared body of {self.store.directory}", os.strerror(round.error), self.wake)
         else:
             self.check(op.done)
         if self.store.leaving:

@@ -20,8 +20,8 @@ from broker.store import recorder
 from broker.store.gate cimport alters, enter, holes_held, leave
 from broker.store.gate import altering
 from broker.store.recorder cimport (
-    PLANTED_IGNORE_FULL_DISK, PLANTED_NO_DIRECTORY_SYNC, PLANTED_NO_SYNC, failing, planted,
-    record_event, recording,
+    PLANTED_IGNORE_FULL_DISK, PLANTED_NO_DIRECTORY_SYNC, PLANTED_NO_SYNC, failing, fails_always,
+    planted, record_event, recording,
 )
 from broker.store.space cimport give_reserve, has_space, is_full
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
@@ -279,6 +279,8 @@ cdef const char* kind_name(int kind) noexcept nogil:
 cdef ssize_t read_now(int fd, void* data, size_t length, uint64_t offset) noexcept nogil:
     """Reads what the page cache holds. Negative: the disk would have to be asked, or there is an
     error; a reader thread finds out."""
+    if fails_always(OP_READ):
+        return -1
     return native_read_now(fd, data, length, offset)
 
 

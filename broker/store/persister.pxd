@@ -49,6 +49,7 @@ cdef class Persister(Background):
     cdef public bint pressed
     cdef readonly uint64_t segment_size
     cdef readonly object quarantine
+    cdef readonly object failed_reads
     cdef readonly object sync_method
     cdef bint thorough              # the next round has to leave nothing unsynced
     cdef dict unsynced_directories

@@ -5,6 +5,7 @@ from broker.contracts import Origins
 from broker.store.background import Background
 from broker.store.background import Dirty as Dirty
 from broker.store.content_file import ContentFiles
+from broker.store.failed_reads import FailedReads
 from broker.store.io_thread import IoThread
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import SyncMethod
@@ -25,11 +26,14 @@ class Persister(Background):
         open_files_limit: int = 4096,
         no_sync: bool = False,
         sync_method: str = "measured",
+        read_retry_after: float = 1.0,
     ) -> None: ...
     @property
     def sync_method(self) -> SyncMethod: ...
     @property
     def quarantine(self) -> Quarantine: ...
+    @property
+    def failed_reads(self) -> FailedReads: ...
     @property
     def origins(self) -> Origins: ...
     @property

@@ -28,6 +28,7 @@ from broker.store.recorder import KINDS
 from broker.store.recorder cimport (
     PLANTED_CONFIRM_BEFORE_SYNC, PLANTED_CONFIRM_BEFORE_WRITE, planted, record_mark, recording,
 )
+from broker.store.failed_reads import FailedReads
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, MEASURED, SyncMethod
 from broker.store.worker import Worker
@@ -48,7 +49,7 @@ cdef class Persister(Background):
 
     def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20,
                  uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False,
-                 str sync_method=MEASURED):
+                 str sync_method=MEASURED, double read_retry_after=1.0):
         Background.__init__(self, root)
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
@@ -56,6 +57,7 @@ cdef class Persister(Background):
         self.contents = ContentFiles(root, self.has_to_wait)
         self.indexing = Worker("indexing")
         self.collecting = Worker("collecting")
+        self.failed_reads = FailedReads(read_retry_after)
         self.failed = None
         self.relieved = None
         self.no_sync = no_sync
@@ -180,6 +182,7 @@ cdef class Persister(Background):
 
     def tick(self):
         """Every 200 ms: writes and syncs what nobody waits for."""
+        self.failed_reads.tick()
         self.thorough = True
         if (self.first or self.dirty or self.journals or self.waiting or self.unsynced
                 or self.lazily_unsynced or self.orphans or self.postponed.any):

@@ -12,7 +12,6 @@ Invariants:
   written or travels in the same round, so that it comes back with redelivered set.
 """
 
-import logging
 import os
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -34,8 +33,6 @@ from broker.store.requeued cimport Requeued
 from broker.store.segments cimport (
     Block, FROZEN, MIXED, Segment, TAIL_FULL, WRITING, WRITTEN, push_entry,
 )
-
-log = logging.getLogger("leveret.store")
 
 cdef enum:
     READ_AHEAD = 128 << 10
@@ -429,9 +426,10 @@ cdef class QueueStore(QueueBodies):
         self.read_length = op.done
         self.read_short = op.done < op.length
         if round.error:
-            log.error("queue %016x: reading failed: %s", self.incarnation, os.strerror(round.error))
             self.read_length = 0
             self.read_segment = NULL
+            self.persister.failed_reads.add(
+                f"messages in {self.directory}", os.strerror(round.error), self.owner_touch)
         self.remove_waiting()
         if self.deleted:
             self.finish_delete()

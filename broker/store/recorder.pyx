@@ -115,6 +115,8 @@ cdef int failing(int kind) noexcept nogil:
         fail_after[kind] -= 1
         if fail_after[kind] == 0:
             error = fail_errno[kind]
+    elif fail_after[kind] < 0:
+        error = fail_errno[kind]
     seconds = stall_seconds[kind]
     stall_seconds[kind] = 0
     pthread_mutex_unlock(&guard)
@@ -124,6 +126,11 @@ cdef int failing(int kind) noexcept nogil:
         nanosleep(&duration, NULL)
         seconds -= 0.01
     return error
+
+
+cdef bint fails_always(int kind) noexcept nogil:
+    """Whether every call of `kind` has to fail."""
+    return failpoints and fail_after[kind] < 0
 
 
 def record(bint on, bint with_bytes=False):
@@ -182,8 +189,8 @@ def recorded_bytes() -> list:
 
 
 def fail(str kind, long nth, int error):
-    """Lets the n-th call of `kind` from now (1 = the next) fail with `error`; n = 0 takes the
-    failpoint away."""
+    """Lets the n-th call of `kind` from now (1 = the next) fail with `error`; -1 every one; 0 takes
+    the failpoint away."""
     global failpoints
     pthread_mutex_lock(&guard)
     for index, name in enumerate(KINDS):

@@ -163,6 +163,7 @@ async def nodes(request: Request[Nodes]) -> Any:
         "db_dir": str(broker.config.data_dir),
         **waits(broker),
         "disk_stalled_s": round(broker.stall.seconds, 3),
+        "reads_failed": broker.persister.failed_reads.count,
         "no_sync": bool(broker.config.no_sync),
         **storage_of(broker),
     }

@@ -168,6 +168,12 @@ def node_metrics(broker: Any) -> Iterator[str]:
         "For how long the disk has not answered",
         broker.stall.seconds,
     )
+    yield metric(
+        "disk_reads_failed_total",
+        "counter",
+        "Reads of messages that the disk failed; each is tried again",
+        broker.persister.failed_reads.count,
+    )
     protocol = {"protocol": "amqp091"}
     queue_type = {**protocol, "queue_type": "rabbit_classic_queue"}
     counters = totals.counters
