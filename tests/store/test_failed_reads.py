@@ -15,6 +15,7 @@ import pytest
 from broker.server.stall import FAILING_NAME, Stall
 from broker.store import disk
 from broker.store.failed_reads import WOKEN_AT_ONCE, FailedReads
+from tests.conftest import Make
 from tests.store.bodies_rig import Rig, Taken, backends, body, settings_of
 
 
@@ -162,3 +163,10 @@ def test_it_shows_as_an_alarm_while_it_lasts() -> None:
         clock.seconds += 1
         reads.tick()
     assert stall.rows() == []
+
+
+@pytest.mark.parametrize("value", ["soon", "0", "-1"])
+def test_it_refuses_a_pause_that_is_no_time(make_broker: Make, value: str) -> None:
+    broker = make_broker(start=False, read_retry_after=value)
+    broker.start(wait=False)
+    assert broker.wait() == 78

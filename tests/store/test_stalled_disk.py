@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.server.stall import Stall
+from broker.store.failed_reads import FailedReads
 from tests.conftest import Make
 from tests.store.stalled_disk import stall, stallable
 
@@ -28,6 +29,7 @@ def test_it_says_once_that_the_disk_stalls_and_once_that_it_answers(
     broker = SimpleNamespace(
         config=SimpleNamespace(disk_stall_after=5.0),
         emit=lambda event, data: events.append((event, data["name"])),
+        persister=SimpleNamespace(failed_reads=FailedReads()),
     )
     watched = Stall(broker)  # type: ignore[arg-type]
     for waited in (0.0, 4.9, 5.0, 6.0, 7.5, 0.2, 0.0):
