@@ -25,6 +25,7 @@ from broker.server.sampling import Sampling
 from broker.server.stall import Stall
 from broker.settings_files import SettingsFiles
 from broker.stats import NodeReading, Stats
+from broker.store.failed_reads import FailedReads
 from broker.store.sync_method import SyncMethod
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
@@ -366,6 +367,7 @@ class Broker:
             segment_reads=0,
             segment_writes=0,
             quarantine=SimpleNamespace(count=0, entries=[]),
+            failed_reads=FailedReads(),
         )
 
     async def synced(self, records: bool = False) -> None:
