@@ -191,6 +191,7 @@ class Broker(SignIn):
         # What a killed predecessor said of its addresses is not true any more.
         self._listeners.unsay_where()
         try:
+            self.persister.open_root()
             snapshot.drop(str(config.data_dir))
             reserve_of(config).give_for_start(disk.usage(str(config.data_dir))[0])
             check_schema(str(config.data_dir))
@@ -209,7 +210,7 @@ class Broker(SignIn):
             for feature in self.features:
                 feature.start(clock.now())
             self.files.flush()
-            disk.sync_file_system(str(config.data_dir))
+            self.persister.sync_file_system()
             if failed:
                 forget_failed_sync(str(config.data_dir))
         except SettingsError as error:

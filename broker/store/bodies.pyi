@@ -4,10 +4,12 @@ from typing import Any
 from broker.store.body_file import BodyFile
 from broker.store.body_files import BodyFiles
 from broker.store.body_settings import BodySettings
+from broker.store.location_index import Lost
 from broker.store.persister import Dirty, Persister
 
 class BodyStore(Dirty):
     directory: str
+    persister: Persister
     incarnation: int
     settings: BodySettings
     embed_below: int
@@ -55,7 +57,12 @@ class BodyStore(Dirty):
     def references_of_all(self) -> dict[bytes, int]: ...
     def living_of(self, entries: list[tuple[bytes, int, int]], number: int) -> list[bool]: ...
     def replace(
-        self, run: list[BodyFile], merged: BodyFile, moves: bytes, done: Callable[[], None]
+        self,
+        run: list[BodyFile],
+        merged: BodyFile,
+        moves: bytes,
+        lost: list[Lost],
+        done: Callable[[], None],
     ) -> None: ...
     def tick(self, now: float) -> None: ...
     @property

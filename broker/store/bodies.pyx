@@ -508,9 +508,9 @@ cdef class BodyStore(BodyBlocks):
                 found is not None and ENTRY.unpack(found)[:2] == (number, offset))
         return living
 
-    def replace(self, run, BodyFile merged, bytes moves, done) -> None:
-        """The merged file is on disk: its records stand for those of the run's files from now on.
-        Calls `done()` afterwards."""
+    def replace(self, run, BodyFile merged, bytes moves, lost, done) -> None:
+        """The merged file is on disk: its records stand for those of the run's files from now on,
+        but for the `lost` ones. Calls `done()` afterwards."""
         cdef RamIndex ram = self.ram
 
         def moved(size, error):
@@ -520,13 +520,17 @@ cdef class BodyStore(BodyBlocks):
             self.moved(run, merged, size)
             done()
 
+        def point_to_it(index):
+            location_index.forget(index, lost)
+            return location_index.move(index, moves, merged.first)
+
         if ram is not None:
+            location_index.forget(ram, lost)
             moved(ram.move(moves, merged.first), None)
             return
         self.hand_over()
         index = self.index
-        self.persister.indexing.submit(
-            lambda: location_index.move(index, moves, merged.first), moved)
+        self.persister.indexing.submit(lambda: point_to_it(index), moved)
 
     def moved(self, run, BodyFile merged, uint64_t size):
         cdef BodyFile old

@@ -30,7 +30,7 @@ cdef struct Body:
 
 
 cdef class BodyBlocks(Dirty):
-    cdef Persister persister
+    cdef readonly Persister persister
     cdef size_t write_buffer
     cdef uint16_t boot
     cdef uint64_t sequence

@@ -1,3 +1,4 @@
-from broker.store.persister import Dirty
+from broker.store.persister import Dirty, Persister
 
-class BodyBlocks(Dirty): ...
+class BodyBlocks(Dirty):
+    persister: Persister

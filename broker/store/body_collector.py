@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.store import disk
 from broker.store.body_file import (
@@ -30,11 +30,12 @@ from broker.store.body_file import (
     scan,
     toc_bytes,
 )
-from broker.store.location_index import MOVE
+from broker.store.location_index import MOVE, Lost
 
 if TYPE_CHECKING:
     from broker.store.bodies import BodyStore
     from broker.store.persister import Persister
+    from broker.store.quarantine import Quarantine
 
 log = logging.getLogger("leveret.store")
 
@@ -81,7 +82,11 @@ class Collector:
                 return
             if self.halt.is_set():
                 return
-            self._store.replace(run, result.file, result.moves, lambda: finished(result))
+            for entry in result.kept_aside:
+                self._persister.quarantine.note(entry)
+            self._store.replace(
+                run, result.file, result.moves, result.lost, lambda: finished(result)
+            )
 
         def finished(result: Merged) -> None:
             self.runs += 1
@@ -91,20 +96,25 @@ class Collector:
             # At its own pace, not at that of the ticks, while there is something to do.
             self.tick(now)
 
-        self._persister.collecting.submit(lambda: copy(self._store, run), copied)
+        quarantine = self._persister.quarantine
+        self._persister.collecting.submit(lambda: copy(self._store, run, quarantine), copied)
 
 
 class Merged:
-    """What `copy` made: the file, `moves` for the index (`MOVE` rows), bytes copied."""
+    """What `copy` made: the file, `moves` for the index (`MOVE` rows), bytes copied; the places of
+    damaged bodies that are `lost`, and their entries in quarantine."""
 
-    def __init__(self, file: BodyFile, moves: bytes, copied: int) -> None:
+    def __init__(self, file: BodyFile) -> None:
         self.file = file
-        self.moves = moves
-        self.copied = copied
+        self.moves = b""
+        self.copied = 0
+        self.lost: list[Lost] = []
+        self.kept_aside: list[dict[str, Any]] = []
 
 
-def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
-    """Copies what lives in the run's files, in the collector's thread. Raises OSError."""
+def copy(store: BodyStore, run: list[BodyFile], quarantine: Quarantine) -> Merged:
+    """Copies what lives in the run's files, in the collector's thread; what is damaged is kept in
+    quarantine before its file goes. Raises OSError."""
     merged = BodyFile(
         store.directory,
         run[0].first,
@@ -112,6 +122,7 @@ def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
         max(file.generation for file in run) + 1,
     )
     temporary = merged.path.removesuffix("bdy") + "tmp"
+    result = Merged(merged)
     rows = bytearray()
     moves: list[bytes] = []
     pace = Pace(store.settings.collect_rate, store.collector.halt)
@@ -121,6 +132,14 @@ def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
         at = HEADER_BYTES
         for file in run:
             for id, offset, record in living_records(store, file):
+                if not is_sound(record, store.incarnation):
+                    result.lost.append((id, file.first, offset))
+                    result.kept_aside.append(
+                        quarantine.keep(
+                            store.incarnation, file.first, offset, record, len(record)
+                        )
+                    )
+                    continue
                 rows.extend(TOC_ROW.pack(id, at, len(record)))
                 moves.append(MOVE.pack(id, file.first, offset, at))
                 at += len(record)
@@ -137,11 +156,13 @@ def copy(store: BodyStore, run: list[BodyFile]) -> Merged:
     disk.rename(temporary, merged.path)
     disk.sync_directory(store.directory)
     merged.size = size
-    return Merged(merged, b"".join(moves), size - HEADER_BYTES)
+    result.moves = b"".join(moves)
+    result.copied = size - HEADER_BYTES
+    return result
 
 
 def living_records(store: BodyStore, file: BodyFile) -> Iterator[tuple[bytes, int, bytes]]:
-    """(id, offset, record) of what the index points to; a damaged record is left behind."""
+    """(id, offset, record) of what the index points to; the record may be damaged."""
     rows = None
     if disk.exists(file.toc_path):
         rows = read_toc(disk.read(file.toc_path), store.incarnation, file.first, file.size)
@@ -154,13 +175,7 @@ def living_records(store: BodyStore, file: BodyFile) -> Iterator[tuple[bytes, in
         for (id, offset, length), lives in zip(entries, living, strict=True):
             if not lives:
                 continue
-            record = disk.read_part(file.path, offset, length)
-            if is_sound(record, store.incarnation):
-                yield id, offset, record
-            else:
-                log.error(
-                    "%s: the body %s at %d is damaged; it is lost", file.path, id.hex(), offset
-                )
+            yield id, offset, disk.read_part(file.path, offset, length)
 
 
 class Pace:

@@ -182,5 +182,5 @@ def save(store: BodyStore) -> None:
             ],
         }
     ).encode()
-    disk.sync_file_system(store.directory)
+    store.persister.sync_file_system()
     disk.write_atomic(f"{store.directory}/{CLEAN}", text + f"\n{crc32c(text):08x}".encode())

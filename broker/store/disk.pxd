@@ -9,7 +9,7 @@ cdef enum:
     OP_WRITE_ACKS = 4        # seals each acks entry, then writes
     OP_SYNC = 5              # fdatasync
     OP_SYNC_DIRECTORY = 6
-    OP_SYNC_FILE_SYSTEM = 7
+    OP_SYNC_FILE_SYSTEM = 7  # the file is a directory that stays open
     OP_CLOSE = 8
     OP_UNLINK = 9
     OP_READ = 10
@@ -53,6 +53,7 @@ cdef struct Op:
 
 
 cdef File* file_new(str path) except NULL
+cdef int directory_open(File* file) noexcept nogil
 cdef void file_close(File* file) noexcept
 cdef void file_free(File* file) noexcept
 cdef void run_op(Op* op) noexcept nogil

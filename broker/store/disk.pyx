@@ -33,7 +33,8 @@ cdef extern from "broker/store/native.h" nogil:
     int native_write_all(int fd, const uint8_t* data, size_t length, uint64_t offset)
     int native_read_all(int fd, uint8_t* data, size_t length, uint64_t offset, size_t* done)
     int native_sync_directory(const char* path)
-    int native_sync_file_system(const char* path)
+    int native_sync_file_system(int fd)
+    int native_open_directory(const char* path)
     int native_punch(int fd, uint64_t offset, uint64_t length)
     int native_block_size(int fd)
     int native_open_nameless(const char* directory, int* fd)
@@ -108,6 +109,13 @@ cdef void file_free(File* file) noexcept:
         free(file)
 
 
+cdef int directory_open(File* file) noexcept nogil:
+    """Opens a directory, if it is not open yet, and returns the errno."""
+    if file.fd < 0:
+        file.fd = native_open_directory(file.path)
+    return native_errno() if file.fd < 0 else 0
+
+
 cdef bint is_left_out(int kind) noexcept nogil:
     """Whether a planted fault leaves operations of this kind out."""
     if kind == OP_SYNC_FILE_SYSTEM:
@@ -148,7 +156,9 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
             # Its queue was deleted meanwhile: nothing is left to sync.
             op.error = 0
     elif op.kind == OP_SYNC_FILE_SYSTEM:
-        op.error = native_sync_file_system(op.path)
+        op.error = directory_open(op.file)
+        if op.error == 0:
+            op.error = native_sync_file_system(op.file.fd)
     elif op.kind == OP_CLOSE:
         if op.file.fd >= 0:
             c_close(op.file.fd)
@@ -359,17 +369,6 @@ def sync_directory(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def sync_file_system(path: str) -> None:
-    _pass("sync_file_system", path)
-    encoded = os.fsencode(path)
-    cdef const char* where = encoded
-    cdef int error
-    with nogil:
-        error = native_sync_file_system(where)
-    if error:
-        raise OSError(error, os.strerror(error), path)
 
 
 def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:

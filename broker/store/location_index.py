@@ -20,6 +20,8 @@ ENTRY = struct.Struct("<IIII")
 MOVE = struct.Struct("<16sIII")  # id, old file, old offset, new offset
 ADD, CHANGE, REMOVE = 0, 1, 2
 Change = tuple[int, bytes, bytes | None]
+Lost = tuple[bytes, int, int]
+"""Id, file and offset of a body that is damaged."""
 
 
 class IndexDamaged(Exception):
@@ -105,6 +107,14 @@ def carry_out(index: LocationIndex, wishes: Sequence[Wish]) -> list[tuple[int, i
                 freed.append((file, length))
     index.step()
     return freed
+
+
+def forget(index: LocationIndex, lost: Sequence[Lost]) -> None:
+    """Entries that still point to these places go; references to them find nothing from now on."""
+    for id, file, offset in lost:
+        found = index.get(id)
+        if found is not None and ENTRY.unpack(found)[:2] == (file, offset):
+            index.apply([(REMOVE, id, None)])
 
 
 def move(index: LocationIndex, moves: bytes, file: int) -> int:

@@ -94,12 +94,10 @@ static inline int native_sync_directory(const char *path) {
     return error;
 }
 
-static inline int native_sync_file_system(const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno;
-    int error = syncfs(fd) ? errno : 0;
-    close(fd);
-    return error;
+static inline int native_sync_file_system(int fd) { return syncfs(fd) ? errno : 0; }
+
+static inline int native_open_directory(const char *path) {
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 static int native_punch(int fd, uint64_t offset, uint64_t length) {

@@ -33,7 +33,7 @@ cdef class Persister(Background):
     cdef list unsynced              # addresses of files with unsynced bytes
     cdef list lazily_unsynced       # acks files, whose sync may take up to 200 ms
     cdef list flying_unsynced
-    cdef bytes encoded_root
+    cdef File* root_file            # the data directory, open for syncs of the file system
     cdef Postponed postponed        # records that found no space: they go with the next round
     cdef list retries               # stores that wait until files are not in flight any more
     cdef object waiting                 # deque of (round number, removal number, callback)

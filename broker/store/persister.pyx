@@ -16,13 +16,14 @@ import select
 import traceback
 
 from libc.stdint cimport uint64_t
-from libc.string cimport strdup
+from libc.string cimport memset, strdup
 
 from broker.contracts cimport Confirmer, Origins
 from broker.store.background cimport Background, Dirty
 from broker.store.content_file cimport ContentFiles
 from broker.store.disk cimport (
-    File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, file_free,
+    File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, directory_open, file_free, file_new,
+    run_op,
 )
 from broker.store.recorder import KINDS
 from broker.store.recorder cimport (
@@ -76,7 +77,7 @@ cdef class Persister(Background):
         self.retries = []
         self.sync_method = SyncMethod(sync_method)
         self.quarantine = Quarantine(f"{root}/quarantine")
-        self.encoded_root = os.fsencode(root)
+        self.root_file = file_new(root)
         self.waiting = collections.deque()
         self.in_flight = NULL
         self.postponed = Postponed()
@@ -106,6 +107,28 @@ cdef class Persister(Background):
     @property
     def io_threads(self) -> tuple:
         return self.writer, self.reader, self.remover, self.contents.thread
+
+    def __dealloc__(self):
+        file_free(self.root_file)
+
+    def open_root(self):
+        """Opens the data directory, before anything is written. A file system that could not write
+        tells that once to each descriptor that was open before, and to one opened later only if
+        nobody was told yet: so the one of all our syncs stays open. Raises OSError."""
+        error = directory_open(self.root_file)
+        if error:
+            raise OSError(error, os.strerror(error), self.root)
+
+    def sync_file_system(self):
+        """Syncs everything in the data directory, at once. Raises OSError."""
+        cdef Op op
+        memset(&op, 0, sizeof(Op))
+        op.kind = OP_SYNC_FILE_SYSTEM
+        op.file = self.root_file
+        with nogil:
+            run_op(&op)
+        if op.error:
+            raise OSError(op.error, os.strerror(op.error), self.root)
 
     def start(self):
         for thread in self.io_threads:
@@ -329,8 +352,7 @@ cdef class Persister(Background):
         round.sync_files = len(self.unsynced) + len(self.unsynced_directories)
         if round.sync_files and self.sync_method.choose(round.sync_files) == ALL:
             round.whole = True
-            op = round_add(round, STAGE_SYNC, OP_SYNC_FILE_SYSTEM, NULL)
-            op.path = strdup(<char*> self.encoded_root)
+            round_add(round, STAGE_SYNC, OP_SYNC_FILE_SYSTEM, self.root_file)
         else:
             for path in sorted(self.unsynced_directories, key=len):
                 op = round_add(round, STAGE_DIRECTORIES, OP_SYNC_DIRECTORY, NULL)

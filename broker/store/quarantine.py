@@ -65,6 +65,20 @@ class Quarantine:
     ) -> dict[str, Any]:
         """Keeps what lies at a place: `length` bytes, of which `data` could be read. With a
         `writer` in the background, else at once. Failing to write it is logged, never raised."""
+        entry = self.keep(incarnation, segment, position, data, length, writer)
+        self.note(entry)
+        return entry
+
+    def keep(
+        self,
+        incarnation: int,
+        segment: int,
+        position: int,
+        data: bytes,
+        length: int,
+        writer: Writer | None = None,
+    ) -> dict[str, Any]:
+        """`take` for another thread than the loop's, on which `note` has to follow."""
         vhost, queue = self.name_of(incarnation)
         stem = f"{incarnation:016x}-{segment:010d}-{position:010d}"
         entry = {
@@ -97,9 +111,12 @@ class Quarantine:
                     disk.write_atomic(f"{self.directory}/{name}", content)
         except OSError as error:
             log.error("%s: cannot keep damaged bytes: %s", self.directory, error)
+        return entry
+
+    def note(self, entry: dict[str, Any]) -> None:
+        """Shows what `keep` kept."""
         self.entries = [each for each in self.entries if each["file"] != entry["file"]]
         self._add(entry)
-        return entry
 
     def _add(self, entry: dict[str, Any]) -> None:
         self.count += 1

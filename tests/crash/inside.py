@@ -106,7 +106,7 @@ class Inside:
         self.definitions.recover()
         self.persister.origins.boot = self.definitions.boot
         self.files.flush()
-        disk.sync_file_system(str(self.directory))
+        self.persister.sync_file_system()
         self.persister.start()
         self.running = True
         for vhost in self.definitions.vhosts.values():

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from broker.store import disk
-from broker.store.body_file import HEADER_BYTES, BodyFile
+from broker.store.body_file import HEADER_BYTES, RECORD_OVERHEAD, BodyFile
 from broker.store.body_files import BodyFiles
+from broker.store.location_index import ENTRY
 from tests.store.bodies_rig import backends, body
 from tests.store.body_crashes import LIMIT, crashes_of_a_collection, filled, kept
 
@@ -117,6 +118,48 @@ def test_bodies_may_die_while_they_are_copied(tmp_path: Path, backend: str) -> N
     assert rig.bodies.figures()["live_bytes"] == 0
     rig.crash()
     assert rig.image() == {}
+    rig.stop()
+
+
+@backends
+def test_a_damaged_body_is_in_quarantine_before_its_file_goes(
+    tmp_path: Path, backend: str
+) -> None:
+    rig = filled(tmp_path / "data", backend)
+    expected = kept(rig)
+    directory = rig.path / "bodies"
+    places = {id: ENTRY.unpack(value)[:3] for id, value in rig.bodies.entries()}
+
+    def file_of(id: bytes) -> Path:
+        (path,) = directory.glob(f"{places[id][0]:010d}-*.bdy")
+        return path
+
+    def body_of(id: bytes) -> bytes:
+        _, offset, length = places[id]
+        return file_of(id).read_bytes()[offset + RECORD_OVERHEAD : offset + length]
+
+    (damaged,) = [id for id in places if body_of(id) == expected[3]]
+    path, (number, offset, length) = file_of(damaged), places[damaged]
+    content = bytearray(path.read_bytes())
+    content[offset + 1000] ^= 1
+    path.write_bytes(content)
+    assert rig.collect() > 0
+    assert not path.exists()
+    (entry,) = rig.persister.quarantine.entries
+    assert (entry["segment"], entry["position"], entry["length"]) == (number, offset, length)
+    assert Path(entry["file"]).read_bytes() == content[offset : offset + length]
+    assert damaged not in rig.image()
+    # Its message is dropped when its turn comes; nothing else is taken for its body.
+    left = expected[:3] + expected[4:]
+    taken = [rig.get(1) for _ in left]
+    assert [each.body for each in taken] == left
+    assert rig.get(1).body is None
+    assert rig.persister.quarantine.count == 1
+    for each in taken:
+        rig.queues[1].requeue_place(each.place)
+    rig.restart()
+    assert rig.was_clean
+    assert kept(rig) == left
     rig.stop()
 
 
