@@ -195,12 +195,17 @@ def _copy(source: Path, rows: Iterable[Row], target: Path, pace: Pace) -> None:
     if wanted > free:
         raise BackupError(f"{target} has {_size(free)} free, the backup needs {_size(wanted)}")
     pace.begin(total)
-    for path, length, mode in rows:
-        if path.endswith("/"):
-            (target / path).mkdir(mode=0o750)
-        else:
-            copy_file(source / path, target / path, length, mode, pace)
-    disk.sync_file_system(str(target))
+    # Opened before the first write, so that its sync tells of a write that failed in between.
+    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path, length, mode in rows:
+            if path.endswith("/"):
+                (target / path).mkdir(mode=0o750)
+            else:
+                copy_file(source / path, target / path, length, mode, pace)
+        disk.sync_file_system(directory)
+    finally:
+        os.close(directory)
     (target / snapshot.INCOMPLETE).unlink()
     disk.sync_directory(str(target))
     disk.sync_directory(str(target.parent))

@@ -371,6 +371,17 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
+def sync_file_system(descriptor: int) -> None:
+    """Syncs all of the file system that an open file or directory lies on. An error is told if it
+    happened after that was opened: so open it before the first write. Raises OSError."""
+    cdef int fd = descriptor
+    cdef int error
+    with nogil:
+        error = native_sync_file_system(fd)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
 def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
     """Replaces a file: temporary file, sync, rename, sync of the directory. Raises OSError; the old
     file stays then. On a full disk the reserve is used."""
