@@ -62,7 +62,7 @@ static inline int native_read_all(int fd, uint8_t *data, size_t length, uint64_t
 
 /* A file that has no name and is gone when it is closed; where the file system has no such files,
    one whose name is taken away at once. */
-static int native_open_nameless(const char *directory, int *fd) {
+static inline int native_open_nameless(const char *directory, int *fd) {
     *fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (*fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
         char path[PATH_MAX];
@@ -100,7 +100,7 @@ static inline int native_open_directory(const char *path) {
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static int native_punch(int fd, uint64_t offset, uint64_t length) {
+static inline int native_punch(int fd, uint64_t offset, uint64_t length) {
     while (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                      (off_t)length)) {
         if (errno != EINTR) return errno;
@@ -109,7 +109,7 @@ static int native_punch(int fd, uint64_t offset, uint64_t length) {
 }
 
 /* Asks the disk for the first bytes of every file in a directory, without waiting for them. */
-static void native_read_ahead(const char *path, size_t length) {
+static inline void native_read_ahead(const char *path, size_t length) {
     DIR *directory = opendir(path);
     struct dirent *entry;
     if (directory == NULL) return;
@@ -123,12 +123,12 @@ static void native_read_ahead(const char *path, size_t length) {
     closedir(directory);
 }
 
-static int native_block_size(int fd) {
+static inline int native_block_size(int fd) {
     struct stat state;
     return fstat(fd, &state) || state.st_blksize < 512 ? 4096 : (int)state.st_blksize;
 }
 
-static int native_write_file(const char *path, const uint8_t *data, size_t length) {
+static inline int native_write_file(const char *path, const uint8_t *data, size_t length) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     if (fd < 0) return errno;
     int error = native_write_all(fd, data, length, 0);

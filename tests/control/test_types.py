@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from frontend import types
         ("exchange", ["direct", "topic"], ["topic", "direct"]),
     ],
 )
-def test_a_form_offers_what_the_broker_has(
+async def test_a_form_offers_what_the_broker_has(
     monkeypatch: pytest.MonkeyPatch, kind: str, there: list[str], offered: list[str]
 ) -> None:
     async def ask(_request: Any, verb: str) -> Any:
@@ -26,6 +25,6 @@ def test_a_form_offers_what_the_broker_has(
         return {kind: there}
 
     monkeypatch.setattr(types, "ask", ask)
-    found = asyncio.run(types.types_of(None, kind))  # type: ignore[arg-type]
+    found = await types.types_of(None, kind)  # type: ignore[arg-type]
     assert [name for name, _ in found] == offered
     assert all(text.startswith(name) for name, text in found)
