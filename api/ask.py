@@ -15,7 +15,7 @@ async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
     try:
         return await broker().call(
             verb,
-            as_user=request.user.name,  # type: ignore[union-attr]
+            as_user=request.user.name,
             **arguments,
         )
     except UnicodeEncodeError:

@@ -93,7 +93,7 @@ async def unbind(
     return done()
 
 
-def _ends(source: str, kind: str, destination: str) -> dict[str, str]:
+def _ends(source: str, kind: str, destination: str) -> dict[str, Any]:
     if kind not in DESTINATIONS:
         raise Http404
     return {

@@ -28,7 +28,7 @@ class ApiDoor:
         if request.method == "HEAD":
             request.method = "GET"
         if request.method in ("PUT", "POST") and not request.body:
-            request._body = b"{}"  # type: ignore[attr-defined]
+            request._body = b"{}"
         response = await self.get_response(request)
         if response.status_code == 405:
             return HttpResponse(status=405, headers={"Allow": response.headers.get("Allow", "")})

@@ -13,12 +13,12 @@ router = Router(tags=["Health"])
 ANSWERS = {200: Any, 503: Any}
 
 
-async def _check(request: HttpRequest, check: str, argument: str | None = None) -> Status:
+async def _check(request: HttpRequest, check: str, argument: str | None = None) -> Status[Any]:
     answer = await ask(request, "health", check=check, **given(argument=argument))
     return _status(answer)
 
 
-def _status(answer: dict[str, Any]) -> Status:
+def _status(answer: dict[str, Any]) -> Status[Any]:
     return Status(200 if answer["status"] == "ok" else 503, answer)
 
 

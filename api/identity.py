@@ -33,15 +33,15 @@ class BasicOrSession(HttpBasicAuth):
     """Sets `request.user`. Raises `BrokerError` for credentials that the broker refuses."""
 
     async def __call__(self, request: HttpRequest) -> User:
-        scope = request.scope  # type: ignore[attr-defined]
+        scope = request.scope
         if not origin_allowed(scope, config().allowed_origins):
             raise ForeignOrigin("the origin of this request is not allowed here")
         value = request.headers.get("Authorization")
         if value is not None:
             user = await self.authenticate(request, *credentials(value))
-            request.user = user  # type: ignore[assignment]
+            request.user = user
             return user
-        user = request.user  # type: ignore[assignment]
+        user = request.user
         if not user.is_authenticated:
             raise NoCredentials
         if request.method not in SAFE_METHODS and check_csrf(request) is not None:
@@ -55,7 +55,7 @@ class BasicOrSession(HttpBasicAuth):
             "authenticate",
             user=username,
             password=password,
-            peer=peer_of(request.scope),  # type: ignore[attr-defined]
+            peer=peer_of(request.scope),
             door="http",
         )
         return User(found["name"], tuple(found["tags"]))

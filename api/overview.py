@@ -23,7 +23,7 @@ async def overview(request: HttpRequest, query: Query[SampleQuery]) -> Any:
     answer = await ask(request, "overview", vhost=vhost, ages=query.ages())
     if not answer.get("contexts"):
         # Where this API is served, the broker does not know.
-        address, port = request.scope["server"]  # type: ignore[attr-defined]
+        address, port = request.scope["server"]
         context = {"description": "Leveret Management", "path": "/", "ip": address, "port": port}
         answer["contexts"] = [{"node": answer["node"], **context}]
     return answer

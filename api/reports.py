@@ -35,13 +35,13 @@ async def _at_desk(method: str, *arguments: Any) -> Any:
 
 
 def _sees_everything(request: HttpRequest) -> bool:
-    return request.user.is_monitoring  # type: ignore[union-attr, no-any-return]
+    return request.user.is_monitoring
 
 
 @router.get("/reports")
 async def list_reports(request: HttpRequest) -> Any:
     """All reports: when they ran last, when they run next."""
-    await visible_vhosts(request.user)  # type: ignore[arg-type]
+    await visible_vhosts(request.user)
     everything = _sees_everything(request)
     return [desk.described(one, everything=everything) for one in await _at_desk("standings")]
 
@@ -49,7 +49,7 @@ async def list_reports(request: HttpRequest) -> Any:
 @router.get("/reports/{seg:name}")
 async def get_report(request: HttpRequest, name: str) -> Any:
     """One report, and its runs, newest first."""
-    await visible_vhosts(request.user)  # type: ignore[arg-type]
+    await visible_vhosts(request.user)
     everything = _sees_everything(request)
     standing = await _at_desk("standing", name)
     runs = [desk.described_run(run, everything=everything) for run in standing.runs]
@@ -59,8 +59,8 @@ async def get_report(request: HttpRequest, name: str) -> Any:
 @router.post("/reports/{seg:name}/run", response={202: Any})
 async def run_report(request: HttpRequest, name: str) -> Any:
     """Compute the report now; if it is being computed already, that run's id is answered."""
-    require_monitoring(request.user)  # type: ignore[arg-type]
-    user = request.user.name  # type: ignore[union-attr]
+    require_monitoring(request.user)
+    user = request.user.name
     return 202, {"report": name, "run_id": await _at_desk("run", name, user)}
 
 
@@ -68,7 +68,7 @@ async def run_report(request: HttpRequest, name: str) -> Any:
 async def get_run(request: HttpRequest, name: str, run: str) -> Any:
     """The record of a run; with `.json`, `.csv` or `.parquet` behind its id, its result. The id
     `latest` is the newest run that has one."""
-    vhosts = await visible_vhosts(request.user)  # type: ignore[arg-type]
+    vhosts = await visible_vhosts(request.user)
     run_id, _, form = run.partition(".")
     record = await _at_desk("find", name, run_id)
     if not form:
@@ -84,6 +84,6 @@ async def get_run(request: HttpRequest, name: str, run: str) -> Any:
 @router.delete("/reports/{seg:name}/runs/{seg:run}", response={204: None})
 async def cancel_run(request: HttpRequest, name: str, run: str) -> HttpResponse:
     """End a run that waits or runs; its record then says `cancelled`."""
-    require_monitoring(request.user)  # type: ignore[arg-type]
+    require_monitoring(request.user)
     await _at_desk("cancel", name, run)
     return HttpResponse(status=204)

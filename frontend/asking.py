@@ -22,7 +22,7 @@ class FormError(Exception):
 
 async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
     """The broker's answer, with the rights of the signed-in user. Raises `BrokerError`."""
-    user = request.user.name  # type: ignore[attr-defined]
+    user = request.user.name
     return await broker().call(verb, as_user=user, **arguments)
 
 

@@ -4,6 +4,7 @@ is waited for who sends a byte now and then."""
 import asyncio
 import contextlib
 import json
+from typing import Any
 
 from django.conf import settings
 
@@ -45,7 +46,7 @@ class BodyLimit:
         whole = False
         latest = asyncio.get_running_loop().time() + settings.APPLIANCE.http_timeout
 
-        async def counted() -> dict:
+        async def counted() -> dict[str, Any]:
             nonlocal received, whole
             if whole:
                 return await receive()

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class BrokerClient:
         """
         return await self._ask(verb, as_user, args, timeout_s)
 
-    async def subscribe(self, *, as_user: str | None = None, **args: Any) -> AsyncIterator[Push]:
+    async def subscribe(self, *, as_user: str | None = None, **args: Any) -> AsyncGenerator[Push]:
         """Pushes of one subscription, across restarts of the broker and pauses of the reader.
 
         Ends when the iterator is closed (`async with contextlib.aclosing(...)`). Raises BrokerError

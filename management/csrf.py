@@ -11,10 +11,10 @@ class CsrfMiddleware(CsrfViewMiddleware):
 
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         self.process_request(request)
-        response = await self.get_response(request)  # type: ignore[misc]
+        response = await self.get_response(request)
         return self.process_response(request, response)
 
-    async def process_view(  # type: ignore[override]
+    async def process_view(
         self, request: HttpRequest, callback: Any, callback_args: Any, callback_kwargs: Any
     ) -> HttpResponseBase | None:
         return super().process_view(request, callback, callback_args, callback_kwargs)

@@ -156,7 +156,7 @@ class Topic:
     async def _follow(self) -> None:
         try:
             pushes = broker().subscribe(as_user=self.user, **self.arguments)
-            async with contextlib.aclosing(pushes):  # type: ignore[type-var]
+            async with contextlib.aclosing(pushes):
                 async for push in pushes:
                     self._take(push)
         except BrokerError as error:

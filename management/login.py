@@ -32,7 +32,7 @@ async def login(request: HttpRequest) -> HttpResponseBase:
     """
     target = _safe_target(request)
     if request.method != "POST":
-        if request.user.is_authenticated:  # type: ignore[attr-defined]
+        if request.user.is_authenticated:
             return HttpResponseRedirect(target)
         return _form(request, target)
     username = request.POST.get("username", "")
@@ -41,7 +41,7 @@ async def login(request: HttpRequest) -> HttpResponseBase:
             "authenticate",
             user=username,
             password=request.POST.get("password", ""),
-            peer=peer_of(request.scope),  # type: ignore[attr-defined]
+            peer=peer_of(request.scope),
             door="http",
         )
     except BrokerError as error:
@@ -60,7 +60,7 @@ async def login(request: HttpRequest) -> HttpResponseBase:
 @require_http_methods(["POST"])
 async def logout(request: HttpRequest) -> HttpResponseBase:
     """End the session everywhere, live sockets included, and show the form."""
-    current = request.login  # type: ignore[attr-defined]
+    current = request.login
     if current is not None:
         await sessions.SESSIONS.end(current)
     response = HttpResponseRedirect(settings.LOGIN_URL)

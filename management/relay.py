@@ -12,6 +12,7 @@ import logging
 import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 from management.hosts import refuse
 from management.paths import Receive, Scope, Send
@@ -104,7 +105,7 @@ class Relay:
             await receive()
             subprotocols = scope.get("subprotocols", ())
             offered = [name for name in subprotocols if name.lower().startswith("amqp")]
-            accept: dict = {"type": "websocket.accept"}
+            accept: dict[str, Any] = {"type": "websocket.accept"}
             if offered:
                 accept["subprotocol"] = offered[0]
             await send(accept)
@@ -136,9 +137,10 @@ class Relay:
             message = await receive()
             if message["type"] == "websocket.disconnect":
                 return 0
-            data = message.get("bytes")
-            if data is None:
+            received: bytes | None = message.get("bytes")
+            if received is None:
                 return UNSUPPORTED_DATA
+            data = received
 
     async def _to_browser(self, broker: socket.socket, send: Send) -> None:
         loop = asyncio.get_running_loop()

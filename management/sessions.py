@@ -161,7 +161,7 @@ class Sessions:
             except BrokerError:
                 return
             if user is NOBODY:
-                self._tell(lambda other, over=login: other == over)
+                self._tell(login.__eq__)
 
     def _forget(self, over: Callable[[Login], bool]) -> None:
         self._standing = {k: v for k, v in self._standing.items() if not over(k)}
@@ -198,14 +198,14 @@ class SessionMiddleware:
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         login = read_cookie(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
-        request.login, request.user = None, NOBODY  # type: ignore[attr-defined]
+        request.login, request.user = None, NOBODY
         if login is not None:
             try:
                 user = await SESSIONS.user_of(login)
             except BrokerError as error:
                 return refusals.answer(request, error)
             if user.is_management:
-                request.login, request.user = login, user  # type: ignore[attr-defined]
+                request.login, request.user = login, user
         return await self.get_response(request)
 
     async def process_view(
@@ -213,7 +213,7 @@ class SessionMiddleware:
     ) -> HttpResponseBase | None:
         if request.path.startswith("/api/") or getattr(view, "is_public", False):
             return None
-        if request.user.is_authenticated:  # type: ignore[attr-defined]
+        if request.user.is_authenticated:
             return None
         wanted = request.path + (f"?{request.META['QUERY_STRING']}" if request.GET else "")
         target = f"{settings.LOGIN_URL}?next={quote(wanted, safe='')}"

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,8 +128,9 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.accepting.set()
 
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 def _connections_max() -> int:

@@ -36,7 +36,7 @@ async def connect(request: HttpRequest) -> HttpResponseBase:
         "port": _port(listeners, "amqp") or known.amqp_port,
         "ws_port": _port(listeners, "http/web-amqp") or known.ws_port,
         "web_host": request.get_host(),
-        "user_quoted": quote(request.user.name, safe=""),  # type: ignore[attr-defined]
+        "user_quoted": quote(request.user.name, safe=""),
         "languages": LANGUAGES,
     }
     return render(request, "connect.html", facts)

@@ -24,5 +24,5 @@ async def console(request: HttpRequest) -> HttpResponseBase:
 async def ticket(request: HttpRequest) -> HttpResponseBase:
     """`{user, ticket}`: a password for one AMQP login within 30 seconds."""
     answer = await ask(request, "ticket.issue")
-    user = request.user.name  # type: ignore[attr-defined]
+    user = request.user.name
     return JsonResponse({"user": user, "ticket": answer["ticket"]})

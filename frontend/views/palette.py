@@ -37,7 +37,7 @@ async def palette(request: HttpRequest) -> HttpResponseBase:
         _result("page", name, "", url) for name, url in PAGES if wanted.lower() in name.lower()
     ]
     if wanted:
-        user = request.user  # type: ignore[attr-defined]
+        user = request.user
         nouns = ["queues", "exchanges", "connections", "vhosts"]
         if user.is_administrator:
             nouns.append("users")

@@ -24,7 +24,7 @@ ALSO = ("exchanges",)
 
 async def policies(request: HttpRequest) -> HttpResponseBase:
     """GET: both lists; the filter is for the first."""
-    may_edit = request.user.is_policymaker  # type: ignore[attr-defined]
+    may_edit = request.user.is_policymaker
     table = await load(request, "policies", COLUMNS, default_sort="name", also=ALSO)
     facts: dict[str, Any] = {"section": "policies", "table": _linked(table, "", may_edit)}
     if is_fragment(request):
@@ -36,7 +36,7 @@ async def policies(request: HttpRequest) -> HttpResponseBase:
         "operator_table": _linked(
             operator_table,
             "1",
-            request.user.is_administrator,  # type: ignore[attr-defined]
+            request.user.is_administrator,
         ),
         "vhosts": await names_of(request, "vhosts"),
     }

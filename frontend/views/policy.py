@@ -78,7 +78,7 @@ async def preview(request: HttpRequest) -> HttpResponseBase:
 
 def _check_may(request: HttpRequest, operator: bool) -> None:
     user = request.user
-    may = user.is_administrator if operator else user.is_policymaker  # type: ignore[union-attr]
+    may = user.is_administrator if operator else user.is_policymaker
     if not may:
         what = "operator policies: that takes the tag administrator" if operator else "policies"
         raise BrokerError(401, "not_authorised", f"You may not change {what}.")

@@ -37,7 +37,7 @@ async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
             return await _act(request, desk, name)
         except (ReportsRefused, ReportsUnavailable, RunNotFound) as error:
             facts |= {"error": str(error), "status": 400}
-    vhosts = await visible_vhosts(request.user)  # type: ignore[arg-type]
+    vhosts = await visible_vhosts(request.user)
     standing = await to_thread(desk.standing, name)
     facts |= _state(request, standing)
     if standing.last_done is not None:
@@ -49,7 +49,7 @@ async def status(request: HttpRequest, name: str) -> HttpResponseBase:
     """The line about the run under way, asked for once a second; when it is over, the page anew."""
     if name not in REPORTS:
         raise Http404
-    await visible_vhosts(request.user)  # type: ignore[arg-type]
+    await visible_vhosts(request.user)
     standing = await to_thread(Desk(config().data_dir).standing, name)
     if standing.under_way is None and is_fragment(request):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
@@ -57,11 +57,11 @@ async def status(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
-    require_monitoring(request.user)  # type: ignore[arg-type]
+    require_monitoring(request.user)
     address = reverse("report", args=[name])
     action = request.POST.get("action", "")
     if action == "run":
-        await to_thread(desk.run, name, request.user.name)  # type: ignore[union-attr]
+        await to_thread(desk.run, name, request.user.name)
         return done(request, address, "The report is being computed.")
     if action == "cancel":
         await to_thread(desk.cancel, name, request.POST.get("run_id", ""))
@@ -84,7 +84,7 @@ def _state(request: HttpRequest, standing: Standing) -> dict[str, Any]:
         "last_seconds": _seconds(standing.last_done),
         "failed": over if over is not None and over.state == "failed" else None,
         "recent": [(run, _seconds(run)) for run in standing.runs[:10]],
-        "may_run": request.user.is_monitoring,  # type: ignore[union-attr]
+        "may_run": request.user.is_monitoring,
     }
 
 

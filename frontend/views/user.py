@@ -34,7 +34,7 @@ async def user(request: HttpRequest, name: str = "") -> HttpResponseBase:
         "limits": await limits.shown(request, "user", name),
         "vhosts": await names_of(request, "vhosts"),
         "all_tags": [tag for tag, _ in TAGS if tag],
-        "is_self": request.user.name == name,  # type: ignore[attr-defined]
+        "is_self": request.user.name == name,
     }
     return render(request, "user.html", facts, status=facts["status"])
 

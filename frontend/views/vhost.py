@@ -18,7 +18,7 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
     name = name or request.GET.get("name", "")
     if not name:
         raise Http404
-    is_administrator = request.user.is_administrator  # type: ignore[attr-defined]
+    is_administrator = request.user.is_administrator
     facts: dict[str, Any] = {"section": "vhosts", "form": request.POST, "status": 200}
     expect = name if figures.is_plain(name) else "delete"
     if request.method == "POST":
