@@ -32,6 +32,13 @@ COLUMNS = (
     Column(
         "messages_unconfirmed", "Unconfirmed", "count", "Messages", "Published, not yet confirmed"
     ),
+    Column(
+        "message_bytes_uncommitted",
+        "Uncommitted",
+        "size",
+        "Messages",
+        "Published in a transaction and not yet committed; max_uncommitted_bytes at most",
+    ),
     Column("message_stats.publish_details.rate", "Publish", "rate", "Rates a second"),
     Column("message_stats.deliver_get_details.rate", "Deliver", "rate", "Rates a second"),
     Column("message_stats.ack_details.rate", "Ack", "rate", "Rates a second"),
