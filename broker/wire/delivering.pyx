@@ -154,34 +154,41 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1:
         """basic.ack, nack or reject of one delivery, or of all up to it."""
         cdef Unacked* entry
-        cdef uint64_t each, last
-        cdef Ledger ledger = self.ledger
+        cdef uint64_t newest = self.ledger.next - 1
+        if multiple and tag == 0:
+            if self.transactional:
+                self.transaction.settle_all(newest, how)
+                return 0
+            return self.settle_up_to(newest, how)
+        entry = self.ledger.find(tag)
+        if entry == NULL:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
         if self.transactional:
-            self.transaction.settle(
-                tag, multiple, how, (multiple and tag == 0) or ledger.find(tag) != NULL)
+            self.transaction.settle(tag, multiple, how)
             return 0
-        if not multiple:
-            entry = ledger.find(tag)
-            if entry == NULL:
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-            return self.settle_entry(entry, tag, how)
-        if tag == 0:
-            last = ledger.next - 1
+        if multiple:
+            return self.settle_up_to(tag, how)
+        return self.settle_entry(entry, tag, how)
+
+    def settle_committed(self, uint64_t tag, bint multiple, int how):
+        """Settles what a transaction had put aside."""
+        cdef Unacked* entry
+        if multiple:
+            self.settle_up_to(tag, how)
         else:
-            if ledger.find(tag) == NULL:
-                raise PreconditionFailed(f"unknown delivery tag {tag}")
-            last = tag
-        each = ledger.first
+            entry = self.ledger.find(tag)
+            if entry != NULL:
+                self.settle_entry(entry, tag, how)
+
+    cdef int settle_up_to(self, uint64_t last, int how) except -1:
+        cdef Unacked* entry
+        cdef uint64_t each = self.ledger.first
         while each <= last:
-            entry = ledger.find(each)
+            entry = self.ledger.find(each)
             if entry != NULL:
                 self.settle_entry(entry, each, how)
             each += 1
         return 0
-
-    def settle_committed(self, uint64_t tag, bint multiple, int how):
-        """Settles what a transaction had put aside."""
-        self.on_settle(tag, multiple, how)
 
     cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1:
         cdef Consumer consumer = <Consumer> entry.consumer
@@ -245,13 +252,15 @@ cdef class DeliveringChannel(ReplyingChannel):
             self.ack_timeouts.watch()
 
     def requeue_all(self):
-        """Puts every unacked delivery back: the channel ends, or basic.recover."""
+        """Puts every unacked delivery back, but those that a transaction settles: the channel ends,
+        or basic.recover."""
         cdef uint64_t each = self.ledger.first
         cdef uint64_t last = self.ledger.next
         cdef Unacked* entry
+        transaction = self.transaction
         while each < last:
             entry = self.ledger.find(each)
-            if entry != NULL:
+            if entry != NULL and (transaction is None or not transaction.settles_tag(each)):
                 self.settle_entry(entry, each, SETTLE_REQUEUE)
             each += 1
 

@@ -8,21 +8,23 @@ Publish = tuple[bytes, bytes, bytes, bytes, int, bool]
 """Exchange, routing key, properties, body, flags, mandatory."""
 
 
-class Transaction:
-    """At most `limit` bytes of messages: bodies, properties and names."""
+MESSAGE_BYTES = 256
+"""What the objects of a message take, beside its parts."""
 
-    __slots__ = ("limit", "publishes", "settles", "size")
+
+class Transaction:
+    """At most `limit` bytes of messages: bodies, properties, names and what holds them."""
+
+    __slots__ = ("_settled", "_settled_up_to", "limit", "publishes", "settles", "size")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.publishes: list[Publish] = []
-        self.settles: list[tuple[int, bool, int]] = []
-        self.size = 0
+        self.clear()
 
     def publish(self, message: Publish) -> None:
         """Raises PreconditionFailed above the limit; nothing of the transaction is published
         then."""
-        size = sum(len(part) for part in message[:4])
+        size = MESSAGE_BYTES + sum(len(part) for part in message[:4])
         if self.size + size > self.limit:
             raise PreconditionFailed(
                 f"the transaction's messages are larger than {self.limit} bytes together "
@@ -31,18 +33,26 @@ class Transaction:
         self.size += size
         self.publishes.append(message)
 
-    def settle(self, tag: int, multiple: bool, how: int, is_open: bool) -> None:
-        """An ack or its like; `is_open`: the delivery is unacknowledged. Each may be given once.
+    def settle(self, tag: int, multiple: bool, how: int) -> None:
+        """An ack or its like of an open delivery, or of all up to it. Each may be given once.
         Raises PreconditionFailed."""
-        if not is_open or (
-            not (multiple and tag == 0)
-            and any(
-                each == tag or (many and (each == 0 or each >= tag))
-                for each, many, _ in self.settles
-            )
-        ):
+        if self.settles_tag(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
-        self.settles.append((tag, multiple, how))
+        if multiple:
+            self.settle_all(tag, how)
+        else:
+            self._settled.add(tag)
+            self.settles.append((tag, False, how))
+
+    def settle_all(self, tag: int, how: int) -> None:
+        """An ack or its like of whatever is open up to this delivery, the newest that there is."""
+        if tag > self._settled_up_to:
+            self._settled_up_to = tag
+            self.settles.append((tag, True, how))
+
+    def settles_tag(self, tag: int) -> bool:
+        """Whether the delivery is put aside, so that nothing else may be done with it."""
+        return tag <= self._settled_up_to or tag in self._settled
 
     def take(self) -> tuple[list[Publish], list[tuple[int, bool, int]]]:
         """What a commit carries out; the next transaction begins."""
@@ -52,4 +62,8 @@ class Transaction:
 
     def clear(self) -> None:
         """A rollback, or the channel's end."""
-        self.publishes, self.settles, self.size = [], [], 0
+        self.publishes: list[Publish] = []
+        self.settles: list[tuple[int, bool, int]] = []
+        self.size = 0
+        self._settled: set[int] = set()
+        self._settled_up_to = 0

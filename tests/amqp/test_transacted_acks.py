@@ -1,0 +1,73 @@
+"""Acks in a transaction settle, at its commit, what the client had seen when it gave them."""
+
+from tests.amqp.raw import Client
+
+
+def deliver(client: Client, queue: str, *bodies: bytes) -> list[int]:
+    """Publishes and takes what is delivered: the tags."""
+    for body in bodies:
+        client.publish(2, "", queue, body)
+    return [message.tag for message in client.expect_messages(len(bodies), 1)]
+
+
+def begin(client: Client, queue: str) -> None:
+    client.call(2, "channel.open")
+    client.call(1, "queue.declare", queue=queue)
+    client.call(1, "tx.select")
+    client.call(1, "basic.consume", queue=queue)
+
+
+def left(client: Client, other: Client, queue: str) -> list[bytes]:
+    """What comes back when the consumer's channel ends."""
+    client.call(1, "channel.close")
+    count = other.call(1, "queue.declare", queue=queue, passive=True).message_count
+    got = [other.get(1, queue, no_ack=True) for _ in range(count)]
+    other.call(1, "queue.delete", queue=queue)
+    return [message.body for message in got if message]
+
+
+def test_an_ack_of_all_leaves_what_is_delivered_after_it(
+    client: Client, other: Client, name: str
+) -> None:
+    begin(client, name)
+    deliver(client, name, b"1", b"2")
+    client.send_method(1, "basic.ack", delivery_tag=0, multiple=True)
+    client.fence(1)
+    (third,) = deliver(client, name, b"3")
+    client.call(1, "tx.commit")
+    assert third == 3
+    assert left(client, other, name) == [b"3"]
+
+
+def test_what_comes_after_an_ack_of_all_can_be_acked_too(
+    client: Client, other: Client, name: str
+) -> None:
+    begin(client, name)
+    deliver(client, name, b"1", b"2")
+    client.send_method(1, "basic.ack", delivery_tag=0, multiple=True)
+    deliver(client, name, b"3", b"4")
+    client.send_method(1, "basic.ack", delivery_tag=3)
+    client.call(1, "tx.commit")
+    assert left(client, other, name) == [b"4"]
+
+
+def test_a_delivery_is_settled_once(client: Client, other: Client, name: str) -> None:
+    begin(client, name)
+    deliver(client, name, b"1", b"2", b"3")
+    client.send_method(1, "basic.ack", delivery_tag=2, multiple=True)
+    client.send_method(1, "basic.nack", delivery_tag=1, requeue=True)
+    client.expect_channel_close(1, 406, 60, 120, "unknown delivery tag 1")
+    client.call(1, "channel.open")
+    assert left(client, other, name) == [b"1", b"2", b"3"]
+
+
+def test_recovering_leaves_what_is_acked(client: Client, other: Client, name: str) -> None:
+    begin(client, name)
+    deliver(client, name, b"1", b"2")
+    client.send_method(1, "basic.ack", delivery_tag=1)
+    client.send_method(1, "basic.recover", requeue=True)
+    client.expect("basic.recover-ok", 1)
+    again = client.expect_message("basic.deliver", 1)
+    assert (again.body, again.redelivered) == (b"2", True)
+    client.call(1, "tx.commit")
+    assert left(client, other, name) == [b"2"]
