@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from broker.contracts cimport Consumer, Queue
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
-from broker.kernel.ledger cimport Ledger, Unacked
+from broker.kernel.ledger cimport Unacked
 from broker.kernel.message cimport Message, Place
 from broker.wire.output cimport OUT_FULL, Output
 from broker.wire.replying cimport ReplyingChannel

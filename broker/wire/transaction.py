@@ -19,7 +19,11 @@ class Transaction:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.clear()
+        self.publishes: list[Publish] = []
+        self.settles: list[tuple[int, bool, int]] = []
+        self.size = 0
+        self._settled: set[int] = set()
+        self._settled_up_to = 0
 
     def publish(self, message: Publish) -> None:
         """Raises PreconditionFailed above the limit; nothing of the transaction is published
@@ -62,8 +66,5 @@ class Transaction:
 
     def clear(self) -> None:
         """A rollback, or the channel's end."""
-        self.publishes: list[Publish] = []
-        self.settles: list[tuple[int, bool, int]] = []
-        self.size = 0
-        self._settled: set[int] = set()
-        self._settled_up_to = 0
+        self.publishes, self.settles, self.size = [], [], 0
+        self._settled, self._settled_up_to = set(), 0
