@@ -118,6 +118,8 @@ cdef class ClassicQueue(LimitedQueue):
         cdef uint32_t count = 0
         cdef uint64_t size = 0
         cdef int found
+        if store is not None and store.lost is not None:
+            self.resolve_lost()
         if self.drain_to and not self.drain():
             return 0
         if self.deleted or store is None:
@@ -148,13 +150,15 @@ cdef class ClassicQueue(LimitedQueue):
                 if not self.may_drop():
                     break
                 store.advance(&place)
-                self.drop(&place, DEAD_EXPIRED)
+                self.drop(&message, &place, DEAD_EXPIRED)
                 continue
             if message.flags & BODY_IS_REFERENCE:
                 found = store.resolve(&message, &place)
                 if found == WAIT:
                     break
                 if found != FOUND:
+                    if self.holds:
+                        self.resolve_message(&message, &place, False)
                     continue
             if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
                 self.show_returns(&message, &place)
@@ -207,13 +211,15 @@ cdef class ClassicQueue(LimitedQueue):
                 if not self.may_drop():
                     break
                 store.advance(&place)
-                self.drop(&place, DEAD_EXPIRED)
+                self.drop(&message, &place, DEAD_EXPIRED)
                 continue
             if message.flags & BODY_IS_REFERENCE:
                 found = store.resolve(&message, &place)
                 if found == WAIT:
                     return 0
                 if found != FOUND:
+                    if self.holds:
+                        self.resolve_message(&message, &place, False)
                     continue
             getter = self.getters.pop(0)
             if place.redelivered:
@@ -289,7 +295,7 @@ cdef class ClassicQueue(LimitedQueue):
                 self.resolve_place(place, True)
             return self.store.settle(place)
         self.rejected += 1
-        return self.drop(place, DEAD_REJECTED)
+        return self.drop(NULL, place, DEAD_REJECTED)
 
     cdef int requeue(self, Place* place) except -1:
         if place.segment == 0:
@@ -298,7 +304,7 @@ cdef class ClassicQueue(LimitedQueue):
             return 0
         if self.features & HAS_DELIVERY_LIMIT and (
                 self.store.count_return(place) > self.limits.delivery_limit):
-            return self.drop(place, DEAD_DELIVERY_LIMIT)
+            return self.drop(NULL, place, DEAD_DELIVERY_LIMIT)
         self.store.requeue(place)
         if not self.pending and (self._consumers is not None or self.features):
             self.turn.touch_queue(self)
@@ -337,15 +343,14 @@ cdef class ClassicQueue(LimitedQueue):
         if self.expiry_timer is not None:
             self.expiry_timer.cancel()
         self._consumers = self.expected = None
-        if self.taken:
-            for channel, tag in self.taken.values():
-                self.persister.origins.resolve(channel, tag, False)
-            self.taken = None
         if self.holds and self.messages_ready:
+            # Among them may be some that were taken and came back.
             self.drain_to = NO_END
             self.wake()
-        elif self.store is not None:
-            self.store.delete()
+        else:
+            self.refuse_taken()
+            if self.store is not None:
+                self.store.delete()
         if self.getters:
             getters, self.getters = self.getters, None
             for getter in getters:

@@ -1,8 +1,9 @@
 # cython: language_level=3
 """Confirm on ack (x-confirm-on): the publisher's confirm waits for consumers.
 
-A record carries its origin; the queue remembers those of deliveries that want an ack. In lean mode
-it keeps nothing at all: a delivery's place, in segment 0, is its origin.
+A record carries its origin; the queue remembers those of messages that were taken, until each has
+found its end, so that every publisher is told exactly once. In lean mode it keeps nothing at all: a
+delivery's place, in segment 0, is its origin.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -10,6 +11,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
 from broker.kernel.message cimport HAS_ORIGIN, Message, Origin, Place
 from broker.queues.consumed cimport ConsumedQueue
+from broker.store.queue_bodies cimport place_key
 from broker.store.queue_store cimport FOUND, LEVELS, QueueStore
 
 cdef enum:
@@ -53,29 +55,59 @@ cdef class ConfirmingQueue(ConsumedQueue):
 
     cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1:
         """A message with an origin goes out."""
+        if no_ack:
+            return self.resolve_message(message, place, True)
+        return self.note_origin(message, place)
+
+    cdef int note_origin(self, Message* message, Place* place) except -1:
+        """A message is taken and its record stays: who waits for it is kept."""
         if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
             return 0
-        if no_ack:
-            return self.persister.origins.resolve(
-                message.origin.channel, message.origin.tag, True)
         self.holds = True
         if self.taken is None:
             self.taken = {}
-        self.taken[<uint64_t> place.segment << 32 | place.position] = (
-            message.origin.channel, message.origin.tag)
+        self.taken[place_key(place)] = (message.origin.channel, message.origin.tag)
         return 0
+
+    cdef int resolve_message(self, Message* message, Place* place, bint acked) except -1:
+        """A message has found its end. It may have been taken before and have come back."""
+        if self.taken is not None:
+            self.taken.pop(place_key(place), None)
+        if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
+            return 0
+        return self.persister.origins.resolve(message.origin.channel, message.origin.tag, acked)
 
     cdef int resolve_place(self, Place* place, bint acked) except -1:
         """What was taken from this place has found its end."""
+        return self.resolve_key(place_key(place), acked)
+
+    cdef int resolve_key(self, uint64_t key, bint acked) except -1:
         if self.taken is not None:
-            origin = self.taken.pop(<uint64_t> place.segment << 32 | place.position, None)
+            origin = self.taken.pop(key, None)
             if origin is not None:
                 self.persister.origins.resolve(origin[0], origin[1], acked)
+        return 0
+
+    cdef int resolve_lost(self) except -1:
+        """Messages that had come back and that the store cannot read any more."""
+        lost, self.store.lost = self.store.lost, None
+        for key in lost:
+            self.resolve_key(key, False)
+        return 0
+
+    cdef int refuse_taken(self) except -1:
+        """The queue is deleted: whoever still waits is told."""
+        if self.taken is not None:
+            for key in list(self.taken):
+                self.resolve_key(key, False)
+            self.taken = None
         return 0
 
     cdef int pass_origin(self, Message* message, Place* place, int result) except -1:
         """A dead letter's origin waits for whatever the queues that took it wait for."""
         cdef int parts = self.held_letters
+        if parts == NOWHERE:
+            return self.resolve_message(message, place, False)
         if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
             return 0
         if result == REJECTED:
@@ -83,13 +115,12 @@ cdef class ConfirmingQueue(ConsumedQueue):
             return self.persister.origins.more(message.origin.channel, message.origin.tag, parts)
         if result == NEEDS_SYNC:
             parts += 1
-            if self.taken is None:
-                self.taken = {}
-            self.taken[<uint64_t> place.segment << 32 | place.position] = (
-                message.origin.channel, message.origin.tag)
-        if parts == 0:
-            return self.persister.origins.resolve(
-                message.origin.channel, message.origin.tag, True)
+            self.note_origin(message, place)
+        elif parts == 0:
+            return self.resolve_message(message, place, True)
+        elif self.taken is not None:
+            # The queues that took it answer now.
+            self.taken.pop(place_key(place), None)
         if parts > 1:
             self.persister.origins.more(message.origin.channel, message.origin.tag, parts - 1)
         return 0
@@ -113,14 +144,13 @@ cdef class ConfirmingQueue(ConsumedQueue):
                     self.turn.touch_queue(self)
                     return False
                 count += 1
-                if message.flags & HAS_ORIGIN and self.is_ours(&message.origin):
-                    self.persister.origins.resolve(
-                        message.origin.channel, message.origin.tag, False)
+                self.resolve_message(&message, &place, False)
                 store.advance(&place)
                 store.settle(&place)
             level = store.next_level(level)
         self.drain_to = 0
         if self.deleted:
+            self.refuse_taken()
             store.delete()
         return True
 
@@ -165,11 +195,13 @@ cdef class ConfirmingQueue(ConsumedQueue):
             self.redelivered += 1
         if consumer.no_ack:
             self.delivered_no_ack += 1
-            if is_known:
-                self.persister.origins.resolve(message.origin.channel, message.origin.tag, True)
+            self.resolve_message(message, place, True)
         else:
             self.delivered += 1
             self.lean_unacked += 1
+            if self.taken is not None:
+                # It was taken while the queue's mode was another one.
+                self.taken.pop(place_key(place), None)
         self.store.advance(place)
         return self.store.settle(place)
 

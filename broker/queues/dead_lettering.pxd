@@ -12,7 +12,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
     cdef readonly uint64_t expired
     cdef readonly uint64_t dead_lettered
 
-    cdef int drop(self, Place* place, int reason) except -1
+    cdef int drop(self, Message* message, Place* place, int reason) except -1
     cdef bint is_choked(self) noexcept
     cdef bint may_drop(self) except -1
     cdef int bury(self) except -1

@@ -12,7 +12,7 @@ from broker.kernel cimport clock
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, HAS_ORIGIN, Message, PERSISTENT, Place, set_parts,
 )
-from broker.queues.confirming cimport ConfirmingQueue
+from broker.queues.confirming cimport ConfirmingQueue, NOWHERE
 from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN, Death, Dying
 from broker.queues.limits cimport HAS_DEAD_LETTERS
 from broker.store.body_record cimport REFERENCE_BYTES
@@ -32,15 +32,18 @@ cdef double BURY_AGAIN_S = 0.25
 cdef class DeadLetteringQueue(ConfirmingQueue):
     """With messages that leave it unacked."""
 
-    cdef int drop(self, Place* place, int reason) except -1:
+    cdef int drop(self, Message* message, Place* place, int reason) except -1:
         """A message that was taken leaves without an ack. Where there is a dead-letter exchange it
-        stays unacknowledged until it is safe behind that (`bury`)."""
+        stays unacknowledged until it is safe behind that (`bury`). `message` is NULL for one that
+        was delivered."""
         if reason == DEAD_EXPIRED:
             self.expired += 1
         elif reason == DEAD_MAXLEN:
             self.dropped += 1
         if not self.features & HAS_DEAD_LETTERS and not self.holds:
             return self.store.settle(place)
+        if message != NULL and self.holds:
+            self.note_origin(message, place)
         if self.dying is None:
             self.dying = Dying()
         self.dying.add(place, reason)
@@ -90,6 +93,8 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
                 result = self.bury_message(&message, death.reason)
                 if self.holds:
                     self.pass_origin(&message, &place, result)
+            elif self.holds:
+                self.resolve_place(&place, False)
             if result == REJECTED:
                 self.later(BURY_AGAIN_S, self.wake)
                 break
@@ -155,10 +160,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         self.buried_result = STORED
         if found is None:
             self.refusing = None
-            if has_origin:
-                self.persister.origins.resolve(
-                    message.origin.channel, message.origin.tag, False)
-                message.flags &= ~HAS_ORIGIN
+            self.held_letters = NOWHERE
             return STORED
         targets, exchange, routing_key, properties = found
         # A target may be this very queue, whose buffers move when it takes a message.

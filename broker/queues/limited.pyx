@@ -71,7 +71,7 @@ cdef class LimitedQueue(DeadLetteringQueue):
             most -= 1
             self.turn.drops_left -= 1
             self.store.advance(&place)
-            self.drop(&place, DEAD_MAXLEN)
+            self.drop(&message, &place, DEAD_MAXLEN)
         return 0
 
     # -- time --------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ cdef class LimitedQueue(DeadLetteringQueue):
             if not self.may_drop():
                 return NEVER
             self.store.advance(&place)
-            self.drop(&place, DEAD_EXPIRED)
+            self.drop(&message, &place, DEAD_EXPIRED)
         return NEVER
 
     def expiry_due(self):

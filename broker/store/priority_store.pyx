@@ -194,6 +194,9 @@ cdef class PriorityStore(QueueStore):
             found = level.peek(message, place)
         finally:
             self.again(level)
+        if level.lost is not None:
+            self.lost = level.lost if self.lost is None else self.lost + level.lost
+            level.lost = None
         return found
 
     cdef int look_at(self, int priority, Message* message) except -1:

@@ -29,6 +29,7 @@ cdef class QueueStore(QueueBodies):
     cdef bint at_taken               # the read at hand is for a message that was taken
     cdef bint damaged
     cdef dict returns                # place -> how often it came back, where there is a limit
+    cdef list lost                   # places of messages that came back and are unreadable now
 
     cdef int read(self, Place* place, Message* message) except -1
     cdef uint64_t end(self) noexcept

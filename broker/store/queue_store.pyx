@@ -343,6 +343,9 @@ cdef class QueueStore(QueueBodies):
             self.requeued.pop()
             self.ready -= 1
             self.ready_bytes -= place.body_length
+            if self.lost is None:
+                self.lost = []
+            self.lost.append(place_key(&place))
             at = place.length
             self.persister.quarantine.take(
                 self.incarnation, segment.number, position,
