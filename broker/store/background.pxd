@@ -9,6 +9,7 @@ cdef class Dirty:
     cdef bint comes_first        # what it writes is referred to by others
     cdef bint attended              # listed for work in the background
     cdef bint behind                # speaks of what others write: it is written behind them
+    cdef bint waits_for_files       # listed for `retry`
     cdef object __weakref__
 
     cdef int take_up(self) except -1

@@ -464,7 +464,7 @@ cdef class BodyStore(BodyBlocks):
         self.files.remove(file)
         if file.file.busy or file.flying:
             self.leaving.append(file)
-            self.persister.retries.append(self)
+            self.persister.retry_later(self)
             return 0
         self.persister.forget(file.file)
         self.persister.unsync(file.file)

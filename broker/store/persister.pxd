@@ -35,7 +35,7 @@ cdef class Persister(Background):
     cdef list flying_unsynced
     cdef File* root_file            # the data directory, open for syncs of the file system
     cdef Postponed postponed        # records that found no space: they go with the next round
-    cdef list retries               # stores that wait until files are not in flight any more
+    cdef readonly list retries      # stores that wait until files are not in flight any more
     cdef object waiting                 # deque of (round number, removal number, callback)
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered
@@ -65,6 +65,7 @@ cdef class Persister(Background):
     cdef uint64_t submitted             # when the round in flight was handed over
 
     cdef int add(self, Dirty store) except -1
+    cdef int retry_later(self, Dirty store) except -1
     cdef int want_confirm(self, Confirmer confirmer) except -1
     cdef int press(self) except -1
     cdef int hurry(self) except -1

@@ -143,6 +143,14 @@ cdef class Persister(Background):
             (self.first if store.comes_first else self.dirty).append(store)
         return 0
 
+    cdef int retry_later(self, Dirty store) except -1:
+        """The store waits until nothing is in flight on some of its files: `retry` is called behind
+        the next round, once, whatever number of files it has to look at then."""
+        if not store.waits_for_files:
+            store.waits_for_files = True
+            self.retries.append(store)
+        return 0
+
     cdef int want_confirm(self, Confirmer confirmer) except -1:
         """Everything the confirmer stored so far has to be on disk; it is told by `confirm`."""
         if not confirmer.confirming:
@@ -458,6 +466,7 @@ cdef class Persister(Background):
         retries = self.retries
         self.retries = []
         for store in retries:
+            store.waits_for_files = False
             store.retry()
         if round.thorough:
             self.remove_orphans()

@@ -312,7 +312,7 @@ cdef class Segments(Dirty):
             if segment.acks != NULL:
                 segment.acks.gone = True
             self.removing.append(<size_t> segment)
-            self.persister.retries.append(self)
+            self.persister.retry_later(self)
             return 0
         if segment.messages != NULL or segment.acks != NULL:
             round = round_new()

@@ -331,7 +331,7 @@ cdef class StreamStore(Segments):
         if self.first_block != NULL or self.reads or self.metas_in_flight:
             return 0
         if self.offsets.is_busy():
-            self.persister.retries.append(self)
+            self.persister.retry_later(self)
             return 0
         for summary in self.summaries + self.condemned:
             if summary.on_disk:

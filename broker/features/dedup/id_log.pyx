@@ -187,7 +187,7 @@ cdef class IdLog(Dirty):
             self.file = NULL
         for address in self.leaving:
             if (<File*> address).busy:
-                self.persister.retries.append(self)
+                self.persister.retry_later(self)
                 return
         self.directory_made = False
         self.persister.forget_directory(self.directory)

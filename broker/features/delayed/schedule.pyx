@@ -408,7 +408,7 @@ cdef class Schedule(Dirty):
             run.file = NULL
             self.persister.remove(round)
         if self.leaving:
-            self.persister.retries.append(self)
+            self.persister.retry_later(self)
         elif self.deleted and self.directory_made and self.reading is None and not self.writing:
             self.directory_made = False
             self.persister.forget_directory(self.directory)
