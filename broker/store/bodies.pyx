@@ -121,8 +121,8 @@ cdef class BodyStore(BodyBlocks):
             self.freed(file.first, 0)
 
     def keep_all(self) -> None:
-        """Some queue's messages cannot be read at this start: bodies that nobody refers to may be
-        theirs, and stay until a start that can."""
+        """Some queue's messages cannot be read at this start, and any body may be of theirs,
+        whoever else refers to it: all that are there now stay until a start that can."""
         self.doubt()
         self.recovery.keeps_all = True
 

@@ -342,24 +342,22 @@ cdef class BodyCensus(ReferenceCounter):
 
     def survivors(self, bint keeps_all):
         """What has references, as `Location` rows, many at a time; in the order of the ids but
-        where body files overlap. `keeps_all`: the others too, with one reference that nobody gives
-        back."""
+        where body files overlap. `keeps_all`: all there is, with one reference more than was
+        counted, which nobody gives back."""
         cdef Buffer kept = Buffer()
-        cdef Location* row
+        cdef Location row
         cdef size_t i
         cdef uint64_t at
         if not self.in_order:
             self.put_parts_in_order()
         for i in range(self.part_count):
             for at in range(self.parts[i].start, self.parts[i].start + self.parts[i].rows):
-                row = self.row(at, False)
+                row = self.row(at, False)[0]
+                row.references += keeps_all
                 if row.references == 0:
-                    if not keeps_all:
-                        continue
-                    row = self.row(at, True)
-                    row.references = 1
+                    continue
                 self.sums.lives(row.file, row.length)
-                kept.add(row, sizeof(Location))
+                kept.add(&row, sizeof(Location))
                 if kept.length == AT_ONCE * sizeof(Location):
                     yield (<const char*> kept.data)[:kept.length]
                     kept.drop(kept.length)

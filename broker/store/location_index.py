@@ -47,8 +47,9 @@ class LocationIndex(Protocol):
         every queue. `end_building` follows, before anything else is asked."""
 
     def end_building(self, keeps_all: bool) -> dict[int, int]:
-        """What nobody referred to is not in the index (with `keeps_all` it is, with one reference
-        that nobody gives back). Returns the bytes of living records of each file."""
+        """What nobody referred to is not in the index. With `keeps_all` everything is, with one
+        reference more than was counted, which nobody gives back. Returns the bytes of living
+        records of each file."""
 
     def apply(self, batch: Sequence[Change]) -> None:
         """Carries out (ADD | CHANGE | REMOVE, id, value). ADD says that the id is new, CHANGE that

@@ -270,11 +270,11 @@ cdef class RamIndex(ReferenceCounter):
             for at in range(shard.capacity):
                 if not shard.slots[at].file:
                     continue
-                if shard.slots[at].references == 0:
-                    if not keeps_all:
-                        dead += 1
-                        continue
-                    shard.slots[at].references = 1
+                if keeps_all:
+                    shard.slots[at].references += 1
+                elif shard.slots[at].references == 0:
+                    dead += 1
+                    continue
                 sums.lives(shard.slots[at].file, shard.slots[at].length)
             if dead:
                 self.drop_dead(shard, dead)

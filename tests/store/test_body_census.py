@@ -68,7 +68,7 @@ def test_an_index_built_anew_holds_what_is_referred_to(
             model[n][3] += 1
     if keeps_all:
         for row in model.values():
-            row[3] = max(row[3], 1)
+            row[3] += 1
     living = dict.fromkeys(range(3, 3 + len(files)), 0)
     for file, _, length, count in model.values():
         living[file] += length if count else 0

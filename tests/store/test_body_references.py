@@ -1,14 +1,16 @@
 """Who refers to a shared body, where that is not told at once: references that a thread reads while
-rounds go on."""
+rounds go on, and those of what cannot be read at a start."""
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.store.bodies_rig import PROPERTIES, Rig, body
+from broker.store import disk
+from tests.store.bodies_rig import PROPERTIES, Rig, backends, body, settings_of
 
 
 def directory_of(rig: Rig, number: int) -> str:
@@ -44,4 +46,37 @@ def test_rounds_cost_the_same_while_the_references_of_a_purged_backlog_are_read(
     assert rig.bodies.references == number
     assert set(rig.image().values()) == {1}
     assert list(rig.path.glob(f"{directory_of(rig, 0)}/msgs.*")) == []
+    rig.stop()
+
+
+@backends
+def test_a_segment_that_cannot_be_read_at_one_start_keeps_bodies_that_others_settle(
+    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path / "data", queues=2, settings=settings_of(backend))
+    for number in range(5):
+        rig.publish(body(number), [0, 1])
+    rig.settle()
+    rig.stop(clean=False)
+    read = disk.read
+
+    def read_all_but_one(path: str) -> bytes:
+        if f"{directory_of(rig, 1)}/msgs." in path:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "read", read_all_but_one)
+        rig.start()
+    assert any("cannot be read" in problem for problem in rig.problems)
+    assert rig.queues[1].messages_ready == 0
+    for _ in range(5):
+        rig.queues[0].settle_place(rig.get(0).place)
+    rig.settle()
+    rig.collect()
+    rig.restart()
+    assert [rig.get(1).body for _ in range(5)] == [body(number) for number in range(5)]
+    assert rig.bodies.figures()["dangling"] == 0
+    # The start that could read everything counted anew: nothing is kept for ever.
+    assert set(rig.image().values()) == {1}
     rig.stop()
