@@ -169,6 +169,9 @@ cdef class BodyStore(BodyBlocks):
         """The vhost is gone. Its directory is removed with the next start."""
         self.closed = True
         self.collector.stop()
+        # Its queues give back their references when there is no store any more that hears of it.
+        self.forget_all()
+        self.changes = []
         if self.index is not None:
             index = self.index
             self.persister.indexing.submit(lambda: index.close(False), lambda _, __: None)
@@ -259,6 +262,8 @@ cdef class BodyStore(BodyBlocks):
 
     cdef int changed(self, tuple change) except -1:
         """A change for an index that is asked in its thread."""
+        if self.closed:
+            return 0
         self.changes.append(change)
         if len(self.changes) >= CHANGES_MAX:
             self.hand_over()

@@ -46,4 +46,5 @@ cdef class BodyBlocks(Dirty):
     cdef void landed(self, Body* body) noexcept
     cdef uint8_t* room(self, size_t size, BodyBlock** block) except NULL
     cdef int forget(self, Body* body) except -1
+    cdef int forget_all(self) except -1
     cdef int release_block(self, BodyBlock* block) except -1

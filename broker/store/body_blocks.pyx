@@ -159,6 +159,22 @@ cdef class BodyBlocks(Dirty):
             before.next = block.next
         return self.release_block(block)
 
+    cdef int forget_all(self) except -1:
+        """Takes all bodies that no round took yet out of memory."""
+        cdef BodyBlock* block
+        cdef Body* body
+        while self.first_block != NULL:
+            block = self.first_block
+            self.first_block = block.next
+            while block.first != NULL:
+                body = block.first
+                block.first = body.after
+                self.landed(body)
+            self.release_block(block)
+        self.last_block = NULL
+        self.gathered = 0
+        return 0
+
     cdef int release_block(self, BodyBlock* block) except -1:
         self.persister.tail_bytes -= block.length
         free(block.data)
@@ -166,6 +182,6 @@ cdef class BodyBlocks(Dirty):
         return 0
 
     cdef void landed(self, Body* body) noexcept:
-        """The body is written: it is found by the index from now on."""
+        """The body is not in flight any more: if it was written, the index finds it from now on."""
         self.flying.remove(self.flying.find(sequence_of(body.id)))
         free(body)

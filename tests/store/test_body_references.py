@@ -1,5 +1,5 @@
 """Who refers to a shared body, where that is not told at once: references that a thread reads while
-rounds go on, and those of what cannot be read at a start."""
+rounds go on, those of what cannot be read at a start, and those of a vhost that goes."""
 
 from __future__ import annotations
 
@@ -80,3 +80,44 @@ def test_a_segment_that_cannot_be_read_at_one_start_keeps_bodies_that_others_set
     # The start that could read everything counted anew: nothing is kept for ever.
     assert set(rig.image().values()) == {1}
     rig.stop()
+
+
+def test_what_a_deleted_vhost_did_not_write_holds_no_publisher_of_another_one(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path / "data", queues=3)
+    relieved: list[bool] = []
+    rig.persister.relieved = lambda: relieved.append(True)
+    number = 0
+    while not rig.persister.has_to_wait():
+        rig.publish(body(number, 1 << 20), [0, 1])
+        number += 1
+    # The order of `VHost.delete`.
+    for queue in rig.queues[:2]:
+        queue.delete()
+    rig.bodies.delete()
+    rig.settle()
+    rig.queues[2].put(b"x", b"k", PROPERTIES, b"of another vhost", True)
+    rig.settle()
+    assert rig.persister.tail_bytes == 0
+    assert relieved == [True]
+    assert not rig.persister.has_to_wait()
+    rig.stop(clean=False)
+
+
+@backends
+def test_a_vhost_goes_with_messages_in_hand_and_the_broker_goes_on(
+    tmp_path: Path, backend: str
+) -> None:
+    rig = Rig(tmp_path / "data", queues=2, settings=settings_of(backend))
+    for number in range(5):
+        rig.publish(body(number), [0, 1])
+    rig.restart()
+    for _ in range(3):
+        rig.get(0)
+    for queue in rig.queues:
+        queue.delete()
+    rig.bodies.delete()
+    rig.settle()
+    assert rig.failures == []
+    rig.stop(clean=False)
