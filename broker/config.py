@@ -161,8 +161,8 @@ class Config:
         "amqp",
         128 * 1024 * 1024,
         "size",
-        "messages a channel's transaction may put aside, together; one more closes its channel with"
-        " 406",
+        "memory for what a channel's transaction puts aside, messages and acks; more closes its"
+        " channel with 406",
         least=1,
         reload=True,
     )

@@ -286,7 +286,7 @@ cdef class WireChannel(CollectingChannel):
 
     def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
                           int flags, bint mandatory):
-        """Routes a message that a transaction had put aside."""
+        """Routes a message that a transaction had put aside. Returns whether a queue refused it."""
         cdef Message message
         set_parts(&message, exchange, routing_key, properties, body)
         message.flags = <uint8_t> flags
@@ -295,10 +295,11 @@ cdef class WireChannel(CollectingChannel):
                   + (b"\x01" if mandatory else b"\x00"))
         self.method = <const uint8_t*> <char*> method
         self.method_length = <uint32_t> len(method)
-        self.route(&message, mandatory)
+        return bool(self.route(&message, mandatory) & REJECTED)
 
     cdef int route(self, Message* message, bint mandatory) except -1:
-        """Gives the message to every queue of its route and notes what its confirm waits for."""
+        """Gives the message to every queue of its route and notes what its confirm waits for.
+        Returns what the queues answered, together."""
         cdef uint64_t version = self.topology.version
         cdef tuple targets
         cdef Exchange exchange
@@ -367,7 +368,7 @@ cdef class WireChannel(CollectingChannel):
             else:
                 self.settled_sequence = self.sequence
                 self.output.touch_confirm(self)
-        return 0
+        return result
 
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
         """A large body for several queues is stored once; each gets a reference to it."""

@@ -9,11 +9,12 @@ Publish = tuple[bytes, bytes, bytes, bytes, int, bool]
 
 
 MESSAGE_BYTES = 256
-"""What the objects of a message take, beside its parts."""
+SETTLE_BYTES = 192
+"""What the objects of a message, beside its parts, and those of an ack take."""
 
 
 class Transaction:
-    """At most `limit` bytes of messages: bodies, properties, names and what holds them."""
+    """At most `limit` bytes: messages' bodies, properties and names, acks, and what holds them."""
 
     __slots__ = ("_settled", "_settled_up_to", "limit", "publishes", "settles", "size")
 
@@ -29,13 +30,16 @@ class Transaction:
         """Raises PreconditionFailed above the limit; nothing of the transaction is published
         then."""
         size = MESSAGE_BYTES + sum(len(part) for part in message[:4])
+        self._grow(size)
+        self.publishes.append(message)
+
+    def _grow(self, size: int) -> None:
         if self.size + size > self.limit:
             raise PreconditionFailed(
-                f"the transaction's messages are larger than {self.limit} bytes together "
+                f"the transaction's messages and acks take more than {self.limit} bytes together "
                 "(max_uncommitted_bytes): commit more often"
             )
         self.size += size
-        self.publishes.append(message)
 
     def settle(self, tag: int, multiple: bool, how: int) -> None:
         """An ack or its like of an open delivery, or of all up to it. Each may be given once.
@@ -45,12 +49,14 @@ class Transaction:
         if multiple:
             self.settle_all(tag, how)
         else:
+            self._grow(SETTLE_BYTES)
             self._settled.add(tag)
             self.settles.append((tag, False, how))
 
     def settle_all(self, tag: int, how: int) -> None:
         """An ack or its like of whatever is open up to this delivery, the newest that there is."""
         if tag > self._settled_up_to:
+            self._grow(SETTLE_BYTES)
             self._settled_up_to = tag
             self.settles.append((tag, True, how))
 

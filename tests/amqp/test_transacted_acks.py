@@ -71,3 +71,42 @@ def test_recovering_leaves_what_is_acked(client: Client, other: Client, name: st
     assert (again.body, again.redelivered) == (b"2", True)
     client.call(1, "tx.commit")
     assert left(client, other, name) == [b"2"]
+
+
+def test_a_commit_to_an_exchange_that_is_gone_settles_nothing(
+    client: Client, other: Client, name: str
+) -> None:
+    begin(client, name)
+    other.call(1, "exchange.declare", exchange=name, type="fanout")
+    other.call(1, "queue.bind", queue=name, exchange=name)
+    (tag,) = deliver(client, name, b"job")
+    client.publish(1, "", name, b"result")
+    client.publish(1, name, "", b"result")
+    client.send_method(1, "basic.ack", delivery_tag=tag)
+    client.fence(1)
+    other.call(1, "exchange.delete", exchange=name)
+    client.send_method(1, "tx.commit")
+    client.expect_channel_close(1, 404, 90, 20, f"no exchange '{name}'")
+    client.call(1, "channel.open")
+    assert left(client, other, name) == [b"job"]
+
+
+def test_a_commit_that_a_queue_refuses_settles_nothing(
+    client: Client, other: Client, name: str
+) -> None:
+    begin(client, name)
+    full = other.call(
+        1, "queue.declare", arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
+    ).queue
+    (tag,) = deliver(client, name, b"job")
+    for body in (b"1", b"2"):
+        client.publish(1, "", full, body)
+    client.send_method(1, "basic.ack", delivery_tag=tag)
+    client.send_method(1, "tx.commit")
+    client.expect_channel_close(1, 406, 90, 20, "partial tx completion")
+    client.call(1, "channel.open")
+    assert left(client, other, name) == [b"job"]
+    got = other.get(1, full, no_ack=True)
+    assert got is not None
+    assert got.body == b"1"
+    other.call(1, "queue.delete", queue=full)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
     from broker.wire.session import Session
 
+NO_PROPERTIES = b"\0\0"
+"""As in a content header: the others were checked when they came."""
+
 
 def check_properties(session: Session, found: dict[str, Any]) -> dict[str, Any]:
     """Checks what RabbitMQ checks of a publish's properties, and gives them back. Raises
@@ -65,13 +68,19 @@ def tx_select(session: Session, channel: WireChannel) -> None:
 
 
 def tx_commit(session: Session, channel: WireChannel) -> None:
+    """All or nothing as far as can be known: what would fail fails before the first message goes,
+    and while a message was refused nothing is settled, so that what it was made of comes again."""
     publishes, settles = _transaction(channel).take()
+    for target in {message[:2] for message in publishes}:
+        channel.check_target(*target, NO_PROPERTIES)
     channel.transactional = False
     try:
+        if sum([channel.publish_committed(*message) for message in publishes]):
+            raise PreconditionFailed(
+                "partial tx completion: a queue refused a message, and nothing was settled"
+            )
         for settle in settles:
             channel.settle_committed(*settle)
-        for message in publishes:
-            channel.publish_committed(*message)
     finally:
         channel.transactional = True
     channel.hold(records=True)
