@@ -259,6 +259,7 @@ class Broker(SignIn):
         for vhost in self.vhosts.values():
             if vhost.incarnation == incarnation:
                 return vhost.name, "(shared bodies)"
+        for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.incarnation == incarnation:
                     return vhost.name, queue.name

@@ -292,6 +292,12 @@ cdef class BodyStore(BodyBlocks):
         cdef BodyFile file = self.files.get(number)
         if file is None:
             return 0
+        if length > file.valid:
+            # A file goes when its sum comes to nothing: with a wrong one it would take along what
+            # still lives in it.
+            log.error("%s: more was given up than the file held; it is kept", file.path)
+            self.doubt()
+            return 0
         self.files.died(file, length)
         if length:
             file.dropped_at = clock.now_ms / 1000.0

@@ -8,12 +8,16 @@ So a byte copied is a byte gained, and the disk holds at most twice what lives, 
 How: in a thread, from `.tmp` with a sync to a rename. The name is the commit record: a file covers
 all older generations of the numbers it names. Only then does the loop point the index to the new
 file and remove the old ones; readers that have them open read on.
+
+What cannot be told to live or not, or cannot be kept, keeps its file: a run that fails changes
+nothing, and a file that is to blame is left out of the next ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -40,7 +44,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("leveret.store")
 
 PAUSE_AFTER_ERROR_S = 60.0
+PAUSE_OF_A_FILE_S = 600.0
 ASKED_AT_ONCE = 4096  # bodies that the index is asked about in one go
+
+
+class Uncollectable(Exception):
+    """A file of the run is to blame that it failed: others leave it out for `pause` seconds."""
+
+    def __init__(self, file: BodyFile, text: str, pause: float = PAUSE_OF_A_FILE_S) -> None:
+        super().__init__(f"{file.path} {text}")
+        self.file = file
+        self.pause = pause
 
 
 class Collector:
@@ -54,6 +68,7 @@ class Collector:
         self._store = store
         self._persister = persister
         self._not_before = 0.0
+        self._failures = 0
         self.halt = threading.Event()
 
     def stop(self) -> None:
@@ -74,13 +89,20 @@ class Collector:
         size = sum(file.size for file in run)
 
         def copied(result: Merged | None, error: BaseException | None) -> None:
+            if self.halt.is_set():
+                return
             if error is not None or result is None:
                 log.error("collecting shared bodies in %s failed: %s", self._store.directory, error)
-                self._not_before = now + PAUSE_AFTER_ERROR_S
+                self._failures += 1
+                if isinstance(error, Uncollectable):
+                    error.file.spared_until = now + error.pause
+                    if error.pause == math.inf:
+                        # The next start finds out what is in it, and who refers to that.
+                        self._store.doubt()
+                else:
+                    self._not_before = now + PAUSE_AFTER_ERROR_S
                 self.busy = False
                 self._store.let_go(run)
-                return
-            if self.halt.is_set():
                 return
             for entry in result.kept_aside:
                 self._persister.quarantine.note(entry)
@@ -96,8 +118,14 @@ class Collector:
             # At its own pace, not at that of the ticks, while there is something to do.
             self.tick(now)
 
+        # Never a name that a run which failed has used: what it left may come back after a crash.
+        generation = max(file.generation for file in run) + 1 + self._failures
+        merged = BodyFile(self._store.directory, run[0].first, run[-1].last, generation)
         quarantine = self._persister.quarantine
-        self._persister.collecting.submit(lambda: copy(self._store, run, quarantine), copied)
+        owner = quarantine.name_of(self._store.incarnation)
+        self._persister.collecting.submit(
+            lambda: copy(self._store, run, merged, quarantine, owner), copied
+        )
 
 
 class Merged:
@@ -112,15 +140,16 @@ class Merged:
         self.kept_aside: list[dict[str, Any]] = []
 
 
-def copy(store: BodyStore, run: list[BodyFile], quarantine: Quarantine) -> Merged:
+def copy(
+    store: BodyStore,
+    run: list[BodyFile],
+    merged: BodyFile,
+    quarantine: Quarantine,
+    owner: tuple[str, str],
+) -> Merged:
     """Copies what lives in the run's files, in the collector's thread; what is damaged is kept in
-    quarantine before its file goes. Raises OSError."""
-    merged = BodyFile(
-        store.directory,
-        run[0].first,
-        run[-1].last,
-        max(file.generation for file in run) + 1,
-    )
+    quarantine, as of `owner`, before its file goes. Raises Uncollectable, or OSError where nothing
+    can be written."""
     temporary = merged.path.removesuffix("bdy") + "tmp"
     result = Merged(merged)
     rows = bytearray()
@@ -135,9 +164,7 @@ def copy(store: BodyStore, run: list[BodyFile], quarantine: Quarantine) -> Merge
                 if not is_sound(record, store.incarnation):
                     result.lost.append((id, file.first, offset))
                     result.kept_aside.append(
-                        quarantine.keep(
-                            store.incarnation, file.first, offset, record, len(record)
-                        )
+                        quarantine.keep(owner, store.incarnation, file.first, offset, record)
                     )
                     continue
                 rows.extend(TOC_ROW.pack(id, at, len(record)))
@@ -146,15 +173,20 @@ def copy(store: BodyStore, run: list[BodyFile], quarantine: Quarantine) -> Merge
                 pace.wait(len(record))
                 yield record
 
+    made = [temporary]
     try:
         size = disk.write_new(temporary, records())
+        made.append(merged.toc_path)
         disk.write_plain(merged.toc_path, toc_bytes(bytes(rows), store.incarnation, merged.first))
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.unlink(temporary)
+        made.insert(0, merged.path)
+        disk.rename(temporary, merged.path)
+        disk.sync_directory(store.directory)
+    except Exception:
+        # The old files still stand for themselves, whatever of this one is on disk.
+        for path in made:
+            with contextlib.suppress(OSError):
+                disk.unlink(path)
         raise
-    disk.rename(temporary, merged.path)
-    disk.sync_directory(store.directory)
     merged.size = size
     result.moves = b"".join(moves)
     result.copied = size - HEADER_BYTES
@@ -162,12 +194,9 @@ def copy(store: BodyStore, run: list[BodyFile], quarantine: Quarantine) -> Merge
 
 
 def living_records(store: BodyStore, file: BodyFile) -> Iterator[tuple[bytes, int, bytes]]:
-    """(id, offset, record) of what the index points to; the record may be damaged."""
-    rows = None
-    if disk.exists(file.toc_path):
-        rows = read_toc(disk.read(file.toc_path), store.incarnation, file.first, file.size)
-    if rows is None:
-        rows, _ = scan(disk.read(file.path), store.incarnation)
+    """(id, offset, record) of what the index points to; the record may be damaged. Raises
+    Uncollectable."""
+    rows = contents(store, file)
     for start in range(0, len(rows), ASKED_AT_ONCE * TOC_ROW.size):
         part = rows[start : start + ASKED_AT_ONCE * TOC_ROW.size]
         entries = list(TOC_ROW.iter_unpack(part))
@@ -175,7 +204,34 @@ def living_records(store: BodyStore, file: BodyFile) -> Iterator[tuple[bytes, in
         for (id, offset, length), lives in zip(entries, living, strict=True):
             if not lives:
                 continue
-            yield id, offset, disk.read_part(file.path, offset, length)
+            try:
+                record = disk.read_part(file.path, offset, length)
+            except OSError as error:
+                raise Uncollectable(file, f"cannot be read: {error.strerror}") from None
+            yield id, offset, record
+
+
+def contents(store: BodyStore, file: BodyFile) -> bytes:
+    """The rows of a file's table of contents; those of a scan where there is none that is sound.
+    Raises Uncollectable."""
+    with contextlib.suppress(OSError):
+        rows = read_toc(disk.read(file.toc_path), store.incarnation, file.first, file.size)
+        if rows is not None:
+            return rows
+    try:
+        data = disk.read(file.path)
+        rows, _ = scan(data, store.incarnation)
+    except OSError as error:
+        raise Uncollectable(file, f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise Uncollectable(file, f"cannot be read: {error}", math.inf) from None
+    known = sum(length for _, _, length in TOC_ROW.iter_unpack(rows))
+    if HEADER_BYTES + known != len(data):
+        # A body that lives may be in the rest: only a table of contents would know its id.
+        unknown = len(data) - known - HEADER_BYTES
+        text = f"has no table of contents, and {unknown} bytes of it are no body; it is left alone"
+        raise Uncollectable(file, text, math.inf)
+    return rows
 
 
 class Pace:

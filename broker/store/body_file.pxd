@@ -15,6 +15,7 @@ cdef class BodyFile:
     cdef public bint collecting
     cdef bint half_dead                  # it is among those that may be worth collecting
     cdef public double dropped_at        # when a record lost its last reference, monotonic seconds
+    cdef public double spared_until      # it could not be collected: not before this time again
     cdef readonly str path
     cdef Buffer toc                      # entries, while the file is written
     cdef void* before                    # neighbours among the store's files, which keeps them

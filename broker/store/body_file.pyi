@@ -15,6 +15,7 @@ class BodyFile:
     sealed: bool
     collecting: bool
     dropped_at: float
+    spared_until: float
     path: str
     def __init__(self, directory: str, first: int, last: int, generation: int) -> None: ...
     @property

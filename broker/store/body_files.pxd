@@ -18,4 +18,4 @@ cdef class BodyFiles:
     cdef void lives(self, BodyFile file, uint64_t size) noexcept
     cdef int died(self, BodyFile file, uint64_t size) except -1
     cdef int look(self, BodyFile file) except -1
-    cdef int64_t widen(self, list run, uint64_t limit, int* looks) except -1
+    cdef int64_t widen(self, list run, uint64_t limit, double now, int* looks) except -1

@@ -33,9 +33,10 @@ cdef inline bint is_half_dead(BodyFile file) noexcept:
     return file.valid > 0 and garbage_of(file) >= file.valid
 
 
-cdef inline bint is_free(BodyFile file) noexcept:
-    """Whether nobody writes or collects the file."""
-    return file.sealed and not file.flying and not file.collecting
+cdef inline bint is_free(BodyFile file, double now) noexcept:
+    """Whether nobody writes or collects the file, and it can be collected as far as is known."""
+    return (file.sealed and not file.flying and not file.collecting
+            and file.spared_until <= now)
 
 
 cdef inline bint is_due(BodyFile file, double now, double quiet) noexcept:
@@ -172,18 +173,18 @@ cdef class BodyFiles:
                 file.half_dead = False
                 continue
             self.half_dead.append(file)
-            if not is_free(file) or file.valid > limit - FILE_HEADER:
+            if not is_free(file, now) or file.valid > limit - FILE_HEADER:
                 continue
             if not everywhere and not is_due(file, now, quiet):
                 continue
             run = [file]
-            gain = self.widen(run, limit - FILE_HEADER, &looks)
+            gain = self.widen(run, limit - FILE_HEADER, now, &looks)
             if not best or (len(run) > 1, gain) > (len(best) > 1, best_gain):
                 best = run
                 best_gain = gain
         return best
 
-    cdef int64_t widen(self, list run, uint64_t limit, int* looks) except -1:
+    cdef int64_t widen(self, list run, uint64_t limit, double now, int* looks) except -1:
         """Takes neighbours into a run while it gives back what it copies. Returns how much is
         dead in it."""
         cdef BodyFile taken = run[0]
@@ -194,11 +195,11 @@ cdef class BodyFiles:
         while len(run) < RUN_MAX and looks[0] > 0:
             looks[0] -= 1
             if left is not None and not (
-                    is_free(left) and valid + left.valid <= limit
+                    is_free(left, now) and valid + left.valid <= limit
                     and dead + garbage_of(left) >= valid + left.valid):
                 left = None
             if right is not None and not (
-                    is_free(right) and valid + right.valid <= limit
+                    is_free(right, now) and valid + right.valid <= limit
                     and dead + garbage_of(right) >= valid + right.valid):
                 right = None
             if left is None and right is None:

@@ -65,23 +65,37 @@ class Quarantine:
     ) -> dict[str, Any]:
         """Keeps what lies at a place: `length` bytes, of which `data` could be read. With a
         `writer` in the background, else at once. Failing to write it is logged, never raised."""
-        entry = self.keep(incarnation, segment, position, data, length, writer)
+        owner = self.name_of(incarnation)
+        stem, entry = self._entry(owner, incarnation, segment, position, length)
+        self._report(entry)
+        files = _files(stem, entry, data)
+        try:
+            if writer is not None:
+                writer.write_files(self.directory, files)
+            else:
+                self._write(files)
+        except OSError as error:
+            log.error("%s: cannot keep damaged bytes: %s", self.directory, error)
         self.note(entry)
         return entry
 
     def keep(
-        self,
-        incarnation: int,
-        segment: int,
-        position: int,
-        data: bytes,
-        length: int,
-        writer: Writer | None = None,
+        self, owner: tuple[str, str], incarnation: int, segment: int, position: int, data: bytes
     ) -> dict[str, Any]:
-        """`take` for another thread than the loop's, on which `note` has to follow."""
-        vhost, queue = self.name_of(incarnation)
+        """`take` for another thread than the loop's, on which `name_of` has told the `owner`, and
+        on which `note` has to follow. Raises OSError where the bytes cannot be kept."""
+        stem, entry = self._entry(owner, incarnation, segment, position, len(data))
+        self._write(_files(stem, entry, data))
+        self._report(entry)
+        return entry
+
+    def _entry(
+        self, owner: tuple[str, str], incarnation: int, segment: int, position: int, length: int
+    ) -> tuple[str, dict[str, Any]]:
+        """What the names of its files begin with, and what is told of it."""
+        vhost, queue = owner
         stem = f"{incarnation:016x}-{segment:010d}-{position:010d}"
-        entry = {
+        return stem, {
             "vhost": vhost,
             "queue": queue,
             "incarnation": f"{incarnation:016x}",
@@ -91,27 +105,23 @@ class Quarantine:
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._now())),
             "file": f"{self.directory}/{stem}.bin",
         }
+
+    def _report(self, entry: dict[str, Any]) -> None:
         log.error(
             "queue '%s' in vhost '%s': %d bytes at position %d of segment %d are no message; they "
             "were copied to %s, and delivery goes on behind them",
-            queue,
-            vhost,
-            length,
-            position,
-            segment,
+            entry["queue"],
+            entry["vhost"],
+            entry["length"],
+            entry["position"],
+            entry["segment"],
             entry["file"],
         )
-        files = {f"{stem}.bin": data, f"{stem}.json": json.dumps(entry, indent=1).encode()}
-        try:
-            if writer is not None:
-                writer.write_files(self.directory, files)
-            else:
-                disk.makedirs(self.directory)
-                for name, content in files.items():
-                    disk.write_atomic(f"{self.directory}/{name}", content)
-        except OSError as error:
-            log.error("%s: cannot keep damaged bytes: %s", self.directory, error)
-        return entry
+
+    def _write(self, files: dict[str, bytes]) -> None:
+        disk.makedirs(self.directory)
+        for name, content in files.items():
+            disk.write_atomic(f"{self.directory}/{name}", content)
 
     def note(self, entry: dict[str, Any]) -> None:
         """Shows what `keep` kept."""
@@ -122,3 +132,7 @@ class Quarantine:
         self.count += 1
         self.entries.append(entry)
         del self.entries[:-SHOWN]
+
+
+def _files(stem: str, entry: dict[str, Any], data: bytes) -> dict[str, bytes]:
+    return {f"{stem}.bin": data, f"{stem}.json": json.dumps(entry, indent=1).encode()}
