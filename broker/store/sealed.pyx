@@ -118,6 +118,9 @@ cdef class Sealed(Segments):
             return True
         if self.punching or not self.synced(segment.acks) or segment.pending_count:
             return False
+        if segment.messages != NULL and segment.messages.busy:
+            # What is settled unread may be read still, for the references in it.
+            return False
         self.punching = segment.number
         round = round_new()
         op = round_add(round, STAGE_REMOVE, OP_PUNCH, NULL)

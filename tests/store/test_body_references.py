@@ -4,6 +4,7 @@ rounds go on, those of what cannot be read at a start, and those of a vhost that
 from __future__ import annotations
 
 import errno
+import select
 import threading
 from pathlib import Path
 
@@ -121,3 +122,39 @@ def test_a_vhost_goes_with_messages_in_hand_and_the_broker_goes_on(
     rig.settle()
     assert rig.failures == []
     rig.stop(clean=False)
+
+
+def test_no_hole_is_made_where_references_are_still_to_be_read(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "data", segment_size=32 << 10)
+    queue = rig.queues[0]
+    number = 0
+    while queue.segments < 2:
+        rig.publish(body(number), [0, 1])
+        number += 1
+    rig.settle()
+    first, second, *others = [rig.get(0) for _ in range(200)]
+    for taken in others:
+        queue.settle_place(taken.place, True)
+    rig.settle()
+    held = threading.Event()
+    rig.persister.collecting.submit(held.wait, lambda *_: None)
+    queue.purge()
+    queue.put(b"x", b"k", PROPERTIES, b"the cursor goes on", True)
+    last = rig.get_at_once(0)
+    queue.settle_place(second.place, True)
+    remover = rig.persister.io_threads[2]
+    for _ in range(3):
+        rig.persister.tick()
+        rig.turn.run()
+        rig.persister.drain_writer()
+        if remover.open:
+            select.select([remover.event_fd], [], [])
+            rig.persister.threads[remover]()
+    held.set()
+    rig.settle()
+    # What is delivered and not acked keeps its segment; all others lost one of two references.
+    assert rig.bodies.references == number + 1
+    assert sorted(rig.image().values()) == [1] * (number - 1) + [2]
+    for taken in (first, last):
+        queue.settle_place(taken.place, True)
+    rig.stop()
