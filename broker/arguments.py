@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker.errors import PreconditionFailed
+from broker.times import Timestamp
 
 
 def is_there(module: str) -> bool:
@@ -22,6 +23,9 @@ def is_there(module: str) -> bool:
     place = Path(__file__).parent.joinpath(*room.split("."))
     return PathFinder.find_spec(name, [str(place)]) is not None
 
+
+INTEGER_MOST = 2**63 - 1
+"""What counts and times are kept in has 64 bits and a sign."""
 
 DEDUPLICATES = is_there("features.dedup")
 DELAYS = is_there("features.delayed")
@@ -397,12 +401,14 @@ def check_type(kind: str, arguments: Mapping[str, Any], resource: str) -> None:
 def fault(row: Argument, value: Any) -> str | None:
     """What is wrong with a value, in the terms of RabbitMQ's texts, or None."""
     if row.kind == "integer":
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, (bool, Timestamp)) or not isinstance(value, int):
             return f'"expected integer, got {kind_of(value)}"'
         if row.least is not None and value < row.least:
             return f"{{value_negative,{value}}}" if value < 0 else "{value_zero,0}"
         if row.most is not None and value > row.most:
             return f"{{max_value_exceeded,{value}}}"
+        if not -INTEGER_MOST - 1 <= value <= INTEGER_MOST:
+            return f"{{value_too_big,{value}}}"
     elif row.kind == "string":
         if not isinstance(value, str):
             return f"invalid type '{kind_of(value)}'"
@@ -419,6 +425,8 @@ def kind_of(value: Any) -> str:
         return "void"
     if isinstance(value, bool):
         return "bool"
+    if isinstance(value, Timestamp):
+        return "timestamp"
     if isinstance(value, int):
         return "signedint" if -(2**31) <= value < 2**31 else "long"
     if isinstance(value, float):

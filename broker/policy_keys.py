@@ -8,25 +8,15 @@ RabbitMQ's (`rabbit_policies`, `rabbit_parameter_validation`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from broker.arguments import BY_OWNER, Argument, fault
+from broker.times import age_ms
 
 APPLY_TO = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
 
 Rule = Literal["lower", "argument", "none"]
-
-_AGE = re.compile(r"([0-9]{1,10})([YMDhms])")
-_AGE_MS = {
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "D": 86_400_000,
-    "M": 30 * 86_400_000,
-    "Y": 365 * 86_400_000,
-}
 
 
 class PolicyKey(NamedTuple):
@@ -276,16 +266,10 @@ def _unrecognised(names: list[str], definition: Mapping[str, Any], operator: boo
 def lower(name: str, one: Any, other: Any) -> Any:
     """The stricter of two values of a key of rule `lower`; a negative number is no limit."""
     if name == "max-age":
-        return one if age_ms(one) <= age_ms(other) else other
+        return one if (age_ms(one) or 0) <= (age_ms(other) or 0) else other
     if one < 0 or other < 0:
         return max(one, other)
     return min(one, other)
-
-
-def age_ms(text: Any) -> int:
-    """Milliseconds of an age such as `7D`, as RabbitMQ counts months and years; 0 if it is none."""
-    found = _AGE.fullmatch(text) if isinstance(text, str) else None
-    return int(found[1]) * _AGE_MS[found[2]] if found else 0
 
 
 def term(value: Any) -> str:

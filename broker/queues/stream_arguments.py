@@ -5,25 +5,13 @@ Texts are RabbitMQ's or LavinMQ's where a client can provoke theirs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from broker.arguments import BY_OWNER
 from broker.errors import PreconditionFailed
 from broker.queues.stream_filter import ALL, ANY, BY_DEFAULT, StreamFilter
-from broker.wire.fields import Timestamp
-
-# Milliseconds of RabbitMQ's units of age.
-UNITS = {
-    "Y": 365 * 86_400_000,
-    "M": 30 * 86_400_000,
-    "D": 86_400_000,
-    "h": 3_600_000,
-    "m": 60_000,
-    "s": 1_000,
-}
-_AGE = re.compile(r"([0-9]{1,12})([YMDhms])\Z", re.ASCII)
+from broker.times import Timestamp, age_ms
 
 # What a stream carries out; any other argument that this broker knows is refused.
 CARRIED_OUT = frozenset(
@@ -47,12 +35,6 @@ SEGMENT_MOST = 256 * 1024 * 1024
 """Recovery reads a segment that was being written as a whole, and positions are 32 bits."""
 
 
-def milliseconds(age: Any) -> int | None:
-    """`7D` and the like in ms; None if it is no age."""
-    match = _AGE.match(age) if isinstance(age, str) else None
-    return int(match[1]) * UNITS[match[2]] if match else None
-
-
 def check_stream(
     resource: str,
     *,
@@ -72,7 +54,7 @@ def check_stream(
     for name in arguments:
         if name in BY_OWNER["queue"] and name not in CARRIED_OUT:
             raise PreconditionFailed(f"invalid arg '{name}' for {resource} of queue type stream")
-    if "x-max-age" in arguments and milliseconds(arguments["x-max-age"]) is None:
+    if "x-max-age" in arguments and age_ms(arguments["x-max-age"]) is None:
         raise PreconditionFailed(
             f"invalid arg 'x-max-age' for {resource}: invalid_max_age "
             "(a number and one of Y, M, D, h, m, s, such as 7D)"
@@ -91,7 +73,7 @@ class Retention(NamedTuple):
     def of(cls, arguments: Mapping[str, Any]) -> Retention:
         """What the arguments of a queue, with those of its policies, say. Values that make no sense
         for a stream count as none."""
-        age = milliseconds(arguments.get("x-max-age"))
+        age = age_ms(arguments.get("x-max-age"))
         size = _whole(arguments, "x-stream-max-segment-size-bytes", 0)
         return cls(
             _whole(arguments, "x-max-length", -1),
@@ -122,7 +104,7 @@ def start_of(value: Any, now_ms: int) -> Start | None:
         return Start("offset", int(value))
     if value in ("first", "last", "next"):
         return Start(value)
-    age = milliseconds(value)
+    age = age_ms(value)
     return None if age is None else Start("time", now_ms - age)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.errors import FrameError
+from broker.times import Timestamp as Timestamp
 
 # A hostile table must not cost more than its bytes: nesting and element counts are bounded.
 DEPTH_MAX = 32
@@ -23,10 +24,6 @@ ELEMENTS_MAX = 65536
 
 class Malformed(FrameError):
     """501: the bytes of a table, a string or an argument list do not add up."""
-
-
-class Timestamp(int):
-    """Seconds since 1970 (type T)."""
 
 
 class Long(int):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.amqp.field_tables import Typed
+
 Bad = dict[str, tuple[tuple[Any, str], ...]]
 
 NO_INTEGER: tuple[tuple[Any, str], ...] = (
@@ -16,6 +18,8 @@ NO_INTEGER: tuple[tuple[Any, str], ...] = (
     (None, "expected integer, got void"),
     ([5], "expected integer, got array"),
     ({"a": 5}, "expected integer, got table"),
+    (Typed("T", 5), "expected integer, got timestamp"),
+    (Typed("T", 2**64 - 1), "expected integer, got timestamp"),
 )
 NEGATIVE = (*NO_INTEGER, (-1, "value_negative,-1"), (-(2**63), "value_negative"))
 NO_STRING: tuple[tuple[Any, str], ...] = (

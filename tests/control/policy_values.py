@@ -44,7 +44,7 @@ GOOD: dict[str, Any] = {
 }
 
 NO_NUMBER: tuple[Any, ...] = ("5", "", 1.5, True, None, [5], {"a": 5})
-NEGATIVE = (*NO_NUMBER, -1)
+NEGATIVE = (*NO_NUMBER, -1, 2**63)
 NO_TEXT: tuple[Any, ...] = (5, True, None, ["a"], {"a": "b"})
 
 BAD: dict[str, tuple[Any, ...]] = {

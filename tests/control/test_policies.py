@@ -17,8 +17,9 @@ from broker.policies import (
     effective,
     settings,
 )
-from broker.policy_keys import KEYS, BadDefinition, age_ms, check, lower, term
+from broker.policy_keys import KEYS, BadDefinition, check, lower, term
 from broker.settings_files import SettingsError, SettingsFiles
+from broker.times import AGE_MOST, age_ms
 from tests.control.disks import MemoryDisk
 from tests.control.policy_values import BAD, GOOD
 from tests.tidy.sources import ROOT
@@ -305,7 +306,9 @@ def test_it_reads_ages_as_rabbitmq_does() -> None:
     assert [age_ms(text) for text in ("1Y", "1M", "1D", "1h", "1m", "1s")] == [
         365 * day, 30 * day, day, 3_600_000, 60_000, 1_000,
     ]  # fmt: skip
-    assert [age_ms(bad) for bad in ("", "D", "1", "-1D", "1D2h", "1d", 5, None)] == [0] * 8
+    bad = ("", "D", "1", "-1D", "1D2h", "1d", "1D\n", "١D", 5, None)
+    assert [age_ms(text) for text in bad] == [None] * len(bad)
+    assert age_ms("9999999999Y") == age_ms("999999999999Y") == AGE_MOST
 
 
 def test_it_keeps_the_alternate_exchange_of_the_declaration(policies: Policies) -> None:

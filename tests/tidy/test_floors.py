@@ -26,6 +26,7 @@ FLOORS = (
         "broker.logs",
         "broker.origins",
         "broker.reloading",
+        "broker.times",
     ),
     ("broker.store",),
     ("broker.wire", "broker.routing", "broker.queues"),
