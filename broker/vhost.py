@@ -775,43 +775,36 @@ class VHost:
 
     # -- publishing --------------------------------------------------------------------------------
 
-    def publish(self, exchange: str, routing_key: str, listed: bytes, body: bytes) -> bool:
+    def publish(
+        self, exchange: BoundExchange, keys: list[str], found: dict[str, Any], body: bytes
+    ) -> bool:
         """Publishes a message that comes over no channel; whether any queue took it.
 
-        `listed` are property flags and list as on the wire. Raises NotFound or PreconditionFailed.
+        `keys` are its routing key and those of CC and BCC, `found` its properties by name, both as
+        checked.
         """
-        found = self.exchange(exchange)
-        told = properties.decode(listed)
-        headers = told.get("headers", {})
-        keys = [routing_key]
-        for name in ("CC", "BCC"):
-            more = headers.get(name, [])
-            if not isinstance(more, list) or not all(isinstance(key, str) for key in more):
-                raise PreconditionFailed(f"invalid message: header {name} is no list of strings")
-            keys += more
-        if "BCC" in headers and not found.holds(headers):
+        headers = found.get("headers", {})
+        listed = properties.encode(found)
+        if "BCC" in headers and not exchange.holds(headers):
             kept = {name: value for name, value in headers.items() if name != "BCC"}
-            listed = properties.encode({**told, "headers": kept})
-        expiration = told.get("expiration", "0")
-        if not (expiration.isascii() and expiration.isdigit()):
-            raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
-        queues = self.routes.publish(found, keys, told, listed)
-        persistent = told.get("delivery_mode") == 2
+            listed = properties.encode({**found, "headers": kept})
+        queues = self.routes.publish(exchange, keys, found, listed)
+        persistent = found.get("delivery_mode") == 2
         taken = 0
         reference = None
         if len(queues) > 1 and len(body) >= self.bodies.embed_below:
             reference = self.bodies.share_bytes(body)
         for queue in queues:
             answer = queue.put(
-                octets(exchange), octets(routing_key), listed, body, persistent, reference
+                octets(exchange.name), octets(keys[0]), listed, body, persistent, reference
             )
             taken += answer != REJECTED
         if reference is not None:
             self.bodies.release_bytes(reference)
-        if taken < len(queues) and found.duplicates is not None:
-            found.duplicates.forget(listed)
-        found.publish_in += 1
-        found.publish_out += bool(taken)
+        if taken < len(queues) and exchange.duplicates is not None:
+            exchange.duplicates.forget(listed)
+        exchange.publish_in += 1
+        exchange.publish_out += bool(taken)
         return bool(taken)
 
 

@@ -15,6 +15,7 @@ from broker.access.records import (
     TopicPermission,
     User,
 )
+from broker.access.rights import Rights
 
 __all__ = [
     "MANAGEMENT_TAGS",
@@ -25,6 +26,7 @@ __all__ = [
     "Parameter",
     "Permission",
     "Refused",
+    "Rights",
     "TopicPermission",
     "User",
 ]

@@ -7,7 +7,6 @@ the server flushes the settings files.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections import Counter
@@ -38,6 +37,7 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
+from broker.access.rights import Rights
 from broker.errors import AccessRefused
 from broker.settings_files import SettingsError, SettingsFiles
 
@@ -226,6 +226,10 @@ class Access:
         self._files.put(ENDED_SESSIONS_FILE, self._ended.snapshot())
 
     # Questions.
+
+    def rights(self, user: str | None, vhost: str) -> Rights:
+        """What a user may do in a vhost; without a user it is the appliance itself."""
+        return Rights(self, user, vhost)
 
     def vhost_access(self, user: str, vhost: str) -> bool:
         """Whether the user has a permission row for the vhost."""
@@ -461,11 +465,7 @@ class Access:
 
     def _refuse_throttled(self, user: str, peer: str, door: str, wait_s: float) -> Refused:
         self._count(door, user, peer, False)
-        reason = (
-            f"Too many wrong passwords for this user from this address; "
-            f"try again in {math.ceil(wait_s)} seconds"
-        )
-        return Refused(reason, 429, "too_many_attempts")
+        return Refused.too_often(wait_s)
 
     def _count(self, door: str, user: str, peer: str, ok: bool) -> None:
         if len(self.attempts) >= 10_000 and (door, user, peer, ok) not in self.attempts:

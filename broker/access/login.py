@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -35,6 +36,15 @@ class Refused:
     reason: str = "Not_Authorized"
     status: int = 401
     error: str = "not_authorized"
+
+    @classmethod
+    def too_often(cls, wait_s: float) -> Refused:
+        """For whoever has to wait for the next try."""
+        reason = (
+            "Too many wrong passwords for this user from this address; "
+            f"try again in {math.ceil(wait_s)} seconds"
+        )
+        return cls(reason, 429, "too_many_attempts")
 
 
 @dataclass(slots=True, eq=False)

@@ -280,9 +280,9 @@ cdef class WireChannel(CollectingChannel):
 
     def check_target(self, bytes exchange, bytes routing_key, bytes properties):
         """Raises what publishing there would raise."""
-        self.connection.resolve(self, exchange, routing_key)
+        target, _ = self.connection.resolve(self, exchange, routing_key)
         if load16(<const uint8_t*> <char*> properties) & SPECIAL_FLAGS:
-            self.connection.check_properties(self, properties)
+            self.connection.check_properties(self, target, properties)
 
     def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
                           int flags, bint mandatory):

@@ -12,7 +12,6 @@ from typing import Any
 
 from broker.contracts import Consumer, Exchange
 from broker.errors import (
-    AccessRefused,
     AMQPError,
     ChannelFault,
     CommandInvalid,
@@ -137,9 +136,14 @@ class Session(Connection):
     def host(self) -> Host:
         return self._host
 
+    @property
+    def rights(self) -> Any:
+        """What the user may do in the vhost."""
+        return self._host.access.rights(self.user, self.vhost.name)
+
     def check(self, kind: str, resource_kind: str, name: str) -> None:
         """Raises AccessRefused unless the user may `configure`, `write` or `read` the resource."""
-        self._host.access.check(self.user, self.vhost.name, kind, resource_kind, name)
+        self.rights.check(kind, resource_kind, name)
 
     def introduce(self, client_properties: dict[str, Any]) -> None:
         """What the client says of itself."""
@@ -395,15 +399,7 @@ class Session(Connection):
             return found
         name = text(exchange_name)
         key = text(routing_key)
-        access = self._host.access
-        access.check(self.user, self.vhost.name, "write", "exchange", name)
-        exchange = self.vhost.exchange(name)
-        if exchange.internal:
-            raise AccessRefused(
-                f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'"
-            )
-        if exchange.type == "topic":
-            access.check_topic(self.user, self.vhost.name, "write", name, key)
+        exchange = publishing.check_target(self.rights, self.vhost, name, key)
         added = added_queues.of_key(key) if not name else None
         targets: tuple[Any, ...] | None = (
             added.targets(self, key)
@@ -425,14 +421,11 @@ class Session(Connection):
         mandatory: bool,
     ) -> tuple[Any, ...]:
         """The queues of a message whose properties matter for its route, after checking those.
-        Raises PreconditionFailed."""
+        Raises PreconditionFailed or AccessRefused."""
         channel.replaced = None
-        found = publishing.check_properties(self, properties.decode(listed))
+        found = properties.decode(listed)
+        keys = publishing.check_properties(self.rights, channel, exchange, text(routing_key), found)
         headers = found.get("headers", {})
-        keys = [text(routing_key)]
-        for name in ("CC", "BCC"):
-            if name in headers:
-                keys += headers[name]
         held = exchange.holds(headers)
         if held and mandatory:
             due = {**headers, "x-delay": 0}
@@ -450,8 +443,9 @@ class Session(Connection):
             return targets
         return tuple(self.vhost.routes.publish(exchange, keys, found, listed))
 
-    def check_properties(self, channel: WireChannel, listed: bytes) -> None:
-        publishing.check_properties(self, properties.decode(listed))
+    def check_properties(self, channel: WireChannel, exchange: Any, listed: bytes) -> None:
+        """Raises what `special` would raise."""
+        publishing.check_properties(self.rights, channel, exchange, "", properties.decode(listed))
 
     def send_nack(self, channel: WireChannel, tag: int) -> None:
         self.send(method_frame(channel.number, "basic.nack", delivery_tag=tag))

@@ -27,6 +27,7 @@ from broker.settings_files import SettingsFiles
 from broker.stats import NodeReading, Stats
 from broker.store.failed_reads import FailedReads
 from broker.store.sync_method import SyncMethod
+from broker.wire.properties import encode
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
 
@@ -241,11 +242,18 @@ class VHost:
     def apply_policies(self) -> Iterator[None]:
         return iter(())
 
-    def publish(self, exchange: str, routing_key: str, properties: bytes, body: bytes) -> bool:
-        queue = self.queues.get(routing_key) if not exchange else None
+    def exchange(self, name: str) -> Exchange:
+        if name not in self.exchanges:
+            raise NotFound(f"no {describe('exchange', name, self.name)}")
+        return self.exchanges[name]
+
+    def publish(
+        self, exchange: Exchange, keys: list[str], found: dict[str, Any], body: bytes
+    ) -> bool:
+        queue = self.queues.get(keys[0]) if not exchange.name else None
         if queue is None:
             return False
-        queue.add(routing_key, properties, body)
+        queue.add(keys[0], encode(found), body)
         return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from broker.access import Rights
 from broker.control_schema import (
     BindingCreate,
     BindingDelete,
@@ -41,6 +42,7 @@ from broker.server.control.requests import (
 )
 from broker.server.control.views import name_of
 from broker.wire import properties
+from broker.wire.commands.publishing import check_properties, check_target
 
 _REASON_MAX = 255
 
@@ -54,11 +56,7 @@ async def queue_declare(request: Request[QueueDeclare]) -> Any:
     name = _printable(args.name)
     if not name:
         raise bad_request("queue name is empty")
-    caller.check(vhost.name, "configure", "queue", name)
-    dead_letter = args.arguments.get("x-dead-letter-exchange")
-    if isinstance(dead_letter, str):
-        caller.check(vhost.name, "read", "queue", name)
-        caller.check(vhost.name, "write", "exchange", dead_letter)
+    caller.rights(vhost.name).check_declare("queue", name, args.arguments)
     _, created = vhost.declare_queue(
         name,
         durable=args.durable,
@@ -123,11 +121,7 @@ async def exchange_declare(request: Request[ExchangeDeclare]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
     name = _printable(_plain_name(args.name))
-    caller.check(vhost.name, "configure", "exchange", name)
-    alternate = args.arguments.get("alternate-exchange")
-    if isinstance(alternate, str):
-        caller.check(vhost.name, "read", "exchange", name)
-        caller.check(vhost.name, "write", "exchange", alternate)
+    caller.rights(vhost.name).check_declare("exchange", name, args.arguments)
     created = vhost.declare_exchange(
         name,
         args.type,
@@ -165,27 +159,17 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         raise PreconditionFailed(
             f"message size {len(args.payload)} is larger than configured max size {limit}"
         )
-    caller.check(vhost.name, "write", "exchange", name)
-    exchange = _exchange(vhost, name)
-    if exchange.internal:
-        raise AccessRefused(f"cannot publish to internal {describe('exchange', name, vhost.name)}")
-    if exchange.type == "topic":
-        caller.check_topic(vhost.name, "write", name, args.routing_key)
-    user_id = args.properties.get("user_id")
-    if user_id is not None and caller.user is not None and user_id != caller.name:
-        raise PreconditionFailed(
-            f"user_id property set to '{user_id}' but authenticated user was '{caller.name}'"
-        )
-    expiration = str(args.properties.get("expiration", "0"))
-    if not (expiration.isascii() and expiration.isdecimal() and int(expiration) < 2**32):
-        raise PreconditionFailed(f"invalid expiration '{expiration}': no_integer")
+    rights = caller.rights(vhost.name)
+    exchange = check_target(rights, vhost, name, args.routing_key)
     if len(args.routing_key.encode("utf-8", "surrogatepass")) > 255:
         raise bad_request("routing_key is longer than 255 bytes")
     try:
         encoded = properties.encode(args.properties)
     except ValueError as error:
         raise bad_request(str(error)) from None
-    routed = vhost.publish(name, args.routing_key, encoded, args.payload)
+    told = properties.decode(encoded)
+    keys = check_properties(rights, None, exchange, args.routing_key, told)
+    routed = vhost.publish(exchange, keys, told, args.payload)
     request.broker.stats.publish_from_api(vhost.name, routed)
     if args.properties.get("delivery_mode") == 2:
         await request.broker.synced(records=True)
@@ -197,10 +181,9 @@ async def binding_create(request: Request[BindingCreate]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
     source, destination = _plain_name(args.source), _plain_name(args.destination)
-    _check_binding(caller, vhost, source, destination, args.destination_type)
+    rights = _check_binding(caller, vhost, source, destination, args.destination_type)
     _both_ends(vhost, source, destination, args.destination_type, caller)
-    if vhost.exchanges[source].type == "topic":
-        caller.check_topic(vhost.name, "read", source, args.routing_key)
+    rights.check_topics("read", vhost.exchanges[source], (args.routing_key,))
     created = vhost.bind(
         source, destination, args.destination_type, args.routing_key, args.arguments
     )
@@ -213,11 +196,12 @@ async def binding_delete(request: Request[BindingDelete]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
     source, destination = _plain_name(args.source), _plain_name(args.destination)
-    _check_binding(caller, vhost, source, destination, args.destination_type)
+    rights = _check_binding(caller, vhost, source, destination, args.destination_type)
     _both_ends(vhost, source, destination, args.destination_type, caller)
     found = find_binding(vhost, source, destination, args.destination_type, args.properties_key)
     if found is None:
         raise not_found("Not Found")
+    rights.check_topics("read", vhost.exchanges[source], (found.routing_key,))
     vhost.unbind(source, destination, args.destination_type, found.routing_key, found.arguments)
     return {}
 
@@ -288,11 +272,12 @@ def _exchange(vhost: Any, name: str) -> Any:
 
 def _check_binding(
     caller: Caller, vhost: Any, source: str, destination: str, destination_type: str
-) -> None:
-    caller.check(vhost.name, "write", destination_type, destination)
-    caller.check(vhost.name, "read", "exchange", source)
+) -> Rights:
+    rights = caller.rights(vhost.name)
+    rights.check_binding(source, destination, destination_type)
     if not source or (destination_type == "exchange" and not destination):
         raise AccessRefused("operation not permitted on the default exchange")
+    return rights
 
 
 def _both_ends(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from broker.access import MANAGEMENT_TAGS, User
+from broker.access import MANAGEMENT_TAGS, Rights, User
 from broker.control_schema import ERRORS, VERBS, Arguments, Tag
 
 if TYPE_CHECKING:
@@ -103,14 +103,15 @@ class Caller:
             return [self.vhost(name)]
         return [vhost for vhost in self._broker.vhosts.values() if self.sees_vhost(vhost.name)]
 
+    def rights(self, vhost: str) -> Rights:
+        """What the caller may do in a vhost."""
+        user = self.user.name if self.user is not None else None
+        rights: Rights = self._broker.access.rights(user, vhost)
+        return rights
+
     def check(self, vhost: str, kind: Any, resource_kind: str, name: str) -> None:
         """Raises AccessRefused unless the user may do this; the appliance may."""
-        if self.user is not None:
-            self._broker.access.check(self.user.name, vhost, kind, resource_kind, name)
-
-    def check_topic(self, vhost: str, kind: Any, exchange: str, routing_key: str) -> None:
-        if self.user is not None:
-            self._broker.access.check_topic(self.user.name, vhost, kind, exchange, routing_key)
+        self.rights(vhost).check(kind, resource_kind, name)
 
 
 @dataclass(slots=True)

@@ -56,8 +56,9 @@ def targets(session: Session, routing_key: str) -> tuple[ReplyQueue, ...]:
     return (queue,) if queue.consumer.channel.connection.vhost is session.vhost else ()
 
 
-def reply_name(channel: WireChannel) -> str:
-    """What a publish's reply-to becomes. Raises PreconditionFailed without a reply consumer."""
-    if channel.reply_name is None:
+def reply_name(channel: WireChannel | None) -> str:
+    """What a publish's reply-to becomes. Raises PreconditionFailed without a reply consumer, or
+    without a channel that could have one."""
+    if channel is None or channel.reply_name is None:
         raise PreconditionFailed("fast reply consumer does not exist")
     return channel.reply_name

@@ -28,11 +28,7 @@ def exchange_declare(
         check_any(session, "exchange", exchange)
         session.vhost.exchange(exchange)
     else:
-        session.check("configure", "exchange", exchange)
-        alternate = arguments.get("alternate-exchange", arguments.get("x-alternate-exchange"))
-        if isinstance(alternate, str):
-            session.check("read", "exchange", exchange)
-            session.check("write", "exchange", alternate)
+        session.rights.check_declare("exchange", exchange, arguments)
         created = session.vhost.declare_exchange(
             exchange,
             type,

@@ -1,4 +1,4 @@
-"""What a publish's properties have to fulfil, and the methods of classes confirm and tx."""
+"""What a publish has to fulfil, and the methods of classes confirm and tx."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from broker import arguments as argument_table
-from broker.errors import PreconditionFailed
+from broker.errors import AccessRefused, PreconditionFailed, describe
+from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer
 from broker.wire.methods import method_frame
 from broker.wire.transaction import Transaction
@@ -19,9 +20,26 @@ NO_PROPERTIES = b"\0\0"
 """As in a content header: the others were checked when they came."""
 
 
-def check_properties(session: Session, found: dict[str, Any]) -> dict[str, Any]:
-    """Checks what RabbitMQ checks of a publish's properties, and gives them back. Raises
-    PreconditionFailed."""
+def check_target(rights: Any, vhost: Any, name: str, routing_key: str) -> Any:
+    """The exchange that a publish by any door names. Raises AccessRefused or NotFound."""
+    rights.check("write", "exchange", name)
+    exchange = vhost.exchange(name)
+    if exchange.internal:
+        raise AccessRefused(f"cannot publish to internal {describe('exchange', name, vhost.name)}")
+    rights.check_topics("write", exchange, (routing_key,))
+    return exchange
+
+
+def check_properties(
+    rights: Any,
+    channel: WireChannel | None,
+    exchange: Any,
+    routing_key: str,
+    found: dict[str, Any],
+) -> list[str]:
+    """Checks what RabbitMQ checks of the properties of a publish by any door. Returns its routing
+    keys: its own, which `check_target` has let pass, and those of CC and BCC. Raises
+    PreconditionFailed, or AccessRefused for one of these."""
     expiration = found.get("expiration")
     if expiration is not None:
         if not re.fullmatch(r"-?\d+", expiration, re.ASCII):
@@ -34,6 +52,7 @@ def check_properties(session: Session, found: dict[str, Any]) -> dict[str, Any]:
             raise PreconditionFailed(
                 f"invalid expiration '{expiration}': {{value_too_big,{int(expiration)}}}"
             )
+    added: list[str] = []
     for name in ("CC", "BCC"):
         keys = found.get("headers", {}).get(name, [])
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
@@ -41,14 +60,14 @@ def check_properties(session: Session, found: dict[str, Any]) -> dict[str, Any]:
             raise PreconditionFailed(
                 f'invalid message: {{unacceptable_type_in_header,{kind},"{name}"}}'
             )
-    user_id = found.get("user_id")
-    if user_id is not None and user_id != session.user:
-        user = session.host.access.users.get(session.user)
-        if user is None or "impersonator" not in user.tags:
-            raise PreconditionFailed(
-                f"user_id property set to '{user_id}' but authenticated user was '{session.user}'"
-            )
-    return found
+        added += keys
+    if "user_id" in found:
+        rights.check_user_id(found["user_id"])
+    answering = added_queues.of_name(found.get("reply_to", ""))
+    if answering is not None:
+        answering.reply_name(channel)
+    rights.check_topics("write", exchange, added)
+    return [routing_key, *added]
 
 
 def confirm_select(session: Session, channel: WireChannel, no_wait: bool) -> None:

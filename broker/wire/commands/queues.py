@@ -31,11 +31,7 @@ def queue_declare(
         check_any(session, "queue", name)
         found = session.vhost.queue(name, session)
     else:
-        session.check("configure", "queue", name)
-        exchange = arguments.get("x-dead-letter-exchange")
-        if isinstance(exchange, str):
-            session.check("read", "queue", name)
-            session.check("write", "exchange", exchange)
+        session.rights.check_declare("queue", name, arguments)
         found, created = session.vhost.declare_queue(
             name,
             durable=durable,

@@ -68,11 +68,9 @@ def change_binding(
         raise AccessRefused(
             f"{describe('queue', destination, vhost.name)} is no queue; it cannot be bound"
         )
-    session.check("write", kind, destination)
-    session.check("read", "exchange", source)
-    exchange = vhost.exchanges.get(source)
-    if exchange is not None and exchange.type == "topic":
-        session.host.access.check_topic(session.user, vhost.name, "read", source, routing_key)
+    rights = session.rights
+    rights.check_binding(source, destination, kind)
+    rights.check_topics("read", vhost.exchanges.get(source), (routing_key,))
     if kind == "queue" and destination in vhost.queues:
         vhost.check_owner(vhost.queues[destination], session)
     if (vhost.bind if bind else vhost.unbind)(source, destination, kind, routing_key, arguments):

@@ -1,0 +1,70 @@
+"""What one user may do in one vhost: AMQP, WebSocket and HTTP all ask here.
+
+What a method needs beside the permission for its own name stands here once, so that no door forgets
+a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from broker.access.records import Kind
+from broker.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from broker.access.accounts import Access
+
+LEADS_TO = {
+    "queue": ("x-dead-letter-exchange",),
+    "exchange": ("alternate-exchange", "x-alternate-exchange"),
+}
+"""Arguments of a declare that name an exchange to which messages go on."""
+
+
+class Rights:
+    """Without a user it is the appliance itself, which may do everything. What is not permitted
+    raises AccessRefused."""
+
+    __slots__ = ("_access", "_user", "_vhost")
+
+    def __init__(self, access: Access, user: str | None, vhost: str) -> None:
+        self._access = access
+        self._user = user
+        self._vhost = vhost
+
+    def check(self, kind: Kind, resource_kind: str, name: str) -> None:
+        """May `configure`, `write` or `read` a queue or an exchange."""
+        if self._user is not None:
+            self._access.check(self._user, self._vhost, kind, resource_kind, name)
+
+    def check_declare(self, resource_kind: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """May declare it, and let its messages go on to where the arguments say: whoever could not
+        read it or write there himself gets nobody else to."""
+        self.check("configure", resource_kind, name)
+        for argument in LEADS_TO[resource_kind]:
+            exchange = arguments.get(argument)
+            if isinstance(exchange, str):
+                self.check("read", resource_kind, name)
+                self.check("write", "exchange", exchange)
+
+    def check_binding(self, source: str, destination: str, destination_type: str) -> None:
+        """May bind these two, or unbind them; for a topic exchange see `check_topics` too."""
+        self.check("write", destination_type, destination)
+        self.check("read", "exchange", source)
+
+    def check_topics(self, kind: Kind, exchange: Any, routing_keys: Iterable[str]) -> None:
+        """May `write` or `read` every one of the keys, if the exchange is a topic exchange."""
+        if self._user is not None and exchange is not None and exchange.type == "topic":
+            for key in routing_keys:
+                self._access.check_topic(self._user, self._vhost, kind, exchange.name, key)
+
+    def check_user_id(self, user_id: str) -> None:
+        """May publish in this name. Raises PreconditionFailed."""
+        if self._user is None or user_id == self._user:
+            return
+        user = self._access.users.get(self._user)
+        if user is None or "impersonator" not in user.tags:
+            raise PreconditionFailed(
+                f"user_id property set to '{user_id}' but authenticated user was '{self._user}'"
+            )
