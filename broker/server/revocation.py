@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.errors import AccessRefused, NotAllowed
 from broker.server.control.encoding import Pace
+from broker.wire.commands import added_queues
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -70,6 +71,9 @@ class Revocation:
                 if channel.closing or not session.is_open:
                     break
                 if consumer.tag not in channel.consumers:
+                    continue
+                if added_queues.of_key(consumer.queue.name) is not None:
+                    # No vhost has such a queue, and consuming from it asked for no permission.
                     continue
                 try:
                     access.check(user, vhost, "read", "queue", consumer.queue.name)

@@ -317,6 +317,27 @@ def test_a_consumer_stays_when_its_permission_is_renewed(
         assert client.expect_message("basic.deliver", 1).body == b"x"
 
 
+def test_who_waits_for_replies_goes_on_when_a_permission_changes(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    """Direct reply-to needs no permission, so none is missed."""
+    patterns = {"configure": "", "write": "^(bob|amq.default)", "read": "^bob"}
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        client.call(1, "queue.declare", queue="bob")
+        client.call(1, "basic.consume", queue="amq.rabbitmq.reply-to", no_ack=True)
+        client.call(1, "queue.declare", queue="lost")
+        client.call(1, "basic.consume", queue="lost", consumer_tag="lost")
+        control("permission.put", vhost=vhost, user=user, **patterns)
+        # The consumers are looked at in the order in which they came.
+        client.expect("basic.cancel", 1, consumer_tag="lost")
+        client.publish(1, "", "bob", b"ping", reply_to="amq.rabbitmq.reply-to")
+        got = client.get(1, "bob", no_ack=True)
+        assert got is not None
+        client.publish(1, "", got.properties["reply_to"], b"pong")
+        assert client.expect_message("basic.deliver", 1).body == b"pong"
+
+
 def test_a_connection_ends_when_its_user_may_not_enter_the_vhost_any_more(
     address: tuple[str, int], control: Control, user: str, vhost: str
 ) -> None:
