@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ import msgspec
 from broker.queues import types as queue_types
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.store import disk
+from broker.store.recovery import keep_bodies_of
 from broker.vhost import VHost
 
 log = logging.getLogger("leveret.definitions")
 
 VHOSTS_FILE = "vhosts.json"
+KEPT_QUEUE = re.compile(r"queues-[0-9a-f]{16}")
 
 
 class VHostRecord(msgspec.Struct, omit_defaults=True):
@@ -76,13 +79,20 @@ class Definitions:
             disk.remove_tree(vhost.transient_directory)
             disk.makedirs(vhost.transient_directory)
             living = vhost.recover()
-            self._remove_unknown(
+            if self._remove_unknown(
                 vhost.queues_directory, living, self.problems, keep=vhost.lacks_definitions
-            )
+            ):
+                # Where a clean stop saved who refers to what, these queues are in it still.
+                vhost.bodies.doubt()
             for directory, owners in vhost.owned:
                 self._remove_unknown(
                     directory, owners, self.problems, keep=vhost.lacks_definitions
                 )
+            for name in disk.listdir(f"{self._directory}/quarantine"):
+                if KEPT_QUEUE.fullmatch(name):
+                    keep_bodies_of(
+                        vhost.bodies, f"{self._directory}/quarantine/{name}", int(name[-16:], 16)
+                    )
             vhost.keep_definitions()
             for _ in vhost.recover_messages():
                 pass
@@ -106,9 +116,11 @@ class Definitions:
 
     def _remove_unknown(
         self, directory: str, living: set[int], problems: list[str], *, keep: bool = False
-    ) -> None:
+    ) -> bool:
         """Directories of ids that were given and are no more go, or with `keep` to the quarantine,
-        where definitions are lost; anything else is reported and left alone."""
+        where definitions are lost; anything else is reported and left alone. Returns whether
+        anything went to quarantine."""
+        any_kept = False
         for name in disk.listdir(directory):
             try:
                 incarnation = int(name, 16) if len(name) == 16 else -1
@@ -122,6 +134,7 @@ class Definitions:
                 kept = f"{place}/{Path(directory).name}-{name}"
                 disk.rename(f"{directory}/{name}", kept)
                 disk.sync_directory(place)
+                any_kept = True
                 problems.append(
                     f"{directory}/{name} may be of a queue or an exchange whose definition is "
                     f"lost; it was moved to {kept}"
@@ -130,6 +143,7 @@ class Definitions:
                 disk.remove_tree(f"{directory}/{name}")
             else:
                 problems.append(f"{directory}/{name} is not known here; it was left alone")
+        return any_kept
 
     def _add(self, row: VHostRecord, incarnation: int) -> VHost:
         vhost = self._make(

@@ -43,6 +43,7 @@ cdef class BodyStore(BodyBlocks):
     cdef readonly uint64_t cache_misses
 
     cdef bint count_recovered(self, const uint8_t* reference) except? True
+    cdef bint count_kept(self, const uint8_t* reference) except? True
     cdef int share(self, Message* message) except -1
     cdef int release(self, const uint8_t* reference) except -1
     cdef int take(self, const uint8_t* reference, bint durable) except -1

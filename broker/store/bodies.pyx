@@ -95,6 +95,10 @@ cdef class BodyStore(BodyBlocks):
         self.dangling += 1
         return False
 
+    cdef bint count_kept(self, const uint8_t* reference) except? True:
+        """A record that no queue has now, but one may have again; whether its body is there."""
+        return self.counter is not None and self.counter.count_reference(reference)
+
     @property
     def knows_references(self) -> bool:
         """While starting: whether a clean stop saved who refers to what."""

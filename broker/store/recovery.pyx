@@ -15,6 +15,7 @@ from libc.stdlib cimport calloc, malloc
 from broker.kernel.checksum cimport crc32c_of, place_seed
 from broker.kernel.message cimport BODY_IS_REFERENCE, EXPIRES, Message
 from broker.store import disk
+from broker.store.bodies cimport BodyStore
 from broker.store.disk cimport file_new
 from broker.store.queue_store cimport QueueStore
 from broker.store.record cimport (
@@ -114,6 +115,15 @@ def recover(QueueStore store) -> list:
     return problems
 
 
+cdef bint is_summary(bytes data, uint64_t incarnation, uint32_t number):
+    cdef const uint8_t* p = data
+    cdef const Summary* summary = <const Summary*> p
+    return (<size_t> len(data) == sizeof(Summary) + 4 and summary.magic == SUMMARY_MAGIC
+            and summary.version == FORMAT_VERSION
+            and (<const uint32_t*> (p + sizeof(Summary)))[0] == crc32c_of(
+                place_seed(incarnation, number, 0), p, sizeof(Summary)))
+
+
 cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* settled,
                        Content* content):
     """Takes what a summary tells, if that is exact with what the acks settle. Of shared bodies it
@@ -122,16 +132,11 @@ cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* s
     cdef const uint8_t* p = data
     cdef const Summary* summary = <const Summary*> p
     cdef Span* last
-    if <size_t> len(data) != sizeof(Summary) + 4 or summary.magic != SUMMARY_MAGIC:
-        return False
-    if summary.version != FORMAT_VERSION:
+    if not is_summary(data, incarnation, number):
         return False
     if (summary.references or summary.flags & BODY_IS_REFERENCE) and (
             not summary.references or settled.entries or store.bodies is None
             or not store.bodies.knows_references):
-        return False
-    if (<const uint32_t*> (p + sizeof(Summary)))[0] != crc32c_of(
-            place_seed(incarnation, number, 0), p, sizeof(Summary)):
         return False
     if settled.runs or settled.unsound or settled.entries > summary.count:
         return False
@@ -351,3 +356,51 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     store.ready_bytes += content.live_bytes
     store.total_bytes += content.live_bytes
     return 0
+
+
+def keep_bodies_of(BodyStore bodies, str directory, uint64_t incarnation) -> None:
+    """While starting: the queue with this id lies in quarantine, and a person may put it back. So
+    its records count as references to shared bodies, those that were settled too, whoever else
+    refers to them."""
+    if bodies.knows_references:
+        # It came there when these were counted, or has none: see `Definitions`.
+        return
+    try:
+        for name in disk.listdir(directory):
+            kind, _, digits = name.partition(".")
+            if (kind == "msgs" and len(digits) == 10 and digits.isdigit()
+                    and _keep_bodies_of_segment(bodies, directory, incarnation, int(digits))):
+                bodies.doubt()
+    except OSError:
+        bodies.keep_all()
+
+
+cdef bint _keep_bodies_of_segment(BodyStore bodies, str directory, uint64_t incarnation,
+                                  uint32_t number) except? True:
+    """Whether any record of a segment refers to a body that is there."""
+    cdef Scan scan
+    cdef size_t at = HEADER_BYTES
+    cdef Message message
+    cdef const uint8_t* summed
+    cdef bint found = False
+    summary_path = f"{directory}/meta.{number:010d}"
+    if disk.exists(summary_path):
+        summary = disk.read(summary_path)
+        summed = summary
+        if is_summary(summary, incarnation, number) and not (
+                (<const Summary*> summed).flags & BODY_IS_REFERENCE):
+            return False
+    data = disk.read(f"{directory}/msgs.{number:010d}")
+    scan.data = data
+    scan.length = len(data)
+    scan.incarnation = incarnation
+    scan.segment = number
+    while True:
+        with nogil:
+            at = next_sound(&scan, at, scan.length)
+        if at >= scan.length:
+            return found
+        record_view(scan.data + at, &message)
+        if message.flags & BODY_IS_REFERENCE and bodies.count_kept(message.reference):
+            found = True
+        at += <size_t> (<const RecordHead*> (scan.data + at)).length + 4

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.store.body_settings import BodySettings
+from broker.store.location_index import IndexSettings
 from tests.crash.explore import scratch
 from tests.crash.fuzz import Fuzzed, fuzz
 from tests.crash.inside import Inside
+from tests.crash.profiles import Profile
 from tests.crash.small import cut_everywhere
 from tests.crash.workload import LATE
 
@@ -136,6 +139,45 @@ def test_a_start_that_ends_before_lost_files_are_safe_is_made_again(tmp_path: Pa
 
 def _ended(*_: object, **__: object) -> None:
     raise InterruptedError
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("backend", ["ram", "leveldb"])
+def test_a_queue_in_quarantine_keeps_its_shared_bodies_until_it_is_put_back(
+    tmp_path: Path, end: str, backend: str
+) -> None:
+    profile = Profile("shared", bodies=BodySettings(index=IndexSettings(backend=backend)))
+    inside = Inside(tmp_path / "data", profile=profile).start()
+    for name in ("first", "second"):
+        inside.vhost.declare_queue(name, durable=True)
+        inside.vhost.bind("amq.fanout", name, "queue", "")
+    large = b"shared" * 1000
+    for _ in range(3):
+        inside.vhost.publish("amq.fanout", "", b"\x10\x00\x02", large)
+    inside.sync()
+    getattr(inside, end)()
+    (journal,) = (tmp_path / "data").glob("vhosts/*/definitions.journal")
+    data = journal.read_bytes()
+    at = data.index(b"\x06second") + 1
+    journal.write_bytes(data[:at] + b"S" + data[at + 1 :])
+    for _ in range(3):
+        # Whoever else refers to them is done with them.
+        inside = Inside(tmp_path / "data", profile=profile).start()
+        for taker in inside.drain("first"):
+            assert taker.body == large
+            inside.vhost.queues["first"].settle_place(taker.place)
+        inside.tick()
+        inside.collect()
+        getattr(inside, end)()
+    (kept,) = (tmp_path / "data/quarantine").glob("queues-*")
+    journal.write_bytes(data)
+    kept.rename(journal.parent / "queues" / kept.name.removeprefix("queues-"))
+    inside = Inside(tmp_path / "data", profile=profile).start()
+    assert [taker.body for taker in inside.drain("second")] == [large] * 3
+    inside.vhost.queues["second"].delete()
+    inside.tick()
+    assert inside.vhost.bodies.figures()["live_bytes"] == 0
+    inside.kill()
 
 
 def test_a_journal_cut_at_every_byte_costs_what_was_behind_the_cut(tmp_path: Path) -> None:
