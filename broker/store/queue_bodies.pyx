@@ -32,6 +32,7 @@ cdef class QueueBodies(Sealed):
         self.references += 1
         segment.references += 1
         segment.referring += 1
+        self.tail.referring += 1
         return 0
 
     def count_references(self) -> int:

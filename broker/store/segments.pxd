@@ -67,6 +67,7 @@ cdef struct Block:
     uint32_t start               # position of data[0]
     uint32_t count
     uint32_t settled
+    uint32_t referring           # records whose body is shared
     int state
     uint8_t flags
     uint32_t overhead

@@ -213,10 +213,12 @@ cdef class Segments(Dirty):
         if self.cursor == segment and self.cursor_position > tail.start:
             self.cursor_position = tail.start
         segment.passed -= tail.count
+        segment.referring -= tail.referring
         segment.settled_bytes -= tail.length
         self.persister.tail_bytes -= tail.length
         tail.length = 0
         tail.count = 0
+        tail.referring = 0
         tail.flags = 0
         tail.overhead = 0
         tail.body_bytes = 0

@@ -158,3 +158,31 @@ def test_no_hole_is_made_where_references_are_still_to_be_read(tmp_path: Path) -
     for taken in (first, last):
         queue.settle_place(taken.place, True)
     rig.stop()
+
+
+@backends
+def test_a_clean_start_counts_no_reference_of_what_never_reached_the_disk(
+    tmp_path: Path, backend: str
+) -> None:
+    rig = Rig(tmp_path / "data", queues=2, settings=settings_of(backend), segment_size=4096)
+    for number in range(5):
+        rig.publish(body(number), [0, 1])
+        for queue in (0, 1):
+            # Settled before a round took it.
+            rig.queues[queue].settle_place(rig.get_at_once(queue).place)
+    count = 0
+    while rig.queues[0].segments < 3:
+        rig.publish(body(count), [0, 1])
+        count += 1
+    # The sealed segments have their summaries.
+    rig.settle()
+    rig.settle()
+    assert list(rig.path.rglob("meta.*"))
+    rig.restart()
+    assert rig.was_clean
+    assert rig.bodies.references == 2 * count == sum(rig.image().values())
+    for queue in rig.queues:
+        queue.purge()
+    rig.settle()
+    assert rig.bodies.references == 0
+    rig.stop()
