@@ -39,6 +39,11 @@ cdef int by_first(const void* one, const void* other) noexcept nogil:
     return memcmp((<const Part*> one).first, (<const Part*> other).first, 16)
 
 
+class CannotCount(ValueError):
+    """The references counted so far are lost: the start has to be made again. No OSError, which
+    would be taken for one of the queue whose reference it is."""
+
+
 cdef class ReferenceCounter:
     """Hears of every body, then of every reference, while an index is built anew."""
 
@@ -106,8 +111,8 @@ cdef class FileSums:
 
 
 cdef class BodyCensus(ReferenceCounter):
-    """`directory` is where the file without a name is. Raises OSError where it cannot be read or
-    written; a full disk is no error."""
+    """`directory` is where the file without a name is. Raises CannotCount where it cannot be read
+    or written; a full disk is no error."""
 
     def __cinit__(self, str directory):
         self.file = file_new(directory)
@@ -130,6 +135,12 @@ cdef class BodyCensus(ReferenceCounter):
     def in_memory(self) -> bool:
         """Whether the disk had no room."""
         return self.memory != NULL
+
+    def failed(self, int error) -> CannotCount:
+        what = os.strerror(error) if error else "a part of it is missing"
+        return CannotCount(
+            "references cannot be counted in a file without a name in "
+            f"{os.fsdecode(<bytes> self.file.path)}: {what}")
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -191,7 +202,7 @@ cdef class BodyCensus(ReferenceCounter):
             if op.error == 0:
                 return 0
             if not is_full(op.error):
-                raise OSError(op.error, os.strerror(op.error), os.fsdecode(<bytes> self.file.path))
+                raise self.failed(op.error)
             self.to_memory()
         grown = <Location*> realloc(self.memory, (self.rows + count) * sizeof(Location))
         if grown == NULL:
@@ -218,9 +229,9 @@ cdef class BodyCensus(ReferenceCounter):
             op.length = self.rows * sizeof(Location)
             with nogil:
                 run_op(&op)
-            if op.error:
+            if op.error or op.done != op.length:
                 free(memory)
-                raise OSError(op.error, os.strerror(op.error), os.fsdecode(<bytes> self.file.path))
+                raise self.failed(op.error)
         for i in range(PAGES):
             page = &self.pages[i]
             if page.number and page.changed:
@@ -267,15 +278,15 @@ cdef class BodyCensus(ReferenceCounter):
             if op.error:
                 if is_full(op.error):
                     return self.to_memory()
-                raise OSError(op.error, os.strerror(op.error), os.fsdecode(<bytes> self.file.path))
+                raise self.failed(op.error)
         page.number = 0
         page.changed = False
         op.kind = OP_READ
         op.offset = (number - 1) * PAGE_ROWS * sizeof(Location)
         op.length = PAGE_ROWS * sizeof(Location)
         run_op(&op)
-        if op.error:
-            raise OSError(op.error, os.strerror(op.error), os.fsdecode(<bytes> self.file.path))
+        if op.error or op.done < min(op.length, self.rows * sizeof(Location) - op.offset):
+            raise self.failed(op.error)
         page.number = number
         return 0
 

@@ -220,7 +220,7 @@ def contents(store: BodyStore, file: BodyFile) -> bytes:
             return rows
     try:
         data = disk.read(file.path)
-        rows, _ = scan(data, store.incarnation)
+        rows, _, _ = scan(data, store.incarnation)
     except OSError as error:
         raise Uncollectable(file, f"cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -79,9 +79,9 @@ def read_toc(bytes data, uint64_t incarnation, uint32_t first, uint64_t size):
 
 
 def scan(bytes data, uint64_t incarnation):
-    """(rows as `read_toc`, sentences about what was wrong) of a whole body file, which has lost its
-    table of contents. Bytes that are no record are stepped over. Raises ValueError for a file of
-    another version, without one record that checks."""
+    """(rows as `read_toc`, (position, length) of stretches between them that are no record,
+    sentences about what else was wrong) of a whole body file, which has lost its table of contents.
+    Raises ValueError for a file of another version, without one record that checks."""
     cdef const uint8_t* content = data
     cdef size_t length = len(data)
     cdef size_t at = FILE_HEADER
@@ -91,9 +91,10 @@ def scan(bytes data, uint64_t incarnation):
     cdef bint sound
     cdef TocEntry entry
     cdef Buffer rows = Buffer()
+    gaps = []
     problems = []
     if length < FILE_HEADER:
-        return b"", (["it has no header"] if length else [])
+        return b"", gaps, (["it has no header"] if length else [])
     while at + BODY_HEAD <= length:
         head = <const BodyHead*> (content + at)
         with nogil:
@@ -106,7 +107,7 @@ def scan(bytes data, uint64_t incarnation):
             at += 1
             continue
         if bad:
-            problems.append(f"{bad} unreadable bytes at position {at - bad}, skipped")
+            gaps.append((at - bad, bad))
             bad = 0
         memcpy(entry.id, head.id, 16)
         entry.offset = <uint32_t> at
@@ -121,7 +122,7 @@ def scan(bytes data, uint64_t incarnation):
                 f"{<int> BODIES_VERSION}")
         found = rows.length // sizeof(TocEntry)
         problems.append(f"its header is damaged; {found} bodies were found in it")
-    return (<const char*> rows.data)[:rows.length] if rows.length else b"", problems
+    return (<const char*> rows.data)[:rows.length] if rows.length else b"", gaps, problems
 
 
 def is_sound(bytes record, uint64_t incarnation) -> bool:

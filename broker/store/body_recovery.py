@@ -150,8 +150,16 @@ class BodyRecovery:
         if disk.exists(file.toc_path):
             rows = read_toc(disk.read(file.toc_path), incarnation, file.first, file.size)
         if rows is None:
-            rows, problems = scan(disk.read(file.path), incarnation)
+            data = disk.read(file.path)
+            rows, gaps, problems = scan(data, incarnation)
             self.problems += [f"{file.path}: {problem}" for problem in problems]
+            quarantine = self._store.persister.quarantine
+            for at, length in gaps:
+                quarantine.take(incarnation, file.first, at, data[at : at + length], length)
+                self.problems.append(
+                    f"{file.path}: {length} bytes at position {at} are no body; they are in "
+                    f"{quarantine.directory}"
+                )
             disk.write_atomic(file.toc_path, toc_bytes(rows, incarnation, file.first))
         self.index.counter.add_file(file.first, rows)
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.store import disk
-from broker.store.body_census import BodyCensus
+from broker.store.body_census import BodyCensus, CannotCount
 from broker.store.body_file import TOC_ROW
 from broker.store.location_index import ENTRY, IndexSettings, open_index
 
@@ -128,5 +128,5 @@ def test_a_census_does_without_the_disk_when_it_is_full(tmp_path: Path, nth: int
 def test_a_census_tells_of_a_disk_that_fails(tmp_path: Path) -> None:
     census = BodyCensus(str(tmp_path))
     disk.fail("write_content", 1, errno.EIO)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(CannotCount, match="Input/output error"):
         census.add_file(1, table([1, 2, 3]))

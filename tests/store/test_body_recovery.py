@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from broker.store import disk
+from broker.store.body_census import CannotCount
 from tests.store.bodies_rig import Rig, backends, body, settings_of
 from tests.store.test_location_index import first_form
 
@@ -299,3 +302,58 @@ def test_a_clean_start_believes_the_summaries_of_queues_and_another_one_does_not
     rig.settle()
     assert sum(rig.image().values()) == 199
     rig.stop()
+
+
+@backends
+def test_damaged_bodies_of_a_file_without_a_table_are_in_quarantine(
+    tmp_path: Path, backend: str
+) -> None:
+    rig = Rig(tmp_path / "data", settings=settings_of(backend))
+    for number in range(4):
+        rig.publish(body(number), [0, 1])
+    rig.settle()
+    rig.stop(clean=False)
+    path = next(rig.path.rglob("*.bdy"))
+    content = bytearray(path.read_bytes())
+    at = 16 + 5024
+    content[at + 1000] ^= 1
+    path.write_bytes(content)
+    for toc in rig.path.rglob("*.toc"):
+        toc.unlink()
+    for times in range(2):
+        rig.start()
+        assert any("are no body; they are in" in text for text in rig.problems) == (times == 0)
+        assert [rig.get(0).body for _ in range(3)] == [body(0), body(2), body(3)]
+        if times == 0:
+            (entry,) = rig.persister.quarantine.entries
+            assert (entry["segment"], entry["position"], entry["length"]) == (1, at, 5024)
+            assert Path(entry["file"]).read_bytes() == content[at : at + 5024]
+        rig.stop(clean=False)
+
+
+def test_a_count_that_the_disk_lost_is_not_taken_for_a_segment_that_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path / "data", settings=settings_of("leveldb"))
+    for number in range(3):
+        rig.publish(body(number), [0, 1])
+    rig.settle()
+    rig.stop(clean=False)
+    image = rig.path
+    lost = 0
+    for nth in range(1, 20):
+        rig.path = rig.copied()
+        disk.fail("read", nth, errno.EIO)
+        try:
+            rig.start()
+        except CannotCount as error:
+            assert "references cannot be counted" in str(error)
+            lost += 1
+        except OSError:
+            pass
+        else:
+            rig.stop(clean=False)
+        finally:
+            disk.fail("read", 0, 0)
+        rig.path = image
+    assert lost > 0
