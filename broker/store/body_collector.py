@@ -122,7 +122,7 @@ class Collector:
         generation = max(file.generation for file in run) + 1 + self._failures
         merged = BodyFile(self._store.directory, run[0].first, run[-1].last, generation)
         quarantine = self._persister.quarantine
-        owner = quarantine.name_of(self._store.incarnation)
+        owner = quarantine.owner_of(self._store.incarnation)
         self._persister.collecting.submit(
             lambda: copy(self._store, run, merged, quarantine, owner), copied
         )

@@ -42,6 +42,7 @@ class Quarantine:
         self.entries: list[dict[str, Any]] = []
         self.count = 0
         self._now = now
+        self._last = (0, ("", ""))
 
     def load(self) -> None:
         """Reads what earlier runs put here. A file that cannot be read is left alone."""
@@ -65,7 +66,7 @@ class Quarantine:
     ) -> dict[str, Any]:
         """Keeps what lies at a place: `length` bytes, of which `data` could be read. With a
         `writer` in the background, else at once. Failing to write it is logged, never raised."""
-        owner = self.name_of(incarnation)
+        owner = self.owner_of(incarnation)
         stem, entry = self._entry(owner, incarnation, segment, position, length)
         self._report(entry)
         files = _files(stem, entry, data)
@@ -82,12 +83,19 @@ class Quarantine:
     def keep(
         self, owner: tuple[str, str], incarnation: int, segment: int, position: int, data: bytes
     ) -> dict[str, Any]:
-        """`take` for another thread than the loop's, on which `name_of` has told the `owner`, and
-        on which `note` has to follow. Raises OSError where the bytes cannot be kept."""
+        """`take` for another thread than the loop's, on which `owner_of` has told the `owner`,
+        and on which `note` has to follow. Raises OSError where the bytes cannot be kept."""
         stem, entry = self._entry(owner, incarnation, segment, position, len(data))
         self._write(_files(stem, entry, data))
         self._report(entry)
         return entry
+
+    def owner_of(self, incarnation: int) -> tuple[str, str]:
+        """`name_of`, which may look through all queues: where one stretch of a queue is damaged,
+        mostly others are."""
+        if self._last[0] != incarnation or not self._last[1][0]:
+            self._last = (incarnation, self.name_of(incarnation))
+        return self._last[1]
 
     def _entry(
         self, owner: tuple[str, str], incarnation: int, segment: int, position: int, length: int
