@@ -18,6 +18,8 @@ cdef class Turn:
     cdef int hurried             # turns in a row that were short and followed at once
     cdef bint slept
     cdef int64_t drops_left      # messages that queues may still drop in this turn
+    cdef bint burying            # a queue hands its dead letters over
+    cdef int hops                # queues that a message went through on its way to be stored
 
     cdef void moderate(self, uint64_t began) noexcept
     cdef int touch_queue(self, Task queue) except -1

@@ -61,7 +61,8 @@ cdef class ClassicQueue(LimitedQueue):
             if message.flags & BODY_IS_REFERENCE and message.body == NULL:
                 # Its body may have to be read first: it goes by the store.
                 pass
-            elif not self.is_served() and ttl_of(message, self.message_ttl()) == 0:
+            elif (not self.is_served() and ttl_of(message, self.message_ttl()) == 0
+                  and self.may_pass_on()):
                 # Its time is over before anybody could take it.
                 return self.expire_at_once(message)
             elif self.features & IS_LEAN and store.ready == 0 and self.is_served():

@@ -16,5 +16,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
     cdef bint is_choked(self) noexcept
     cdef bint may_drop(self) except -1
     cdef int bury(self) except -1
+    cdef int bury_heads(self) except -1
     cdef int bury_unstored(self, Message* message, int reason) except -1
+    cdef bint may_pass_on(self) noexcept
     cdef int bury_message(self, Message* message, int reason) except -1

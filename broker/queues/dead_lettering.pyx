@@ -23,6 +23,7 @@ from broker.queues.dying import reason_name
 cdef enum:
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
     LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter
+    HOPS_MAX = 16                # queues that a message passes without being stored in one
     DYING_MAX = 4096             # dead letters that wait for a full queue before no more may die
 
 # How long a dead letter waits before it is offered to a full queue again.
@@ -69,8 +70,20 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
     # -- handing over ------------------------------------------------------------------------------
 
     cdef int bury(self) except -1:
-        """Hands dead letters over, the oldest first. Each is settled here once the queues that took
-        it have it on disk, so that a crash may double it but never lose it."""
+        """Hands dead letters over. One queue does at a time: who takes a letter may make room by
+        doing its own work, and may be this queue, or hand letters over to it."""
+        if self.turn.burying:
+            self.turn.touch_queue(self)
+            return 0
+        self.turn.burying = True
+        try:
+            return self.bury_heads()
+        finally:
+            self.turn.burying = False
+
+    cdef int bury_heads(self) except -1:
+        """The oldest dead letters first. Each is settled here once the queues that took it have it
+        on disk, so that a crash may double it but never lose it."""
         cdef Dying dying = self.dying
         cdef Dying leaving = None
         cdef Death* death
@@ -127,10 +140,19 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         cdef int result
         self.refusing = None
         self.buried_result = STORED
-        result = self.bury_message(message, reason)
+        self.turn.hops += 1
+        try:
+            result = self.bury_message(message, reason)
+        finally:
+            self.turn.hops -= 1
         self.refusing = refusing
         self.buried_result = before
         return result
+
+    cdef bint may_pass_on(self) noexcept:
+        """Whether a message that just came may go on without being stored here: not through any
+        number of queues, which call each other then."""
+        return self.turn.hops < HOPS_MAX
 
     cdef int bury_message(self, Message* message, int reason) except -1:
         """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a queue that has to

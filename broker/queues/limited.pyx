@@ -40,7 +40,8 @@ cdef class LimitedQueue(DeadLetteringQueue):
             if not self.is_full(message):
                 return STORED
         self.rejected += 1
-        if self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS:
+        if (self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS
+                and self.may_pass_on()):
             # Nobody relies on it: its publisher is told that it was refused.
             self.bury_unstored(message, DEAD_MAXLEN)
         return REJECTED
