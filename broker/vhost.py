@@ -45,6 +45,8 @@ from broker.wire.fields import octets
 # A journal with more entries than this for each object that lives is compacted at start.
 WASTE_MAX = 4
 
+REMOVING = frozenset({"queue.delete", "exchange.delete", "queue.unbind", "exchange.unbind"})
+
 
 class VHost:
     """One vhost. `directory` holds its journal and its queues; `next_incarnation` gives the ids
@@ -256,18 +258,39 @@ class VHost:
     # -- the one door ------------------------------------------------------------------------------
 
     def _change(
-        self, method: str, change: dict[str, Any], *, durable: bool, incarnation: int = 0
+        self,
+        method: str,
+        change: dict[str, Any],
+        *,
+        durable: bool,
+        incarnation: int = 0,
+        owner: Any = None,
     ) -> None:
-        """Writes a change to the journal if it is durable, and carries it out."""
-        if durable and self._journal is not None:
-            self._journal.append(entry(method, change, incarnation))
-        self._apply(method, change, incarnation)
+        """Carries a change out, and writes it to the journal if it is durable.
 
-    def _apply(self, method: str, change: dict[str, Any], incarnation: int) -> None:
+        What is added goes to the journal once it is there: what cannot be carried out is neither
+        there now nor met by the next start. What is removed goes first: half gone, it must not
+        come back. Raises PreconditionFailed for what the journal could not give back, whether it
+        is durable or not.
+        """
+        try:
+            written = entry(method, change, incarnation)
+        except ValueError as error:
+            raise PreconditionFailed(f"{method} cannot be kept: {error}") from None
+        journal = self._journal if durable else None
+        if method in REMOVING and journal is not None:
+            journal.append(written)
+        self._apply(method, change, incarnation, owner)
+        if method not in REMOVING and journal is not None:
+            journal.append(written)
+
+    def _apply(
+        self, method: str, change: dict[str, Any], incarnation: int, owner: Any = None
+    ) -> None:
         self._topology.changed()
         match method:
             case "queue.declare":
-                self._add_queue(change, incarnation, None)
+                self._add_queue(change, incarnation, owner)
             case QUEUE_FLOW.name:
                 flowing = self.queues[change["queue"]]
                 if change["active"]:
@@ -356,8 +379,12 @@ class VHost:
 
     def _add_exchange(self, exchange: BoundExchange) -> None:
         self.exchanges[exchange.name] = exchange
-        self._govern_exchange(exchange)
-        self._configured(exchange)
+        try:
+            self._govern_exchange(exchange)
+            self._configured(exchange)
+        except Exception:
+            self._delete_exchange(exchange.name)
+            raise
 
     def exchange(self, name: str) -> BoundExchange:
         """The exchange. Raises NotFound."""
@@ -542,11 +569,13 @@ class VHost:
             "auto_delete": auto_delete,
             "arguments": arguments,
         }
-        if owner is None or not exclusive:
-            self._change("queue.declare", change, durable=durable, incarnation=incarnation)
-        else:
-            self._topology.changed()
-            self._add_queue(change, incarnation, owner)
+        self._change(
+            "queue.declare",
+            change,
+            durable=durable,
+            incarnation=incarnation,
+            owner=owner if exclusive else None,
+        )
         self._emit("queue.created", {"vhost": self.name, "name": name})
         return self.queues[name], True
 
@@ -570,10 +599,14 @@ class VHost:
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
-        self._govern_queue(queue)
-        self._queue_configured(queue)
-        if self._started:
-            self._start_timers(queue)
+        try:
+            self._govern_queue(queue)
+            self._queue_configured(queue)
+            if self._started:
+                self._start_timers(queue)
+        except Exception:
+            self._delete_queue(queue)
+            raise
 
     def _start_timers(self, queue: MessageQueue) -> None:
         if queue.messages_ready:

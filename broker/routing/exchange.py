@@ -93,8 +93,8 @@ class BoundExchange(Exchange):
         key = identity(binding)
         if key in self.bindings:
             return False
-        self.bindings[key] = binding
         self.add(binding)
+        self.bindings[key] = binding
         if binding.destination_type == "exchange":
             self.followers[binding.destination] = self.followers.get(binding.destination, 0) + 1
         return True

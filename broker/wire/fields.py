@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.errors import FrameError
@@ -154,53 +154,79 @@ _INTEGERS = {
 }
 
 
-def encode_value(value: Any) -> bytes:
-    """Type letter and value. Raises ValueError for what AMQP has no type for."""
-    if value is None:
-        return b"V"
-    if isinstance(value, bool):
-        return b"t\x01" if value else b"t\x00"
-    if isinstance(value, Timestamp):
-        return b"T" + struct.pack(">Q", value)
-    if isinstance(value, Byte):
-        return b"b" + struct.pack(">b", value) if value < 128 else b"B" + struct.pack(">B", value)
-    if isinstance(value, Long):
-        return b"l" + struct.pack(">q", value)
-    if isinstance(value, int):
-        if -(2**31) <= value < 2**31:
-            return b"I" + struct.pack(">i", value)
-        if -(2**63) <= value < 2**63:
+class Writer:
+    """Encodes values, within the bounds of `Reader`: what it writes can be read again. Every method
+    raises ValueError for what AMQP has no type for and for what goes beyond the bounds."""
+
+    __slots__ = ("elements",)
+
+    def __init__(self) -> None:
+        self.elements = 0
+
+    def table(self, table: Mapping[str, Any], depth: int = 0) -> bytes:
+        parts = []
+        for key, value in table.items():
+            name = octets(key)
+            if len(name) > 255:
+                raise ValueError(f"the table key {key[:40]!r}… is longer than 255 bytes")
+            parts.append(bytes([len(name)]) + name + self.value(value, depth + 1))
+        body = b"".join(parts)
+        return struct.pack(">I", len(body)) + body
+
+    def array(self, array: Sequence[Any], depth: int = 0) -> bytes:
+        body = b"".join(self.value(each, depth + 1) for each in array)
+        return struct.pack(">I", len(body)) + body
+
+    def value(self, value: Any, depth: int) -> bytes:
+        if depth > DEPTH_MAX:
+            raise ValueError(f"tables are nested deeper than {DEPTH_MAX}")
+        self.elements += 1
+        if self.elements > ELEMENTS_MAX:
+            raise ValueError(f"there are more than {ELEMENTS_MAX} values in one table")
+        if value is None:
+            return b"V"
+        if isinstance(value, bool):
+            return b"t\x01" if value else b"t\x00"
+        if isinstance(value, Timestamp):
+            return b"T" + struct.pack(">Q", value)
+        if isinstance(value, Byte):
+            if value < 128:
+                return b"b" + struct.pack(">b", value)
+            return b"B" + struct.pack(">B", value)
+        if isinstance(value, Long):
             return b"l" + struct.pack(">q", value)
-        raise ValueError(f"{value} does not fit 64 bits")
-    if isinstance(value, Float):
-        return b"f" + struct.pack(">f", value)
-    if isinstance(value, float):
-        return b"d" + struct.pack(">d", value)
-    if isinstance(value, str):
-        data = octets(value)
-        return b"S" + struct.pack(">I", len(data)) + data
-    if isinstance(value, bytes):
-        return b"x" + struct.pack(">I", len(value)) + value
-    if isinstance(value, Mapping):
-        return b"F" + encode_table(value)
-    if isinstance(value, (list, tuple)):
-        body = b"".join(encode_value(each) for each in value)
-        return b"A" + struct.pack(">I", len(body)) + body
-    if isinstance(value, decimal.Decimal):
-        scale = max(0, -int(value.as_tuple().exponent))
-        return b"D" + struct.pack(">Bi", scale, int(value.scaleb(scale)))
-    if isinstance(value, datetime.datetime):
-        return b"T" + struct.pack(">Q", int(value.timestamp()))
-    raise ValueError(f"a value of type {type(value).__name__} has no AMQP type")
+        if isinstance(value, int):
+            if -(2**31) <= value < 2**31:
+                return b"I" + struct.pack(">i", value)
+            if -(2**63) <= value < 2**63:
+                return b"l" + struct.pack(">q", value)
+            raise ValueError(f"{value} does not fit 64 bits")
+        if isinstance(value, Float):
+            return b"f" + struct.pack(">f", value)
+        if isinstance(value, float):
+            return b"d" + struct.pack(">d", value)
+        if isinstance(value, str):
+            data = octets(value)
+            return b"S" + struct.pack(">I", len(data)) + data
+        if isinstance(value, bytes):
+            return b"x" + struct.pack(">I", len(value)) + value
+        if isinstance(value, Mapping):
+            return b"F" + self.table(value, depth)
+        if isinstance(value, (list, tuple)):
+            return b"A" + self.array(value, depth)
+        if isinstance(value, decimal.Decimal):
+            scale = max(0, -int(value.as_tuple().exponent))
+            return b"D" + struct.pack(">Bi", scale, int(value.scaleb(scale)))
+        if isinstance(value, datetime.datetime):
+            return b"T" + struct.pack(">Q", int(value.timestamp()))
+        raise ValueError(f"a value of type {type(value).__name__} has no AMQP type")
+
+
+def encode_value(value: Any) -> bytes:
+    """Type letter and value, as they may stand in a table. Raises ValueError as `Writer` does."""
+    return Writer().value(value, 1)
 
 
 def encode_table(table: Mapping[str, Any]) -> bytes:
-    """A field table with its length in front."""
-    parts = []
-    for key, value in table.items():
-        name = octets(key)
-        if len(name) > 255:
-            raise ValueError(f"the table key {key[:40]!r}… is longer than 255 bytes")
-        parts.append(bytes([len(name)]) + name + encode_value(value))
-    body = b"".join(parts)
-    return struct.pack(">I", len(body)) + body
+    """A field table with its length in front. Raises ValueError as `Writer` does."""
+    return Writer().table(table)

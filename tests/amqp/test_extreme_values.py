@@ -4,7 +4,11 @@ on, starts again, and has what it said it has."""
 import itertools
 from typing import Any
 
+import pytest
+
 from broker.arguments import QUEUE
+from broker.wire.fields import DEPTH_MAX, ELEMENTS_MAX
+from management.broker_client import BrokerError
 from tests.amqp import streams
 from tests.amqp.field_tables import Typed
 from tests.amqp.raw import Client
@@ -84,3 +88,37 @@ def test_no_age_of_a_stream_or_its_policy_is_too_long(broker: Appliance) -> None
     assert "did not reach everything" not in log
 
 
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Arguments whose innermost value is this deep."""
+    table: dict[str, Any] = {"innermost": 1}
+    for _ in range(depth - 1):
+        table = {"table": table}
+    return table
+
+
+def test_what_is_declared_over_http_can_be_read_at_the_next_start(broker: Appliance) -> None:
+    """JSON has no bounds of its own: AMQP's hold for it, to the last value that fits."""
+    shapes: dict[str, tuple[dict[str, Any], bool]] = {
+        "deepest": (nested(DEPTH_MAX), True),
+        "too deep": (nested(DEPTH_MAX + 1), False),
+        "most": ({"list": [0] * (ELEMENTS_MAX - 1)}, True),
+        "too many": ({"list": [0] * ELEMENTS_MAX}, False),
+        "longest key": ({"k" * 255: 1}, True),
+        "too long a key": ({"k" * 256: 1}, False),
+        "too wide": ({"number": 2**63}, False),
+    }
+    for name, (arguments, fits) in shapes.items():
+        for durable in (True, False):
+            declaration = {"vhost": "/", "name": name, "durable": durable, "arguments": arguments}
+            if fits and durable:
+                ask(broker, "queue.declare", **declaration)
+            elif not fits:
+                with pytest.raises(BrokerError, match=r"queue\.declare cannot be kept") as refused:
+                    ask(broker, "queue.declare", **declaration)
+                assert refused.value.status == 400
+    client = restarted(broker)
+    for name, (_, fits) in shapes.items():
+        if fits:
+            client.call(1, "queue.declare", queue=name, passive=True)

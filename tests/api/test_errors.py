@@ -257,3 +257,35 @@ def test_what_is_not_built_says_so(api: httpx.Client, method: str, where: str) -
     assert answer.status_code == 501
     assert answer.json()["error"] == "not_implemented"
     assert answer.json()["reason"].startswith("Leveret does not have ")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "where", "body"),
+    [
+        ("queues", "odd", {"arguments": {"k" * 256: 1}}),
+        ("queues", "odd", {"arguments": {"wide": [2**63]}}),
+        ("exchanges", "odd", {"type": "direct", "arguments": {"k" * 256: 1}}),
+    ],
+)
+def test_arguments_that_amqp_has_no_form_for_are_refused(
+    api: httpx.Client, kind: str, where: str, body: dict[str, Any], durable: bool
+) -> None:
+    answer = api.put(path(kind, VHOST, where), json={**body, "durable": durable})
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+    assert api.get(path(kind, VHOST, where)).status_code == 404
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize(
+    "body", [{"routing_key": "k" * 256}, {"routing_key": "k", "arguments": {"k" * 256: 1}}]
+)
+def test_a_binding_that_amqp_has_no_form_for_is_refused(
+    api: httpx.Client, body: dict[str, Any], durable: bool
+) -> None:
+    name = f"bound-{durable}"
+    assert api.put(path("queues", VHOST, name), json={"durable": durable}).status_code in (201, 204)
+    answer = api.post(path("bindings", VHOST, "e", "amq.topic", "q", name), json=body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+    rows = api.get(path("bindings", VHOST, "e", "amq.topic", "q", name)).json()
+    assert rows == []

@@ -73,6 +73,20 @@ def test_decimals_keep_their_value(scale: int, number: int) -> None:
     assert got.scaleb(scale) == number
 
 
+@pytest.mark.parametrize("depth", range(fields.DEPTH_MAX - 2, fields.DEPTH_MAX + 3))
+@pytest.mark.parametrize("holds", [lambda value: {"in": value}, lambda value: [value]])
+def test_whatever_is_encoded_can_be_decoded(depth: int, holds: Callable[[Any], Any]) -> None:
+    value: Any = 1
+    for _ in range(depth - 1):
+        value = holds(value)
+    if depth > fields.DEPTH_MAX:
+        with pytest.raises(ValueError, match="nested deeper"):
+            fields.encode_table({"value": value})
+    else:
+        encoded = fields.encode_table({"value": value})
+        assert fields.Reader(encoded).table() == {"value": value}
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_table_or_malformed(data: bytes) -> None:
     for framed in (data, struct.pack(">I", len(data)) + data):
