@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
+from broker.wire.fields import Malformed, Reader
 from broker.wire.methods import BY_INDEX, BY_NAME, Method, decode_arguments, encode_arguments
 
 # What no client can send: a method of the queue class with an id that AMQP does not use.
@@ -23,6 +24,20 @@ def read_entry(data: bytes) -> tuple[str, dict[str, Any], int]:
     index = int.from_bytes(data[8:12], "big")
     method = QUEUE_FLOW if index == QUEUE_FLOW.index else BY_INDEX[index]
     return method.name, decode_arguments(method, data[8:]), int.from_bytes(data[:8], "big")
+
+
+def told(data: bytes) -> str:
+    """What an entry that cannot be carried out is about, in words, as far as it can be read."""
+    index = int.from_bytes(data[8:12], "big")
+    method = QUEUE_FLOW if index == QUEUE_FLOW.index else BY_INDEX.get(index)
+    if method is None:
+        return f"an entry with the unknown method {index >> 16}.{index & 0xFFFF}"
+    # The first name of each follows a reserved number.
+    reader = Reader(data, 12 + 2 * (method.fields[0][1] == "short"))
+    try:
+        return f"{method.name} of '{reader.short_string()}'"
+    except Malformed:
+        return method.name
 
 
 def exchange_change(exchange: BoundExchange) -> dict[str, Any]:

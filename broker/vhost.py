@@ -9,6 +9,7 @@ a change on disk asks the persister for a round.
 from __future__ import annotations
 
 import base64
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from broker.changes import (
     exchange_change,
     queue_change,
     read_entry,
+    told,
 )
 from broker.contracts import REJECTED, Topology
 from broker.dead_letters import DeadLetters
@@ -41,6 +43,8 @@ from broker.store.persister import Persister
 from broker.store.read_ahead import ReadAhead
 from broker.wire import properties
 from broker.wire.fields import octets
+
+log = logging.getLogger("leveret.vhost")
 
 # A journal with more entries than this for each object that lives is compacted at start.
 WASTE_MAX = 4
@@ -128,7 +132,8 @@ class VHost:
         self.problems += journal.problems
         self.lacks_definitions = journal.incomplete
         for data in journal.recovered:
-            self._replay(data)
+            self._replay(journal, data)
+        self.problems += [problem for problem in self._govern_all() if problem]
         self._replaying = False
         entries = len(journal.recovered)
         journal.recovered.clear()
@@ -154,14 +159,29 @@ class VHost:
         self.recovering = False
         return {queue.incarnation for queue in self.queues.values()}
 
-    def _replay(self, data: bytes) -> None:
-        """One entry of the journal. Where others are lost, it may speak of what is not there."""
+    def _replay(self, journal: Journal, data: bytes) -> None:
+        """One entry of the journal. Where others are lost, it may speak of what is not there.
+
+        One that cannot be carried out, whatever the reason, is set aside: a copy of the journal
+        stays in quarantine, where the directory of its queue or exchange goes too, and everything
+        else is served. Raises OSError and MemoryError, which say nothing about the entry."""
         try:
             self._apply(*read_entry(data))
-        except LookupError as error:
-            if not self.lacks_definitions:
-                raise
-            self.problems.append(f"vhost '{self.name}': a definition refers to {error}, lost")
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            is_first = not journal.kept
+            kept = journal.keep_copy()
+            if isinstance(error, LookupError) and self.lacks_definitions:
+                self.problems.append(f"vhost '{self.name}': a definition refers to {error}, lost")
+                return
+            if is_first:
+                log.exception("vhost '%s': a definition cannot be carried out", self.name)
+            self.lacks_definitions = True
+            self.problems.append(
+                f"vhost '{self.name}': {told(data)} cannot be carried out and was set aside "
+                f"({type(error).__name__}: {error}); all definitions as they were are in {kept}"
+            )
 
     def _drop_loose_bindings(self) -> None:
         """Removes bindings to queues and exchanges whose definitions are lost."""
@@ -328,16 +348,36 @@ class VHost:
     def apply_policies(self) -> Iterator[None]:
         """Brings the policies of now to every exchange and queue that there is, one a step. What
         is declared meanwhile has them from its declaration."""
-        for exchange in list(self.exchanges.values()):
-            self._govern_exchange(exchange)
+        for problem in self._govern_all():
+            if problem:
+                log.error("%s", problem)
             yield
+
+    def _govern_all(self) -> Iterator[str]:
+        """Governs an object a step; yields what is wrong, or nothing. A policy that cannot be
+        carried out for one object costs no other anything."""
+        for exchange in list(self.exchanges.values()):
+            yield self._govern("exchange", exchange, self._govern_exchange)
         for queue in list(self.queues.values()):
             if not queue.deleted:
                 before = _expires(queue)
-                self._govern_queue(queue)
+                problem = self._govern("queue", queue, self._govern_queue)
                 if _expires(queue) != before:
                     self._watch_use(queue)
-            yield
+                yield problem
+
+    def _govern(self, kind: str, which: Any, govern: Callable[[Any], None]) -> str:
+        try:
+            govern(which)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            log.exception("policies of one %s cannot be carried out", kind)
+            return (
+                f"the policies of {describe(kind, which.name, self.name)} cannot be carried out "
+                f"({type(error).__name__}: {error})"
+            )
+        return ""
 
     def _govern_exchange(self, exchange: BoundExchange) -> None:
         if not exchange.name:
@@ -379,6 +419,8 @@ class VHost:
 
     def _add_exchange(self, exchange: BoundExchange) -> None:
         self.exchanges[exchange.name] = exchange
+        if self._replaying:
+            return
         try:
             self._govern_exchange(exchange)
             self._configured(exchange)
@@ -599,6 +641,8 @@ class VHost:
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
+        if self._replaying:
+            return
         try:
             self._govern_queue(queue)
             self._queue_configured(queue)

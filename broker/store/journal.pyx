@@ -93,6 +93,8 @@ cdef class Journal(Dirty):
     # Something of it was cut or damaged: the file is left as it is until `rewrite`, which has to
     # come before anything is added.
     cdef readonly bint incomplete
+    # The copy in quarantine, where there is one of this start.
+    cdef readonly str kept
     cdef list pending
     cdef File* file
     cdef readonly uint64_t length
@@ -102,6 +104,7 @@ cdef class Journal(Dirty):
         self.persister = persister
         self.path = path
         self.pending = []
+        self.kept = ""
         data = disk.read(path) if disk.exists(path) else b""
         self.problems = []
         self.recovered, sound = entries(data)
@@ -129,10 +132,7 @@ cdef class Journal(Dirty):
 
     def salvage(self, bytes data, following: int) -> None:
         """Keeps a copy of the damaged file and goes on with all that is sound in it."""
-        directory = self.persister.quarantine.directory
-        kept = f"{directory}/{os.path.basename(os.path.dirname(self.path))}-definitions.journal"
-        disk.makedirs(directory)
-        disk.write_atomic(kept, data)
+        kept = self.keep_copy()
         while following >= 0:
             payloads, end = entries(MAGIC + data[following:])
             self.recovered += payloads
@@ -140,6 +140,25 @@ cdef class Journal(Dirty):
         self.problems.append(
             f"{self.path} was damaged: {len(self.recovered)} definitions were found in it, others "
             f"are lost; the damaged file is {kept}")
+
+    def keep_copy(self) -> str:
+        """Copies the file as it is to quarantine, unless it is there already, and returns the
+        copy's path. No copy of an earlier time is replaced. Waits for the disk; for start, before
+        anything is added."""
+        if self.kept:
+            return self.kept
+        data = disk.read(self.path)
+        directory = self.persister.quarantine.directory
+        stem = f"{directory}/{os.path.basename(os.path.dirname(self.path))}-definitions"
+        kept = f"{stem}.journal"
+        number = 1
+        while disk.exists(kept) and disk.read(kept) != data:
+            number += 1
+            kept = f"{stem}.{number}.journal"
+        disk.makedirs(directory)
+        disk.write_atomic(kept, data)
+        self.kept = kept
+        return kept
 
     def append(self, payload: bytes) -> None:
         """Adds an entry; `persister.after_round` tells when it is on disk."""
