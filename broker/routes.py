@@ -71,13 +71,15 @@ class Routes:
         routing_keys: list[str],
         headers: Mapping[str, Any],
         properties: Mapping[str, Any] = NO_PROPERTIES,
+        *,
+        due: bool = False,
     ) -> tuple[MessageQueue, ...]:
         """The queues that a message published to the exchange with these keys reaches, each
         once. `properties` are decoded; of them only a consistent hash needs more than the
-        headers."""
+        headers. `due`: the exchange has held it back and does not again, whatever it asks for."""
         found: dict[MessageQueue, None] = {}
         for routing_key in routing_keys:
-            self._follow(exchange, routing_key, headers, properties, found)
+            self._follow(exchange, routing_key, headers, properties, found, due)
         return tuple(found)
 
     def _follow(
@@ -87,6 +89,7 @@ class Routes:
         headers: Mapping[str, Any],
         properties: Mapping[str, Any],
         found: dict[MessageQueue, None],
+        due: bool,
     ) -> None:
         """Adds the queues behind an exchange, each exchange once. Whether there was any, also one
         that was found before, decides about alternate exchanges."""
@@ -101,7 +104,7 @@ class Routes:
                     if queue is not None:
                         found[queue] = None
                         any_queue = True
-                elif ahead.holds(headers):
+                elif not (due and ahead is exchange) and ahead.holds(headers):
                     found[ahead.holding] = None
                     any_queue = True
                 else:

@@ -51,6 +51,17 @@ def test_it_holds_a_message_back_and_never_delivers_early(client: Client) -> Non
         assert (message.method.exchange, message.method.routing_key) == (topology.exchange, "k")
 
 
+def test_a_message_that_asks_twice_for_a_delay_comes_once(client: Client) -> None:
+    topology = delayed(client)
+    client.call(1, "basic.consume", queue=topology.queue("k"), no_ack=True)
+    headers = {"x-delay": 20, "y-delay": 500}
+    sent = raw.publish(1, topology.exchange, "k", b"twice", headers=headers)
+    client.send(sent.replace(b"y-delay", b"x-delay"))
+    assert client.expect_message(channel=1).body == b"twice"
+    send(client, topology.exchange, "k", b"then", 20)
+    assert client.expect_message(channel=1).body == b"then"
+
+
 def test_due_times_decide_the_order_and_equal_ones_keep_that_of_publishing(client: Client) -> None:
     topology = delayed(client)
     client.call(1, "basic.consume", queue=topology.queue("k"), no_ack=True)

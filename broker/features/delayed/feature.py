@@ -146,7 +146,8 @@ class Route:
             without = ListedProperties(listed)
             without.remove_header("BCC")
             changed = without.encode()
-        found = self._vhost.routes.route(self._exchange, keys, headers, told), changed
+        routes = self._vhost.routes
+        found = routes.route(self._exchange, keys, headers, told, due=True), changed
         if is_plain and len(self._known) < ROUTES_MAX:
             self._known[routing_key] = found
         return found
