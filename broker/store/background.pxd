@@ -29,7 +29,9 @@ cdef class Background(OpenFiles):
     cdef readonly IoThread remover
     cdef dict removing              # numbers of removals that have not ended, oldest first
     cdef list attended              # stores with work in the background
-    cdef list owners                # of rounds given to `remove_for`
+    # Address of a round -> who is told of its end. A thread writes into the owner's memory: it
+    # stays until then, even where nothing else holds it any more.
+    cdef dict owners
     cdef uint64_t removals          # number of the last removal that began
     cdef dict behind                # number of a removal -> (directory, paths that go after it)
     cdef list orphans               # such rows, the removal done and not yet known to be on disk

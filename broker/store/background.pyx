@@ -72,7 +72,7 @@ cdef class Background(OpenFiles):
         self.remover = IoThread("remover")
         self.removing = {}
         self.attended = []
-        self.owners = []
+        self.owners = {}
         self.makes_holes = True
         self.behind = {}
         self.orphans = []
@@ -99,16 +99,15 @@ cdef class Background(OpenFiles):
     cdef int remove_for(self, Round* round, Dirty owner) except -1:
         """Hands a round to the thread for what nobody waits for; `owner.background_done` follows.
         """
-        self.owners.append(owner)
-        round.owner = <void*> owner
+        self.owners[<size_t> round] = owner
         self.remover.submit(round)
         return 0
 
     cdef int background_over(self, Round* round) except -1:
         """A round of the remover has ended: tells its owner, if it has one."""
-        if round.owner != NULL:
-            (<Dirty> round.owner).background_done(round)
-            self.owners.remove(<Dirty> round.owner)
+        cdef Dirty owner = self.owners.pop(<size_t> round, None)
+        if owner is not None:
+            owner.background_done(round)
         return 0
 
     # -- files that go behind others ---------------------------------------------------------------

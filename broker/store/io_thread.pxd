@@ -48,7 +48,7 @@ cdef struct Round:
     uint64_t nanoseconds     # from taking it up to its end
     uint64_t sync_nanoseconds  # of its syncs, directories included
     int sync_files           # files and directories that they covered
-    void* owner              # borrowed: whoever a read is for
+    void* owner              # borrowed: the ContentFile that it is for
     Round* next
 
 

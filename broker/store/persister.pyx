@@ -403,10 +403,12 @@ cdef class Persister(Background):
     def on_read(self):
         """The reader's eventfd is readable."""
         drain(self.reader.event_fd)
+        cdef Dirty owner
         cdef Round* round = self.reader.finished()
         while round != NULL:
             release_busy(round)
-            (<Dirty> round.owner).read_done(round)
+            owner = self.owners.pop(<size_t> round)
+            owner.read_done(round)
             round_free(round)
             round = self.reader.finished()
         self.close_some()
@@ -522,7 +524,9 @@ cdef class Persister(Background):
         return 0
 
     cdef int read(self, Round* round, Dirty owner) except -1:
-        round.owner = <void*> owner
+        """Hands a round to the reading thread; `owner.read_done` follows, even if its queue is
+        deleted meanwhile."""
+        self.owners[<size_t> round] = owner
         self.reader.submit(round)
         return 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from broker.queues.classic import ClassicQueue
 from broker.store import recorder
 from broker.store.sync_method import EACH, SyncMethod
 from broker.wire import properties
-from tests.store.driven import PROPERTIES, Driven
+from tests.store.driven import PROPERTIES, Driven, Taker
 
 
 @pytest.mark.parametrize("queues", [1, 2, 5])
@@ -55,6 +57,36 @@ def test_a_file_that_goes_before_it_is_opened_is_not_synced(
     for queue in others:
         queue.close()
     driven.stop()
+
+
+def test_a_deleted_queue_stays_in_memory_while_the_disk_reads_for_it(tmp_path: Path) -> None:
+    """The reading thread writes into its buffer, whatever the garbage collector finds meanwhile."""
+    driven = Driven(tmp_path)
+    driven.publish(b"a message")
+    driven.stop()
+    driven = Driven(tmp_path)
+    driven.recover()
+    reader = driven.persister.reader
+    recorder.stall("read", 60)
+    try:
+        driven.queue.get(Taker())
+        driven.queue.wake()
+        driven.pump(lambda: reader.open == 1)
+        store = weakref.ref(driven.queue.store)
+        driven.queue.delete()
+        del driven.queue
+        # No round holds it, nor what is done in the background.
+        driven.tick()
+        gc.collect()
+        assert reader.open == 1
+        assert store() is not None
+    finally:
+        recorder.stall("read", 0)
+    driven.pump(lambda: reader.open == 0)
+    driven.tick()
+    gc.collect()
+    assert store() is None
+    driven.kill()
 
 
 def test_a_directory_stays_until_the_last_priority_has_no_file_in_flight(tmp_path: Path) -> None:
