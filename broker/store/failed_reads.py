@@ -1,8 +1,11 @@
 """What could not be read, and when it is tried again.
 
 A read that the disk fails says nothing about the message: it stays, and its queue waits. Nothing
-but traffic would ask for it again, so after a pause everybody who waits is woken: once each, and
-however many there are, with one look at the clock. The log is told once a pause.
+but traffic would ask for it again, so everybody who waits is woken after a pause: each so long
+after its own first failure, whatever fails elsewhere meanwhile. The log is told once a pause.
+
+Whoever was woken asks again within a moment, or wants nothing any more. So the disk is well again
+when nobody waits, and every read that was under way a pause after the last one was woken has ended.
 """
 
 from __future__ import annotations
@@ -17,12 +20,19 @@ log = logging.getLogger("leveret.store")
 WOKEN_AT_ONCE = 1000
 """Queues that are woken in one turn of the loop."""
 
+Progress = tuple[tuple[int, int], ...]
+"""For each thread that reads: reads asked of it since the start, and how many of them have not
+ended. They end in the order in which they were asked."""
+
 
 class FailedReads:
     """`retry_after`: seconds of the pause. `tick` is called on the loop, some times a second."""
 
     def __init__(
-        self, retry_after: float = 1.0, now: Callable[[], float] = lambda: time.monotonic()
+        self,
+        retry_after: float = 1.0,
+        now: Callable[[], float] = lambda: time.monotonic(),
+        progress: Callable[[], Progress] = lambda: (),
     ) -> None:
         self.retry_after = retry_after
         self.count = 0
@@ -30,9 +40,12 @@ class FailedReads:
         self.last_error = ""
         """What happened last; empty when nothing waits to be read again."""
         self.now = now
-        self._waiting: dict[Callable[[], object], None] = {}
-        self._due = 0.0
+        self._progress = progress
+        self._waiting: dict[Callable[[], object], float] = {}
+        """When each is woken, the first one first: the pause is the same for all."""
         self._settled = 0.0
+        self._under_way: Progress | None = None
+        self._silent_until = 0.0
         self._untold = 0
 
     @property
@@ -42,34 +55,45 @@ class FailedReads:
 
     def add(self, what: str, error: str, wake: Callable[[], object]) -> None:
         """Reading `what` failed; `wake()` is called after the pause."""
+        now = self.now()
         self.count += 1
         self.last_error = f"reading {what} failed: {error}"
-        if self.now() < self._due:
+        self._under_way = None
+        self._waiting.setdefault(wake, now + self.retry_after)
+        if now < self._silent_until:
             self._untold += 1
-        else:
-            more = f" ({self._untold:,} more since the last time)" if self._untold else ""
-            self._untold = 0
-            self._due = self.now() + self.retry_after
-            log.error(
-                "%s%s; nothing is dropped, and it is tried again every %g s",
-                self.last_error,
-                more,
-                self.retry_after,
-            )
-        self._waiting[wake] = None
+            return
+        more = f" ({self._untold:,} more since the last time)" if self._untold else ""
+        self._untold = 0
+        self._silent_until = now + self.retry_after
+        log.error(
+            "%s%s; nothing is dropped, and it is tried again every %g s",
+            self.last_error,
+            more,
+            self.retry_after,
+        )
 
     def tick(self) -> None:
-        """Wakes who waits, if the pause is over."""
-        if not self.last_error or self.now() < max(self._due, self._settled):
+        """Wakes those whose pause is over."""
+        if not self.last_error:
             return
-        if not self._waiting:
-            # What was woken was read, or is gone.
-            log.warning("what could not be read is read again, or nobody wants it any more")
-            self.last_error = ""
-            return
-        for wake in list(itertools.islice(self._waiting, WOKEN_AT_ONCE)):
+        now = self.now()
+        for wake, due in list(itertools.islice(self._waiting.items(), WOKEN_AT_ONCE)):
+            if due > now:
+                break
             del self._waiting[wake]
+            self._settled = now + self.retry_after
             wake()
-        if not self._waiting:
-            # Until then it may turn out that the disk still fails.
-            self._settled = self.now() + self.retry_after
+        if not self._waiting and now >= self._settled:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Nobody waits: says so once what was asked for again has ended, too."""
+        if self._under_way is None:
+            self._under_way = self._progress()
+        for (begun, _), (total, open_) in zip(self._under_way, self._progress(), strict=True):
+            if total - open_ < begun:
+                return
+        log.warning("what could not be read is read again, or nobody wants it any more")
+        self.last_error = ""
+        self._under_way = None

@@ -57,6 +57,7 @@ cdef class Persister(Background):
     cdef readonly uint64_t syncs
     cdef readonly uint64_t bytes_written
     cdef readonly uint64_t segment_writes   # stretches of records written in one go
+    cdef readonly uint64_t reads            # rounds given to the reading thread
     cdef readonly uint64_t segment_reads    # stretches of a segment that were not in memory
     cdef readonly object sync_times     # deque of seconds, newest last
     cdef readonly object confirm_times  # of each round, the longest that a confirm waited for it

@@ -58,7 +58,7 @@ cdef class Persister(Background):
         self.contents = ContentFiles(root, self.has_to_wait)
         self.indexing = Worker("indexing")
         self.collecting = Worker("collecting")
-        self.failed_reads = FailedReads(read_retry_after)
+        self.failed_reads = FailedReads(read_retry_after, progress=self.reads_under_way)
         self.failed = None
         self.relieved = None
         self.no_sync = no_sync
@@ -103,6 +103,10 @@ cdef class Persister(Background):
             self.indexing: self.indexing.on_done,
             self.collecting: self.collecting.on_done,
         }
+
+    def reads_under_way(self) -> tuple:
+        """See `broker.store.failed_reads.Progress`."""
+        return (self.reads, self.reader.open), (self.indexing.begun, self.indexing.open)
 
     @property
     def io_threads(self) -> tuple:
@@ -526,6 +530,7 @@ cdef class Persister(Background):
     cdef int read(self, Round* round, Dirty owner) except -1:
         """Hands a round to the reading thread; `owner.read_done` follows, even if its queue is
         deleted meanwhile."""
+        self.reads += 1
         self.owners[<size_t> round] = owner
         self.reader.submit(round)
         return 0

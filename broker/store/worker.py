@@ -29,7 +29,10 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.begun = 0
+        """Calls since the start whose results are told."""
         self.open = 0
+        """Of those, how many have not ended."""
         self._name = name
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
         self._results: collections.deque[tuple[Done, Any, BaseException | None, bool]] = (
@@ -53,6 +56,7 @@ class Worker:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
+        self.begun += 1
         self.open += 1
         self._calls.put((call, done))
 

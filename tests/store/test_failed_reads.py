@@ -148,6 +148,76 @@ def test_it_wakes_so_many_in_a_turn_and_each_once() -> None:
     assert len(woken) == WOKEN_AT_ONCE + 5
 
 
+def test_a_quiet_queue_is_woken_in_time_beside_one_that_fails_all_the_time() -> None:
+    clock = Clock()
+    reads = FailedReads(1.0, clock)
+    woken: dict[str, list[float]] = {"quiet": [], "busy": []}
+
+    def quiet() -> None:
+        woken["quiet"].append(clock.seconds)
+
+    def busy() -> None:
+        woken["busy"].append(clock.seconds)
+
+    reads.add("a quiet queue", "an error", quiet)
+    clock.seconds += 0.5
+    for _ in range(20):
+        clock.seconds += 0.1
+        # Traffic asks there again and again.
+        reads.add("a busy queue", "an error", busy)
+        reads.tick()
+    assert woken["quiet"] == [pytest.approx(101.0, abs=0.11)]
+    assert woken["busy"][0] == pytest.approx(101.6, abs=0.11)
+
+
+def test_the_log_is_told_once_a_pause_however_much_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    reads = FailedReads(1.0, clock)
+    for number in range(35):
+        reads.add(f"queue {number}", "an error", lambda: None)
+        reads.tick()
+        clock.seconds += 0.125
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 5
+    assert "(7 more since the last time)" in caplog.records[1].message
+
+
+def test_the_alarm_stays_while_reads_that_were_asked_again_have_not_ended() -> None:
+    """A disk that takes 7 s to fail a read is not well in between."""
+    clock = Clock()
+    begun = [1, 10]
+    still = [0, 2]
+    reads = FailedReads(1.0, clock, lambda: ((begun[0], still[0]), (begun[1], still[1])))
+    ends: list[float] = []
+
+    def wake() -> None:
+        begun[0] += 1
+        still[0] += 1
+        ends.append(clock.seconds + 7)
+
+    reads.add("messages in /data/q", "an error", wake)
+    for _ in range(200):
+        clock.seconds += 0.2
+        if ends and clock.seconds >= ends[0]:
+            ends.clear()
+            still[0] -= 1
+            reads.add("messages in /data/q", "an error", wake)
+        reads.tick()
+        assert reads.last_error
+    assert reads.count > 4
+    # The next one is read. Others that were under way then have to end too, later ones do not.
+    reads._waiting.clear()
+    still[0] = 0
+    clock.seconds += 2
+    reads.tick()
+    assert reads.last_error
+    begun[1] += 5
+    still[1] = 5
+    reads.tick()
+    assert reads.last_error == ""
+
+
 def test_it_shows_as_an_alarm_while_it_lasts() -> None:
     clock = Clock()
     reads = FailedReads(1.0, clock)
