@@ -7,7 +7,6 @@ the page cache holds is read at once; for the rest the reader thread is asked, a
 when it has answered.
 """
 
-import errno
 import logging
 import os
 
@@ -278,13 +277,10 @@ cdef class StreamCursor(Dirty):
         self.length = op.done
         self.short = op.done < op.length
         if round.error:
+            # A disk that does not answer says nothing about the records: the reader waits here.
             self.length = 0
-            # EBADF: the writer was about to open the file; the next look finds it open.
-            if round.error != errno.EBADF and self.segment is not None:
-                log.error("stream %016x: segment %d, position %d: reading failed: %s; it goes on "
-                          "behind", self.store.incarnation, self.segment.number, self.position,
-                          os.strerror(round.error))
-                self.position += <uint32_t> op.length
+            self.store.persister.failed_reads.add(
+                f"messages in {self.store.directory}", os.strerror(round.error), self.wake)
         elif op.done == 0 and self.segment is not None:
             log.error("stream %016x: segment %d ends at position %d, before its time",
                       self.store.incarnation, self.segment.number, self.position)
@@ -292,7 +288,7 @@ cdef class StreamCursor(Dirty):
         self.store.remove_waiting()
         if self.store.deleted:
             self.store.finish_delete()
-        else:
+        elif not round.error:
             self.wake()
         return 0
 
