@@ -283,8 +283,14 @@ cdef class Schedule(Dirty):
         if self.deleted:
             self.remove_waiting()
             return 0
+        if round.error:
+            # A disk that does not answer says nothing about the run: what comes next waits for it.
+            self.persister.failed_reads.add(
+                f"{self.directory}/due.{run.number:010d}", os.strerror(round.error),
+                self.ask_again)
+            return 0
         run.buffer_from = run.at
-        run.buffer_count = <uint32_t> (op.done // ENTRY_BYTES) if not round.error else 0
+        run.buffer_count = <uint32_t> (op.done // ENTRY_BYTES)
         self.unread.remove(run)
         if run.buffer_count == 0:
             # Its messages are still in the log; the next start finds that they are in no run.
@@ -298,9 +304,14 @@ cdef class Schedule(Dirty):
             self.wake()
         return 0
 
+    def ask_again(self) -> None:
+        """A while after a read failed."""
+        if self.unread and self.reading is None:
+            self.ask(self.unread[0])
+
     def lost(self, Run run) -> None:
         log.error(
-            "%s/due.%010d cannot be read; its messages are scheduled again at the next start",
+            "%s/due.%010d ends before its time; its messages are scheduled again at the next start",
             self.directory, run.number)
 
     cdef int freeze(self, Round* round) except -1:
