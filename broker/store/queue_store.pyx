@@ -632,7 +632,7 @@ cdef class QueueStore(QueueBodies):
 
     def close(self) -> None:
         """Clean stop: the watermarks become exact, so that only what was delivered comes back as
-        redelivered."""
+        redelivered. What is still in memory gets an exact one when it is written."""
         cdef Segment* segment = self.cursor
         cdef uint32_t exact = self.cursor_position
         while segment != NULL and self.durable:
@@ -644,6 +644,7 @@ cdef class QueueStore(QueueBodies):
             exact = HEADER_BYTES
             segment = segment.next
         self.keep = False
+        self.closing = True
 
     def delete(self) -> None:
         """The queue is gone: all it has in memory and on disk goes too."""

@@ -436,7 +436,7 @@ cdef class Segments(Dirty):
         cdef Block* block
         cdef Segment* segment
         cdef Op* op
-        cdef uint32_t i
+        cdef uint32_t i, end
         if self.deleted:
             return 0
         if self.tail != NULL and self.tail.length:
@@ -456,10 +456,14 @@ cdef class Segments(Dirty):
                 if self.durable and (
                         self.keep or self.cursor_position > block.start and self.cursor == segment
                         or self.cursor.number > segment.number):
-                    if segment.watermark < block.start + block.length:
-                        segment.watermark = (
-                            block.start + <uint32_t> block.length + AHEAD
-                            + AHEAD_ROUNDS * <uint32_t> min(block.length, TAIL_FULL))
+                    end = block.start + <uint32_t> block.length
+                    if self.closing and self.cursor == segment and self.cursor_position < end:
+                        end = self.cursor_position
+                    if segment.watermark < end:
+                        segment.watermark = end
+                        if not self.closing:
+                            segment.watermark += (
+                                AHEAD + AHEAD_ROUNDS * <uint32_t> min(block.length, TAIL_FULL))
                         self.note(segment, segment.watermark, <uint32_t> ACK_WATERMARK << 30)
             block = block.next
         while self.first_pending != NULL:

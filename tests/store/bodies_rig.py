@@ -197,9 +197,11 @@ class Rig:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def stop(self, *, clean: bool = True) -> None:
+    def stop(self, *, clean: bool = True, settled: bool = True) -> None:
+        """Without `settled`, the stop itself has to write what this turn left in memory."""
         if clean:
-            self.settle()
+            if settled:
+                self.settle()
             for queue in self.queues:
                 queue.close()
             self.bodies.clean_up()

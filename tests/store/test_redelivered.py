@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from broker.store import recorder
+from tests.store.bodies_rig import Rig
 from tests.store.driven import Driven, Taker
 
 
@@ -45,3 +48,27 @@ def test_what_is_on_its_way_to_the_disk_is_delivered_with_a_mark_of_it_or_not_ye
     taker = again.take()
     assert (taker.body, taker.redelivered) == (b"a message", True)
     again.kill()
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "in memory"])
+@pytest.mark.parametrize("priorities", [0, 5])
+def test_a_clean_stop_leaves_the_mark_on_what_was_delivered_and_on_nothing_else(
+    tmp_path: Path, priorities: int, written: bool
+) -> None:
+    """Also of messages that are written only by the stop itself."""
+    arguments = {0: {"x-max-priority": priorities}} if priorities else {}
+    rig = Rig(tmp_path / "data", queues=1, arguments=arguments)
+    for number in range(10):
+        rig.publish(bytes([number]), [0], priority=2)
+    if written:
+        rig.settle()
+    taken = [rig.get_at_once(0) if not written else rig.get(0) for _ in range(3)]
+    rig.queues[0].settle_place(taken[1].place)
+    for each in (taken[0], taken[2]):
+        rig.queues[0].requeue_place(each.place)
+    rig.stop(settled=written)
+    rig.start()
+    got = [rig.get(0) for _ in range(9)]
+    assert [each.body for each in got] == [bytes([number]) for number in (0, *range(2, 10))]
+    assert [bool(each.place[3]) for each in got] == [True, True, *[False] * 7]
+    rig.stop()
