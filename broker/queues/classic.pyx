@@ -350,8 +350,7 @@ cdef class ClassicQueue(LimitedQueue):
             self.wake()
         else:
             self.refuse_taken()
-            if self.store is not None:
-                self.store.delete()
+            self.delete_store()
         if self.getters:
             getters, self.getters = self.getters, None
             for getter in getters:

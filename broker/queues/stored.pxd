@@ -14,6 +14,7 @@ cdef class StoredQueue(DeclaredQueue):
     cdef Persister persister
     cdef str parent
     cdef readonly QueueStore store
+    cdef bint had_store                  # it may have left a directory
     cdef uint32_t next_segment           # the number to go on with when there is no store
     cdef double idle_since
     cdef uint64_t moved

@@ -104,6 +104,7 @@ cdef class StoredQueue(DeclaredQueue):
             self.store = QueueStore(
                 self.persister, self.parent, self.incarnation, self.durable, self.wake,
                 self.bodies)
+        self.had_store = True
         # A number is never used twice, not even when the store was given back meanwhile.
         self.store.go_on_from(self.next_segment)
         return self.store
@@ -117,6 +118,15 @@ cdef class StoredQueue(DeclaredQueue):
             self.next_segment = self.store.unused_number()
             self.store = None
         return problems
+
+    def delete_store(self) -> None:
+        """The queue is gone: so are its messages and its directory, which stays while an idle queue
+        has no store."""
+        if self.store is None and self.had_store:
+            self.open_store()
+            self.store.directory_made = True
+        if self.store is not None:
+            self.store.delete()
 
     def close(self) -> None:
         """Clean stop. A queue that does not survive gives back what it refers to."""
@@ -137,6 +147,6 @@ cdef class StoredQueue(DeclaredQueue):
         elif self.store is not None and not self.deleted and now - self.idle_since >= after:
             self.store.rest()
             if (type(self.store) is QueueStore and self.store.total == 0
-                    and self.store.segments == 0):
+                    and self.store.has_no_files()):
                 self.next_segment = self.store.unused_number()
                 self.store = None

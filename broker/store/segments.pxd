@@ -121,6 +121,7 @@ cdef class Segments(Dirty):
     cdef void segment_gone(self, Segment* segment) noexcept
     cdef int remove_segment(self, Segment* segment) except -1
     cdef int remove_waiting(self) except -1
+    cdef bint has_no_files(self) noexcept
     cdef int finish_delete(self) except -1
     cdef int remove_directory(self) except -1
     cdef int ensure_directory(self, Round* round) except -1

@@ -545,6 +545,10 @@ cdef class Segments(Dirty):
             self.owner_touch()
         return 0
 
+    cdef bint has_no_files(self) noexcept:
+        """Whether there is no segment, nor one that goes when nothing is in flight on it."""
+        return self.head == NULL and not self.removing
+
     # -- figures -----------------------------------------------------------------------------------
 
     @property
