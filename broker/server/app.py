@@ -477,7 +477,10 @@ class Broker(SignIn):
         self.persister.stop()
         for vhost in self.vhosts.values():
             vhost.closed()
-        self.files.flush()
+        try:
+            self.files.flush()
+        except OSError as error:
+            log.error("the last changes of settings are not on the disk: %s", error)
         self.logins.close()
         self._listeners.unsay_where()
         log.info("stopped")

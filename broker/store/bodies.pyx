@@ -150,23 +150,37 @@ cdef class BodyStore(BodyBlocks):
 
     def close(self, bint clean) -> None:
         """Ends the store after the persister's last round. `clean`: saves what the next start would
-        otherwise have to find out."""
-        cdef BodyFile file
+        otherwise have to find out. Where that fails, it has to."""
         if self.closed or self.index is None:
             return
         self.closed = True
         self.persister.indexing.drain()
-        for number, length in location_index.carry_out(self.index, self.changes):
-            self.freed(number, length)
-        self.changes = []
-        for file in self.leaving:
-            disk.unlink(file.path)
-            disk.unlink(file.toc_path)
-        clean = clean and not self.unsure and not self.persister.broken
-        if clean and self.current is not None:
-            disk.write_atomic(self.current.toc_path, finished_toc(self.current, self.incarnation))
-        self.index.close(clean)
-        if clean:
+        try:
+            self.save_index(clean)
+        except Exception as error:
+            # All of it is a cache, and without the marker, which comes last, nothing of it counts.
+            log.error("%s: the index of shared bodies cannot be saved: %s; nothing is lost, the "
+                      "next start builds it anew", self.directory, error)
+
+    def save_index(self, bint clean) -> None:
+        """`close`. Raises what the disk or the index's library does; the index is closed then."""
+        cdef BodyFile file
+        cdef bint sound = False
+        try:
+            for number, length in location_index.carry_out(self.index, self.changes):
+                self.freed(number, length)
+            self.changes = []
+            for file in self.leaving:
+                disk.unlink(file.path)
+                disk.unlink(file.toc_path)
+            clean = clean and not self.unsure and not self.persister.broken
+            if clean and self.current is not None:
+                disk.write_atomic(
+                    self.current.toc_path, finished_toc(self.current, self.incarnation))
+            sound = clean
+        finally:
+            self.index.close(sound)
+        if sound:
             save(self)
 
     def delete(self) -> None:

@@ -59,12 +59,12 @@ class BodyRecovery:
     # -- what is there -----------------------------------------------------------------------------
 
     def _take_marker(self) -> dict[str, Any] | None:
-        """The marker of a clean stop, which is gone afterwards; None if there is none or it is
-        torn."""
+        """The marker of a clean stop, which is gone afterwards; None if there is none that can be
+        read whole."""
         path = f"{self._store.directory}/{CLEAN}"
         if not disk.exists(path):
             return None
-        data = disk.read(path)
+        data = self._cached(path)
         disk.unlink(path)
         disk.sync_directory(self._store.directory)
         text, _, check = data.rpartition(b"\n")
@@ -72,6 +72,16 @@ class BodyRecovery:
             return None
         marker: dict[str, Any] = json.loads(text)
         return marker if marker.get("version") == VERSION else None
+
+    def _cached(self, path: str) -> bytes:
+        """What a file holds that can be found out without it; nothing where the disk fails."""
+        try:
+            return disk.read(path)
+        except OSError as error:
+            self.problems.append(
+                f"{path} cannot be read: {error.strerror}; what it tells is found out anew"
+            )
+            return b""
 
     def _find_files(self) -> list[BodyFile]:
         """The files that count, in order; leftovers of a collection are removed."""
@@ -131,7 +141,7 @@ class BodyRecovery:
         if self.clean:
             try:
                 return open_index(settings, self._store.directory, True)
-            except IndexDamaged as damage:
+            except (IndexDamaged, OSError) as damage:
                 self.problems.append(f"{damage}; the index is built anew")
                 self.clean = False
         # What another backend left is of no use any more.
@@ -148,7 +158,7 @@ class BodyRecovery:
         file.valid = 0
         rows = None
         if disk.exists(file.toc_path):
-            rows = read_toc(disk.read(file.toc_path), incarnation, file.first, file.size)
+            rows = read_toc(self._cached(file.toc_path), incarnation, file.first, file.size)
         if rows is None:
             data = disk.read(file.path)
             rows, gaps, problems = scan(data, incarnation)
@@ -160,7 +170,13 @@ class BodyRecovery:
                     f"{file.path}: {length} bytes at position {at} are no body; they are in "
                     f"{quarantine.directory}"
                 )
-            disk.write_atomic(file.toc_path, toc_bytes(rows, incarnation, file.first))
+            try:
+                disk.write_atomic(file.toc_path, toc_bytes(rows, incarnation, file.first))
+            except OSError as error:
+                self.problems.append(
+                    f"{file.toc_path} cannot be written: {error.strerror}; {file.path} is read "
+                    "through at the next start too"
+                )
         self.index.counter.add_file(file.first, rows)
 
     def finish(self) -> None:

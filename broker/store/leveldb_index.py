@@ -185,13 +185,15 @@ class LevelIndex:
         }
 
     def close(self, clean: bool) -> None:
-        if clean:
-            while self.step():
-                pass
-            self.flush()
-            disk.write_atomic(self._bloom_path, self.bloom.dump())
-        self._end_fold()
-        self._database.close()
+        try:
+            if clean:
+                while self.step():
+                    pass
+                self.flush()
+                disk.write_atomic(self._bloom_path, self.bloom.dump())
+        finally:
+            self._end_fold()
+            self._database.close()
         if clean:
             disk.write_atomic(self._sums_path, self._sums())
 

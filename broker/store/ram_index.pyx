@@ -5,6 +5,7 @@ The table is cut into 4,096 parts by the hash, and each part grows and shrinks b
 million entries the longest pause is the rehash of 2,500 slots.
 """
 
+import contextlib
 import math
 import os
 import struct
@@ -301,13 +302,22 @@ cdef class RamIndex(ReferenceCounter):
     # -- saved -------------------------------------------------------------------------------------
 
     def close(self, bint clean) -> None:
-        """Saves the parts as they lie if `clean`."""
-        cdef uint32_t check
-        cdef int i
-        cdef Shard* shard
+        """Saves the parts as they lie if `clean`. Raises OSError, and leaves nothing then."""
         if not clean:
             return
         disk.unlink(self.path)
+        try:
+            self.save_parts()
+        except OSError:
+            # On a full disk every byte counts.
+            with contextlib.suppress(OSError):
+                disk.unlink(self.path)
+            raise
+
+    def save_parts(self) -> None:
+        cdef uint32_t check
+        cdef int i
+        cdef Shard* shard
         head = [HEAD.pack(MAGIC, VERSION, self.count)]
         for i in range(SHARDS):
             head.append(struct.pack("<II", self.shards[i].capacity, self.shards[i].count))

@@ -8,6 +8,7 @@ cut.
 """
 
 import bisect
+import logging
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
@@ -26,6 +27,8 @@ from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_SKIP_LAST, planted
 from broker.store.sealed cimport punch_when
 from broker.store.segments cimport MIXED, Segment
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
+
+log = logging.getLogger("leveret.store")
 
 
 cdef struct Scan:
@@ -243,6 +246,15 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
     return 0
 
 
+def summary_at(str path) -> bytes:
+    """What a segment's summary holds; nothing where the disk fails: the segment tells the same."""
+    try:
+        return disk.read(path)
+    except OSError as error:
+        log.warning("%s cannot be read: %s; its segment is read instead", path, error.strerror)
+        return b""
+
+
 cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint has_acks,
                           bint has_summary, list problems) except -1:
     cdef Content content
@@ -267,7 +279,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     if has_summary:
         size = disk.size(path)
         has_summary = from_summary(
-            store, disk.read(summary_path), number, &settled, &content
+            store, summary_at(summary_path), number, &settled, &content
         ) and content.length == size
         if has_summary:
             if content.references:

@@ -22,6 +22,7 @@ from broker.store.record cimport (
 from broker.store.segments cimport Segment
 from broker.store.stream_store cimport MARK, OFFSET_BYTES, StreamStore
 from broker.store.stream_summary cimport Summary
+from broker.store.recovery import summary_at
 from broker.store.stream_summary import decode
 
 cdef enum:
@@ -88,7 +89,7 @@ cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint
     path = f"{directory}/msgs.{number:010d}"
     meta = f"{directory}/meta.{number:010d}"
     if disk.exists(meta):
-        summary = decode(disk.read(meta), store.incarnation, number, disk.size(path))
+        summary = decode(summary_at(meta), store.incarnation, number, disk.size(path))
         if summary is not None:
             store.next_offset = max(store.next_offset, summary.end_offset)
         else:

@@ -73,8 +73,8 @@ class Delayed:
             self.rig.settle()
 
 
-def restarted(path: Path) -> tuple[Rig, Delayed]:
-    """Delayed messages whose due times lie in files, and nothing of them in memory."""
+def stopped(path: Path) -> Delayed:
+    """Delayed messages whose due times lie in files; the rig is stopped."""
     rig = Rig(path / "data", queues=1)
     for name in ("delayed", "schedule"):
         disk.makedirs(f"{rig.path}/{name}")
@@ -87,9 +87,16 @@ def restarted(path: Path) -> tuple[Rig, Delayed]:
     assert len(list((rig.path / "schedule").rglob("due.*"))) == COUNT // TABLE
     delayed.holding.close()
     rig.stop()
+    return delayed
+
+
+def restarted(path: Path) -> tuple[Rig, Delayed]:
+    """Of those, nothing is in memory."""
+    before = stopped(path)
+    rig = before.rig
     rig.start()
-    delayed, due = Delayed(rig), delayed.due
-    delayed.due = due
+    delayed = Delayed(rig)
+    delayed.due = before.due
     assert delayed.holding.recover() == []
     rig.persister.failed_reads.retry_after = 0.0
     return rig, delayed

@@ -119,9 +119,16 @@ def restore(QueueStore store, Schedule schedule) -> list:
         number = int(name[4:])
         path = f"{schedule.directory}/{name}"
         schedule.next_number = max(schedule.next_number, number + 1)
-        run = read_run(schedule, path, number)
+        try:
+            run = read_run(schedule, path, number)
+            short = run is None and is_short(disk.read(path))
+        except OSError as error:
+            problems.append(
+                f"{path} cannot be read: {error.strerror}; its messages are scheduled anew")
+            disk.unlink(path)
+            continue
         if run is None:
-            if is_short(disk.read(path)):
+            if short:
                 # A kill leaves such a run, written just then. Nothing depends on it.
                 log.info("%s was not written to its end; its messages are scheduled anew", path)
             else:
@@ -162,7 +169,13 @@ def restore(QueueStore store, Schedule schedule) -> list:
         segment = store.head
         while segment != NULL:
             if segment.number in wanted:
-                rescan(store, segment, schedule, known[segment.number])
+                try:
+                    rescan(store, segment, schedule, known[segment.number])
+                except OSError as error:
+                    problems.append(
+                        f"{store.directory}/msgs.{segment.number:010d} cannot be read: "
+                        f"{error.strerror}; those of its messages that are in no run wait for a "
+                        "start that can")
             segment = segment.next
     for run, _ in runs:
         schedule.enter(run)
