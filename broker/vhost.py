@@ -641,6 +641,8 @@ class VHost:
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
+        if owner is not None:
+            owner.exclusive_queues.add(queue.name)
         if self._replaying:
             return
         try:
@@ -717,6 +719,8 @@ class VHost:
     def _delete_queue(self, queue: MessageQueue) -> None:
         consumers = queue.consumers
         del self.queues[queue.name]
+        if queue.owner is not None:
+            queue.owner.exclusive_queues.discard(queue.name)
         move("queue", queue.policy, None)
         for binding in list(self._bindings_to.get(("queue", queue.name), {}).values()):
             self._remove_binding(binding)

@@ -95,6 +95,7 @@ class Session(Connection):
         self.auth_mechanism = ""
         self.close_reason = ""
         self.connected_at_ms = connected_at_ms
+        # Kept true by the vhost, since such a queue may go, and its name to somebody else.
         self.exclusive_queues: set[str] = set()
         self.heartbeat = 0
         self.id = id
@@ -357,7 +358,6 @@ class Session(Connection):
         """Exclusive queues live as long as their connection."""
         for name in list(self.exclusive_queues):
             self.vhost.delete_queue(name, owner=self)
-        self.exclusive_queues.clear()
 
     def end_channels(self, *, are_silent: bool = True) -> None:
         """Ends all channels; unless `are_silent`, their replies that are held still go out."""

@@ -129,6 +129,43 @@ def test_an_exclusive_queue_outlives_the_channel_that_declared_it(
     assert is_there(client, name)
 
 
+def leave_names_behind(client: Client, names: list[str]) -> None:
+    """Declares exclusive queues of which the first goes by itself, before the connection does."""
+    client.call(1, "queue.declare", queue=names[0], exclusive=True, auto_delete=True)
+    client.call(1, "queue.declare", queue=names[1], exclusive=True)
+    client.call(1, "basic.consume", queue=names[0], consumer_tag="c")
+    client.call(1, "basic.cancel", consumer_tag="c")
+
+
+def test_a_connection_that_ends_leaves_a_queue_alone_that_took_the_name_of_its_own(
+    client: Client, amqp_address: Address, name: str
+) -> None:
+    leaving = Client.open(amqp_address)
+    leave_names_behind(leaving, [name, f"{name}-2"])
+    client.call(1, "queue.declare", queue=name, durable=True)
+    client.call(1, "confirm.select")
+    client.publish(1, "", name, b"mine", delivery_mode=2)
+    client.expect("basic.ack", 1)
+    leaving.close()
+    got = client.get(1, name)
+    assert got is not None
+    assert got.body == b"mine"
+    client.call(1, "queue.delete", queue=name)
+
+
+def test_a_connection_ends_when_another_has_an_exclusive_queue_of_a_name_it_had(
+    client: Client, amqp_address: Address, name: str
+) -> None:
+    leaving = Client.open(amqp_address)
+    names = [name, *(f"{name}-{number}" for number in range(2, 6))]
+    leave_names_behind(leaving, names)
+    for each in names[2:]:
+        leaving.call(1, "queue.declare", queue=each, exclusive=True)
+    client.call(1, "queue.declare", queue=name, exclusive=True)
+    leaving.close()
+    assert [is_there(client, each) for each in names] == [True, False, False, False, False]
+
+
 def test_an_auto_delete_queue_dies_when_its_last_consumer_leaves(
     client: Client, other: Client, name: str
 ) -> None:

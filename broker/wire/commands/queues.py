@@ -40,8 +40,6 @@ def queue_declare(
             arguments=arguments,
             owner=session if exclusive else None,
         )
-        if created and found.exclusive:
-            session.exclusive_queues.add(found.name)
         if created and found.durable:
             channel.hold()
     channel.last_queue = found.name
@@ -117,7 +115,6 @@ def queue_delete(
     session.check("configure", "queue", name)
     found = session.vhost.queues.get(name)
     count = session.vhost.delete_queue(name, if_unused=if_unused, if_empty=if_empty, owner=session)
-    session.exclusive_queues.discard(name)
     if found is not None and found.durable:
         channel.hold()
     answer(channel, no_wait, "queue.delete-ok", message_count=count)
