@@ -201,11 +201,12 @@ class Definitions:
             vhost.default_queue_type = default_queue_type
         self._save()
 
-    def delete_vhost(self, name: str) -> None:
-        """Deletes a vhost with all in it. Its directory goes with the next start. Raises
-        KeyError."""
-        self.vhosts.pop(name).delete()
+    def remove_vhost(self, name: str) -> VHost:
+        """Takes a vhost out, so that nobody opens it any more; to delete what is in it is the
+        caller's. Its directory goes with the next start. Raises KeyError."""
+        vhost = self.vhosts.pop(name)
         self._save()
+        return vhost
 
     def _save(self) -> None:
         rows: list[Any] = [

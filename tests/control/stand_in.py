@@ -242,6 +242,9 @@ class VHost:
     def apply_policies(self) -> Iterator[None]:
         return iter(())
 
+    def delete(self) -> None:
+        self.queues.clear()
+
     def exchange(self, name: str) -> Exchange:
         if name not in self.exchanges:
             raise NotFound(f"no {describe('exchange', name, self.name)}")
@@ -287,7 +290,7 @@ class Connection:
         self.id = number
         self.name = f"127.0.0.1:{40000 + number} -> 127.0.0.1:5672"
         self.user = user
-        self.vhost = vhost
+        self.vhost = broker.vhosts[vhost]  # raises KeyError
         self.state = "running"
         self.peer = ("127.0.0.1", 40000 + number)
         self.local = ("127.0.0.1", 5672)
@@ -320,8 +323,8 @@ class Definitions:
             if value is not None:
                 setattr(self._broker.vhosts[name], key, value)
 
-    def delete_vhost(self, name: str) -> None:
-        del self._broker.vhosts[name]
+    def remove_vhost(self, name: str) -> VHost:
+        return self._broker.vhosts.pop(name)
 
 
 class Broker:

@@ -48,12 +48,17 @@ async def vhost_delete(request: Request[VHostDelete]) -> Any:
     broker, name = request.broker, request.args.name
     if name not in broker.vhosts:
         raise not_found("vhost_not_found")
-    await close_connections_to(broker, name, f"vhost '{name}' is deleted")
-    broker.definitions.delete_vhost(name)
+    # First the name and what is kept by it: nobody may open the vhost while the connections to it
+    # are being closed, and a vhost that gets the name meanwhile is another one.
+    vhost = broker.definitions.remove_vhost(name)
     broker.access.forget_vhost(name)
     broker.policies.forget_vhost(name)
-    broker.stats.vhost_deleted(name)
     broker.emit("vhost.deleted", {"name": name})
+    try:
+        await close_connections_to(broker, vhost, f"vhost '{name}' is deleted")
+    finally:
+        vhost.delete()
+        broker.stats.vhost_deleted(name)
     return {}
 
 

@@ -231,20 +231,26 @@ async def close_connections_of(broker: Any, user: str, reason: str) -> int:
     )
 
 
-async def close_connections_to(broker: Any, vhost: str, reason: str) -> int:
+async def close_connections_to(broker: Any, vhost: Any, reason: str) -> int:
     """Closes every connection to a vhost with 320 and the reason; how many there were."""
     return await _close_connections(
-        broker, [one for one in broker.connections.values() if name_of(one.vhost) == vhost], reason
+        broker, [one for one in broker.connections.values() if one.vhost is vhost], reason
     )
 
 
 async def _close_connections(broker: Any, connections: list[Any], reason: str) -> int:
     closed = 0
-    for connection in connections:
-        if connection.id in broker.connections:
+    waiting = iter(connections)
+    try:
+        for connection in waiting:
+            if connection.id in broker.connections:
+                connection.close(320, reason[:_REASON_MAX])
+                closed += 1
+            await asyncio.sleep(0)
+    finally:
+        # Who asked went away in the middle: what they asked for is done all the same.
+        for connection in waiting:
             connection.close(320, reason[:_REASON_MAX])
-            closed += 1
-        await asyncio.sleep(0)
     return closed
 
 
