@@ -8,3 +8,6 @@ cdef class StreamQueue(DeclaredQueue):
     cdef readonly StreamStore store
     cdef readonly Readers readers
     cdef object timer
+    cdef bint cannot_drop          # retention failed, and that is logged
+
+    cdef int drop_old(self) except -1

@@ -5,6 +5,8 @@ from. Retention takes the oldest, a segment at a time.
 Every message is kept on disk, whatever its delivery mode, and is delivered once it is synced.
 """
 
+import logging
+
 from libc.stdint cimport INT64_MIN, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, NEEDS_SYNC
@@ -20,6 +22,8 @@ from broker.queues.stream_reader import StreamBrowser
 from broker.store.persister cimport Persister
 from broker.store.stream_recovery import recover
 from broker.store.stream_store cimport StreamStore
+
+log = logging.getLogger("leveret.stream")
 
 # How often a stream with a maximum age looks for segments that are too old.
 AGE_CHECK_S = 60.0
@@ -167,7 +171,18 @@ cdef class StreamQueue(DeclaredQueue):
             self.retain()
 
     def retain(self) -> None:
-        """Drops the oldest segments that the limits do not allow for."""
+        """Drops the oldest segments that the limits do not allow for. A mistake of ours in it is
+        logged, once: it keeps what could go, and nothing that is confirmed rests on it."""
+        try:
+            self.drop_old()
+            self.cannot_drop = False
+        except Exception:
+            if not self.cannot_drop:
+                self.cannot_drop = True
+                log.exception("%s cannot drop what its limits do not allow for",
+                              describe("queue", self.name, self.vhost_name))
+
+    cdef int drop_old(self) except -1:
         clock.refresh()
         limits = self.retention
         self.dropped += self.store.retain(
@@ -176,6 +191,7 @@ cdef class StreamQueue(DeclaredQueue):
         if self.timer is None and limits.max_age >= 0 and len(self.store.summaries) > 1:
             self.timer = self.later(
                 min(AGE_CHECK_S, max(1.0, limits.max_age / 4000)), self.age_check)
+        return 0
 
     def age_check(self):
         """The timer of `retain`; it runs while there is more than the active segment."""
