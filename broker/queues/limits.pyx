@@ -15,12 +15,15 @@ from broker.kernel.message cimport Message
 cdef enum:
     QUORUM_DELIVERY_LIMIT = 20
 
+# A longer time than this is as good as this one, and any clock's ms can be added to it.
+cdef int64_t TTL_MOST = <int64_t> 1 << 62
+
 
 cdef class Limits:
     """The limits among a queue's arguments, which are checked already."""
 
     def __init__(self, arguments):
-        self.message_ttl = arguments.get("x-message-ttl", -1)
+        self.message_ttl = min(arguments.get("x-message-ttl", -1), TTL_MOST)
         self.expires = arguments.get("x-expires", -1)
         self.max_length = arguments.get("x-max-length", -1)
         self.max_length_bytes = arguments.get("x-max-length-bytes", -1)
@@ -60,7 +63,8 @@ cdef class Limits:
 
 cdef int64_t ttl_of(Message* message, int64_t queue_ttl) noexcept:
     """Milliseconds a message may wait: the smaller of the queue's TTL and its own expiration; -1 is
-    no limit. The properties are known to be well formed, the expiration to be a number."""
+    no limit. The properties are known to be well formed, the expiration to be a number, of which a
+    sign can only stand before a zero."""
     cdef const uint8_t* p = message.properties
     cdef uint16_t flags = load16(p)
     cdef int64_t own = 0
@@ -80,5 +84,7 @@ cdef int64_t ttl_of(Message* message, int64_t queue_ttl) noexcept:
             p += 1 + <uint32_t> p[0]
     length = p[0]
     for i in range(1, length + 1):
+        if p[i] == b"-":
+            continue
         own = own * 10 + (p[i] - 48)
     return own if queue_ttl < 0 or own < queue_ttl else queue_ttl

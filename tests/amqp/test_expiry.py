@@ -30,6 +30,21 @@ def test_a_message_expires_by_its_own_expiration(client: Client) -> None:
     assert 0.25 <= time.monotonic() - started < 0.8
 
 
+@pytest.mark.parametrize("ttl", [2**62, 2**63 - 1])
+def test_no_ttl_is_too_long_to_wait_for(client: Client, ttl: int) -> None:
+    queue = limited(client, x_message_ttl=ttl)
+    fill(client, queue, b"stays", b"stays too")
+    assert drain(client, queue) == [b"stays", b"stays too"]
+
+
+@pytest.mark.parametrize("expiration", ["0", "-0"])
+def test_a_message_without_time_is_not_kept(client: Client, expiration: str) -> None:
+    """A zero has no sign, as RabbitMQ reads it."""
+    queue = limited(client)
+    fill(client, queue, b"gone", expiration=expiration)
+    seconds_until(lambda: ready(client, queue) == 0)
+
+
 @pytest.mark.parametrize(("of_queue", "own"), [(200, "60000"), (60000, "200")])
 def test_the_shorter_of_two_ttls_counts(client: Client, of_queue: int, own: str) -> None:
     queue = limited(client, x_message_ttl=of_queue)
