@@ -1,4 +1,4 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Task
@@ -74,7 +74,7 @@ cdef class Consumer:
     cdef readonly bint active      # False for a get and after cancel
     cdef readonly uint32_t prefetch_count
     cdef readonly uint32_t unacked
-    cdef readonly int priority
+    cdef readonly int64_t priority
     cdef uint32_t next_turn        # the first of equals: how far behind it the next turn is
     cdef object _arguments
     cdef public uint64_t delivered

@@ -169,7 +169,7 @@ cdef class Consumer:
     ledger entries."""
 
     def __init__(self, Queue queue, Channel channel, str tag, bint no_ack, bint exclusive=False,
-                 uint32_t prefetch_count=0, int priority=0, arguments=None, bint active=True):
+                 uint32_t prefetch_count=0, int64_t priority=0, arguments=None, bint active=True):
         encoded = tag.encode("utf-8", "surrogateescape")
         self.queue = queue
         self.channel = channel

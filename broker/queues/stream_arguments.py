@@ -88,6 +88,10 @@ def _whole(arguments: Mapping[str, Any], name: str, otherwise: int) -> int:
     return value if isinstance(value, int) and value >= 0 else otherwise
 
 
+TIME_MOST = 2**62
+"""Ms since 1970: a later time is behind everything, as this one is."""
+
+
 class Start(NamedTuple):
     """Where a reader begins. `kind`: first, last, next, offset (`value` may be negative: that many
     before the end), time (`value` in ms since 1970)."""
@@ -99,7 +103,7 @@ class Start(NamedTuple):
 def start_of(value: Any, now_ms: int) -> Start | None:
     """What x-stream-offset means; None if nothing."""
     if isinstance(value, Timestamp):
-        return Start("time", int(value) * 1000)
+        return Start("time", min(int(value) * 1000, TIME_MOST))
     if isinstance(value, int) and not isinstance(value, bool):
         return Start("offset", int(value))
     if value in ("first", "last", "next"):

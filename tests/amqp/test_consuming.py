@@ -430,6 +430,17 @@ def test_a_consumer_of_higher_priority_is_served_first(
     assert client.expect_message(channel=1).method.consumer_tag == "high"
 
 
+def test_a_consumers_priority_is_any_integer(client: Client, other: Client, queue: str) -> None:
+    client.call(1, "basic.qos", prefetch_count=1)
+    for priority in (-(2**63), 2**40, 2**31 - 1, 2**63 - 1, -(2**31) - 1):
+        arguments = {"x-priority": priority}
+        tag = str(priority)
+        client.call(1, "basic.consume", queue=queue, consumer_tag=tag, arguments=arguments)
+    fill(other, queue, 5)
+    got = [int(message.method.consumer_tag) for message in client.expect_messages(5, 1)]
+    assert got == sorted(got, reverse=True)
+
+
 def test_no_local_is_ignored(client: Client, queue: str) -> None:
     client.call(1, "basic.consume", queue=queue, no_local=True)
     client.publish(1, "", queue, b"from the same connection")

@@ -104,6 +104,24 @@ def test_it_begins_at_a_time(client: Client) -> None:
     ]
 
 
+@pytest.mark.parametrize("long_ago", ["9" * 12 + "Y", Typed("T", 0), -(2**63)])
+def test_a_place_before_everything_is_the_first(client: Client, long_ago: Any) -> None:
+    stream = streams.declare(client)
+    streams.fill(client, stream, b"a", b"b")
+    assert streams.read(client, stream, 2, x_stream_offset=long_ago) == [(0, b"a"), (1, b"b")]
+
+
+@pytest.mark.parametrize("far", [Typed("T", 2**53), Typed("T", 2**64 - 1), 2**63 - 1])
+def test_a_place_behind_everything_is_the_end(client: Client, other: Client, far: Any) -> None:
+    stream = streams.declare(client)
+    streams.fill(client, stream, b"before")
+    reader = Reader(other, stream, x_stream_offset=far)
+    streams.fill(client, stream, b"after")
+    (got,) = reader.take(1)
+    assert got.body == b"after"
+
+
+
 def test_it_moves_the_window_with_acks(client: Client) -> None:
     stream = streams.declare(client)
     streams.fill(client, stream, *(bytes([i]) for i in range(5)))
