@@ -163,7 +163,7 @@ cdef class LimitedQueue(DeadLetteringQueue):
             self.expiry_timer.cancel()
             self.expiry_timer = None
         for consumer in self.consumers:
-            consumer.channel.watch_acks()
+            consumer.channel.watch_acks_of(consumer)
         if self.store is None:
             return
         if before & HAS_EXPIRY and self.store.total:

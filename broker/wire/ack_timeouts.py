@@ -57,7 +57,7 @@ class AckTimeouts:
         self._notes: dict[int, Notes] = {}
 
     def watch(self) -> None:
-        """A timeout may have changed: looks again in time, whatever is shortest now."""
+        """Looks again in time, whatever timeout is shortest now."""
         consumers = {*self._channel.consumers.values(), *self._channel.holders()}
         timeouts = [self._timeout(each) for each in consumers if not each.no_ack]
         shortest = min((timeout for timeout in timeouts if timeout), default=0)
@@ -67,7 +67,8 @@ class AckTimeouts:
             self.stop()
 
     def add(self, consumer: Consumer) -> None:
-        """A consumer came, or a message was got."""
+        """Looks in time for this one too. Where its timeout is longer than before, or none any
+        more, the look that is due finds that out."""
         timeout = self._timeout(consumer)
         if timeout:
             self._look_after(timeout)

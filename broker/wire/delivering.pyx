@@ -143,10 +143,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         if self.lingering is None:
             self.lingering = set()
         self.lingering.add(consumer)
-        if self.ack_timeouts is not None:
-            self.ack_timeouts.add(consumer)
-        elif self.connection.has_ack_timeout(consumer.queue):
-            self.watch_acks()
+        self.watch_acks_of(consumer)
         return tag
 
     # -- settling ----------------------------------------------------------------------------------
@@ -245,11 +242,21 @@ cdef class DeliveringChannel(ReplyingChannel):
         return before
 
     def watch_acks(self):
-        """The consumer timeout of a queue changed, or the broker's."""
+        """The broker's consumer timeout changed: looks through all consumers."""
         if not self.closing:
             if self.ack_timeouts is None:
                 self.ack_timeouts = AckTimeouts(self, self.connection)
             self.ack_timeouts.watch()
+
+    def watch_acks_of(self, Consumer consumer):
+        """A consumer came, a message was got, or the consumer timeout of its queue changed. No look
+        at the others: there may be many, and they may come or change one by one."""
+        if consumer.no_ack:
+            return
+        if self.ack_timeouts is not None:
+            self.ack_timeouts.add(consumer)
+        elif self.connection.has_ack_timeout(consumer.queue):
+            self.watch_acks()
 
     def requeue_all(self):
         """Puts every unacked delivery back, but those that a transaction settles: the channel ends,
@@ -277,8 +284,7 @@ cdef class DeliveringChannel(ReplyingChannel):
 
     def add_consumer(self, Consumer consumer):
         self.consumers[consumer.tag] = consumer
-        if not consumer.no_ack and self.connection.has_ack_timeout(consumer.queue):
-            self.watch_acks()
+        self.watch_acks_of(consumer)
 
     def remove_consumer(self, Consumer consumer):
         """The consumer is gone; it stays alive while the ledger points to it."""

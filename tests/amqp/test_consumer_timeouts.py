@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.amqp.limited_queues import fill, limited, ready, seconds_until
-from tests.amqp.raw import Client
+from tests.amqp.raw import Client, method
 from tests.conftest import Make
 from tests.control.test_real_broker import control
 
@@ -174,3 +174,23 @@ async def test_a_policy_sets_the_timeout_of_consumers_that_are_there(make_broker
             row = (await door.call("list", noun="consumers", vhost="/"))["items"][0]
             assert row["consumer_timeout"] == 300
         await loop.run_in_executor(None, times_out, client, 300, since)
+
+
+async def test_a_policy_reaches_thousands_of_consumers_of_one_channel_in_no_time(
+    make_broker: Make,
+) -> None:
+    broker = make_broker()
+    with Client.open((broker.host, broker.amqp_port)) as client:
+        queue = limited(client)
+        consume = {"queue": queue, "nowait": True}
+        tags = [str(number) for number in range(5000)]
+        client.send(b"".join(method(1, "basic.consume", consumer_tag=t, **consume) for t in tags))
+        client.fence(1)
+        async with control(broker) as door:
+            args = {"pattern": f"^{queue}$", "definition": {"consumer-timeout": 60000}}
+            since = time.monotonic()
+            await door.call("policy.put", vhost="/", name="patience", **args)
+            row = (await door.call("list", noun="consumers", vhost="/"))["items"][-1]
+            assert row["consumer_timeout"] == 60000
+            # Looking at all of them for each would take ten times as long, with nobody else served.
+            assert time.monotonic() - since < 3
