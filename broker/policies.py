@@ -19,6 +19,7 @@ import msgspec
 from broker.access.patterns import BadPattern, Pattern
 from broker.access.records import BadSetting
 from broker.policy_keys import APPLY_TO, KEYS, BadDefinition, check, lower, term
+from broker.queues import types as queue_types
 from broker.settings_files import SettingsError, SettingsFiles
 
 POLICIES_FILE = "policies.json"
@@ -260,15 +261,19 @@ def move(owner: str, before: InForce | None, after: InForce | None) -> None:
 def effective(
     owner: str, arguments: Mapping[str, Any], in_force: InForce | None
 ) -> Mapping[str, Any]:
-    """The arguments as if the declaration had made them, under their x- names."""
+    """The arguments as if the declaration had made them, under their x- names. What a queue's type
+    has no use for is left out."""
     if in_force is None:
         return arguments
     found = dict(arguments)
+    kind = queue_types.of(arguments) if owner == "queue" else None
     for key, value in in_force.definition.items():
         row = KEYS[key]
         if row.rule == "none" or row.owner != owner:
             continue
         name = row.argument.name
+        if kind is not None and not kind.uses(name):
+            continue
         own = _own(name, arguments)
         if own is None:
             found[name] = value

@@ -104,12 +104,20 @@ def check_quorum(
             raise PreconditionFailed(f"invalid property '{name}' for {resource}")
 
 
+def is_for_every_type(argument: str) -> bool:
+    """Whether no other type has an argument of this name for itself alone."""
+    row = argument_table.BY_OWNER["queue"].get(argument)
+    return row is None or not row.only
+
+
 class QueueType(NamedTuple):
     """`make` takes what `ClassicQueue` takes; `check` raises PreconditionFailed for a declaration
-    that does not fit the type."""
+    that does not fit the type; `uses` tells whether an argument of a policy means anything to
+    it."""
 
     make: Callable[..., Any]
     check: Callable[..., None]
+    uses: Callable[[str], bool] = is_for_every_type
 
 
 # Each has a module `<name>_type` with what it is made by and checked by.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from broker.policies import (
     settings,
 )
 from broker.policy_keys import KEYS, BadDefinition, check, lower, term
+from broker.server.control.policy_rows import governed
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.times import AGE_MOST, age_ms
 from tests.control.disks import MemoryDisk
@@ -323,6 +325,37 @@ def test_it_keeps_the_alternate_exchange_of_the_declaration(policies: Policies) 
 def test_it_leaves_keys_without_effect_out(policies: Policies) -> None:
     put(policies, "p", definition={"queue-mode": "lazy", "ha-mode": "all"})
     assert effective("queue", {}, policies.of("/", "queue", "q", "classic")) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "held"),
+    [
+        ("classic", {"x-message-ttl", "x-dead-letter-exchange", "x-max-length", "x-confirm-on"}),
+        ("quorum", {"x-message-ttl", "x-dead-letter-exchange", "x-max-length", "x-confirm-on"}),
+        ("stream", {"x-max-age", "x-max-length"}),
+    ],
+)
+def test_it_leaves_out_what_a_queue_of_that_type_has_no_use_for(
+    policies: Policies, kind: str, held: set[str]
+) -> None:
+    definition = {
+        "message-ttl": 5,
+        "dead-letter-exchange": "dlx",
+        "max-length": 5,
+        "confirm-on": "ack",
+        "max-age": "1D",
+    }
+    put(policies, "p", definition=definition)
+    arguments = {"x-queue-type": kind}
+    in_force = policies.of("/", "queue", "q", kind)
+    assert set(effective("queue", arguments, in_force)) == {"x-queue-type", *held}
+    assert {each.argument for each in settings("queue", arguments, in_force)} == {
+        "x-queue-type",
+        *held,
+    }
+    thing = SimpleNamespace(arguments=arguments, policy=in_force)
+    shown = governed("queue", thing)["effective_policy_arguments"]
+    assert {KEYS[key].argument.name for key in shown} == held
 
 
 # On disk.

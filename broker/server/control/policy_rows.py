@@ -87,6 +87,7 @@ def governed(owner: str, thing: Any) -> dict[str, Any]:
         for key, value in in_force.definition.items()
         if KEYS[key].rule != "none"
         and KEYS[key].owner == owner
+        and KEYS[key].argument.name in holding
         and KEYS[key].argument.name not in arguments
     ]
     return {
