@@ -381,13 +381,24 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
             f"invalid arg 'x-dead-letter-routing-key' for {resource}: "
             "routing_key_but_no_dlx_defined"
         )
-    if arguments.get("x-confirm-on") == "ack-lean":
-        for name in ("x-dead-letter-exchange", "x-max-priority", "x-delivery-limit"):
-            if name in arguments:
-                raise PreconditionFailed(
-                    f"invalid arg 'x-confirm-on' for {resource}: 'ack-lean' keeps nothing of what "
-                    f"it delivers and cannot go with '{name}'; use 'ack'"
-                )
+    needed = against_lean(arguments)
+    if needed is not None:
+        raise PreconditionFailed(
+            f"invalid arg 'x-confirm-on' for {resource}: 'ack-lean' keeps nothing of what "
+            f"it delivers and cannot go with '{needed}'; use 'ack'"
+        )
+
+
+def against_lean(arguments: Mapping[str, Any]) -> str | None:
+    """What a queue has that it would lose with the `ack-lean` it asks for, as it has nothing left
+    to move, sort or count; None if it can have that."""
+    if arguments.get("x-confirm-on") != "ack-lean":
+        return None
+    for name in ("x-dead-letter-exchange", "x-max-priority", "x-delivery-limit"):
+        if name in arguments:
+            return name
+    # Which has a delivery limit by its type.
+    return "x-queue-type" if arguments.get("x-queue-type") == "quorum" else None
 
 
 def check_type(kind: str, arguments: Mapping[str, Any], resource: str) -> None:

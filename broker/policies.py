@@ -18,7 +18,8 @@ import msgspec
 
 from broker.access.patterns import BadPattern, Pattern
 from broker.access.records import BadSetting
-from broker.policy_keys import APPLY_TO, KEYS, BadDefinition, check, lower, term
+from broker.arguments import against_lean
+from broker.policy_keys import APPLY_TO, KEYS, BadDefinition, check, check_together, lower, term
 from broker.queues import types as queue_types
 from broker.settings_files import SettingsError, SettingsFiles
 
@@ -86,6 +87,8 @@ class Setting(NamedTuple):
     value: Any
     source: Source
     overruled: list[Source]
+    against: str | None = None
+    """The argument that what was asked for cannot go with."""
 
 
 class _Compiled(NamedTuple):
@@ -129,6 +132,10 @@ class Policies:
     def put(self, policy: Policy, *, operator: bool = False) -> bool:
         """Sets a policy; True if it is new. Raises BadSetting with RabbitMQ's text."""
         compiled = _checked(policy, operator)
+        try:
+            check_together(policy.definition)
+        except BadDefinition as error:
+            raise BadSetting(str(error)) from None
         records = self._records[operator]
         created = (policy.vhost, policy.name) not in records
         records[policy.vhost, policy.name] = compiled
@@ -279,6 +286,9 @@ def effective(
             found[name] = value
         elif row.rule == "lower":
             found[name] = lower(key, own, value)
+    if owner == "queue" and against_lean(found) is not None:
+        # Together no single one could be declared so; nothing is lost this way.
+        found["x-confirm-on"] = "ack"
     return found
 
 
@@ -307,8 +317,11 @@ def settings(
         # Of equals the declaration's own comes first, then the operator's word before the policy's.
         ranked = sources[:1] + sources[:0:-1]
         source = next((each for each in ranked if each.value == value), sources[0])
-        overruled = [each for each in sources if each is not source]
-        yield Setting(name, row.name if row else None, value, source, overruled)
+        against = None
+        if source.value != value:
+            against = against_lean({**holding, name: source.value})
+        overruled = [each for each in sources if each is not source or against is not None]
+        yield Setting(name, row.name if row else None, value, source, overruled, against)
 
 
 def _own(name: str, arguments: Mapping[str, Any]) -> Any:

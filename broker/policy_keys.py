@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from broker.arguments import BY_OWNER, Argument, fault
+from broker.arguments import BY_OWNER, Argument, against_lean, fault
 from broker.times import age_ms
 
 APPLY_TO = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
@@ -248,6 +248,19 @@ def check(definition: Mapping[str, Any], *, operator: bool = False) -> None:
             raise BadDefinition(f"{term(value)} is not a valid {row.wrong}")
         if not row.argument.built or value in row.argument.unbuilt:
             raise BadDefinition(f"{name} {term(value)}: this broker does not carry it out yet")
+
+
+def check_together(definition: Mapping[str, Any]) -> None:
+    """Checks what a policy wants to set against what else it wants to set. Raises
+    BadDefinition."""
+    named = {KEYS[key].argument.name: value for key, value in definition.items()}
+    name = against_lean(named)
+    if name is not None:
+        key = next(key for key in definition if KEYS[key].argument.name == name)
+        raise BadDefinition(
+            f"confirm-on 'ack-lean' keeps nothing of what it delivers and cannot go with '{key}'; "
+            "use 'ack'"
+        )
 
 
 def _unrecognised(names: list[str], definition: Mapping[str, Any], operator: bool) -> str:

@@ -19,7 +19,7 @@ from broker.policies import (
     settings,
 )
 from broker.policy_keys import KEYS, BadDefinition, check, lower, term
-from broker.server.control.policy_rows import governed
+from broker.server.control.policy_rows import governed, setting_rows
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.times import AGE_MOST, age_ms
 from tests.control.disks import MemoryDisk
@@ -356,6 +356,47 @@ def test_it_leaves_out_what_a_queue_of_that_type_has_no_use_for(
     thing = SimpleNamespace(arguments=arguments, policy=in_force)
     shown = governed("queue", thing)["effective_policy_arguments"]
     assert {KEYS[key].argument.name for key in shown} == held
+
+
+@pytest.mark.parametrize(
+    ("argument", "policy", "operator_policy", "against"),
+    [
+        ({"x-dead-letter-exchange": "x"}, {"confirm-on": "ack-lean"}, {}, "x-dead-letter-exchange"),
+        ({"x-confirm-on": "ack-lean"}, {"delivery-limit": 3}, {}, "x-delivery-limit"),
+        ({"x-max-priority": 3}, {"confirm-on": "ack-lean"}, {}, "x-max-priority"),
+        ({"x-queue-type": "quorum"}, {"confirm-on": "ack-lean"}, {}, "x-queue-type"),
+        ({}, {"confirm-on": "ack-lean"}, {"delivery-limit": 3}, "x-delivery-limit"),
+    ],
+)
+def test_it_keeps_what_is_delivered_where_something_needs_it(
+    policies: Policies,
+    argument: dict[str, Any],
+    policy: dict[str, Any],
+    operator_policy: dict[str, Any],
+    against: str,
+) -> None:
+    put(policies, "p", definition=policy)
+    if operator_policy:
+        put(policies, "o", definition=operator_policy, operator=True)
+    in_force = policies.of("/", "queue", "q", argument.get("x-queue-type", "classic"))
+    assert effective("queue", argument, in_force)["x-confirm-on"] == "ack"
+    (shown,) = [
+        each
+        for each in setting_rows("queue", SimpleNamespace(arguments=argument, policy=in_force))
+        if each["argument"] == "x-confirm-on"
+    ]
+    assert (shown["value"], shown["against"]) == ("ack", against)
+    assert [each["value"] for each in shown["overruled"]] == ["ack-lean"]
+
+
+@pytest.mark.parametrize("other", [{"dead-letter-exchange": "x"}, {"delivery-limit": 3}])
+def test_it_refuses_a_policy_whose_own_keys_cannot_go_together(
+    policies: Policies, other: dict[str, Any]
+) -> None:
+    (key,) = other
+    with pytest.raises(BadSetting, match=f"'ack-lean' .* cannot go with '{key}'"):
+        put(policies, "p", definition={"confirm-on": "ack-lean", **other})
+    put(policies, "p", definition={"confirm-on": "ack", **other})
 
 
 # On disk.

@@ -41,6 +41,7 @@ async def test_it_shows_what_holds_and_where_from(policing: BrokerClient, channe
         "value": 20,
         "source": "operator policy",
         "source_name": "bound",
+        "against": None,
         "overruled": [
             {"value": 50, "source": "argument", "source_name": ""},
             {"value": 100, "source": "policy", "source_name": "shown"},

@@ -110,6 +110,7 @@ def _setting_row(setting: Setting) -> dict[str, Any]:
         "key": setting.key,
         "value": setting.value,
         **_source_row(setting.source),
+        "against": setting.against,
         "overruled": [
             {"value": source.value, **_source_row(source)} for source in setting.overruled
         ],
