@@ -465,6 +465,8 @@ cdef class Connection(Output):
         soon."""
         self.keep()
         self.phase = CLOSING
+        # What is safe is told before the close; behind it nothing is said any more.
+        self.write_confirms()
         self.end_channels()
         self.send(method_frame(
             0, "connection.close", reply_code=code, reply_text=text, class_id=class_id,

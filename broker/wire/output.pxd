@@ -24,4 +24,5 @@ cdef class Output(Task):
 
     cdef int touch(self) except -1
     cdef int touch_confirm(self, Confirmer confirmer) except -1
+    cdef int write_confirms(self) except -1
     cdef int uncongested(self) except -1

@@ -41,16 +41,21 @@ cdef class Output(Task):
             self.confirmers.append(confirmer)
         return self.touch()
 
+    cdef int write_confirms(self) except -1:
+        """Adds what the confirmers have to say so far."""
+        cdef Confirmer confirmer
+        for confirmer in self.confirmers:
+            confirmer.write_confirm()
+        self.confirmers.clear()
+        return 0
+
     cdef int work(self) except -1:
         """Writes what has gathered."""
-        cdef Confirmer confirmer
         cdef size_t length
         cdef ssize_t sent = 0
         cdef bytes rest
         if self.confirmers:
-            for confirmer in self.confirmers:
-                confirmer.write_confirm()
-            self.confirmers.clear()
+            self.write_confirms()
         length = self.out.length
         if length == 0 or self.closed or self.congested:
             return 0

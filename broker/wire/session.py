@@ -365,6 +365,7 @@ class Session(Connection):
             if not channel.closing:
                 self.end_channel(channel)
             if are_silent:
+                channel.closing = True
                 channel.forget_replies()
             self.drop_channel(channel)
 

@@ -326,3 +326,26 @@ def test_a_transaction_returns_at_its_commit(client: Client, name: str) -> None:
     client.send_method(1, "tx.commit")
     assert client.expect_message("basic.return", 1).body == b"back"
     client.expect("tx.commit-ok", 1)
+
+
+def test_nothing_is_confirmed_behind_the_close_of_a_connection(
+    client: Client, other: Client, name: str
+) -> None:
+    """What is safe by then is told before it; what is not, in no case behind it."""
+    client.call(1, "confirm.select")
+    client.call(1, "queue.declare", queue=name, durable=True)
+    # No queue takes the first, so it is confirmed at once; the second waits for the disk. The
+    # frame behind them is one too many.
+    publishes = [
+        raw.method(1, "basic.publish", routing_key=key) + raw.content(1, b"x", {"delivery_mode": 2})
+        for key in ("nobody", name)
+    ]
+    client.send(b"".join(publishes) + raw.frame(raw.BODY, 1, b""))
+    client.expect("basic.ack", 1, delivery_tag=1, multiple=False)
+    client.expect("connection.close", 0, reply_code=505)
+    other.call(1, "confirm.select")
+    other.publish(1, "", name, b"x", delivery_mode=2)
+    other.expect_confirms(1, 1)
+    client.send_method(0, "connection.close-ok")
+    client.expect_end()
+    assert other.call(1, "queue.delete", queue=name).message_count == 2
