@@ -3,7 +3,9 @@
 import httpx
 import pytest
 
+from tests.amqp.raw import Client
 from tests.api.conftest import VHOST, path
+from tests.appliance import Appliance
 
 NAMES = [
     "plain",
@@ -131,3 +133,38 @@ def test_a_name_that_is_not_utf_8_is_not_found(api: httpx.Client, broken: str) -
     answer = api.get(f"/api/queues/%2F/{broken}")
     assert answer.status_code == 404
     assert answer.json()["error"] == "Object Not Found"
+
+
+def test_names_of_clients_that_are_not_utf_8_are_asked_for_as_they_are_shown(
+    api: httpx.Client, shared_leveret: Appliance
+) -> None:
+    address = (shared_leveret.host, shared_leveret.amqp_port)
+    with Client.open(address, virtual_host=VHOST) as client:
+        client.call(1, "queue.declare", queue=b"odd \xff<b>")
+        client.call(1, "exchange.declare", exchange=b"odd \xfe", type="topic")
+        client.call(1, "queue.bind", queue=b"odd \xff<b>", exchange=b"odd \xfe", routing_key="#")
+        for name in (b"two \xff", b"two \xfe"):
+            client.call(1, "queue.declare", queue=name)
+    names = {row["name"] for row in api.get(path("queues", VHOST)).json()}
+    assert "odd \ufffd<b>" in names
+    queue = path("queues", VHOST, "odd \ufffd<b>")
+    exchange = path("exchanges", VHOST, "odd \ufffd")
+    between = path("bindings", VHOST, "e", "odd \ufffd", "q", "odd \ufffd<b>")
+    message = {"properties": {}, "routing_key": "k", "payload": "x", "payload_encoding": "string"}
+    assert api.post(exchange + "/publish", json=message).json() == {"routed": True}
+    assert api.get(queue).json()["name"] == "odd \ufffd<b>"
+    assert [row["routing_key"] for row in api.get(between).json()] == ["#"]
+    bound = api.get(queue + "/bindings").json()
+    assert sorted(row["source"] for row in bound) == ["", "odd \ufffd"]
+    take = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    assert [got["payload"] for got in api.post(queue + "/get", json=take).json()] == ["x"]
+    assert api.delete(between + "/%2523").status_code == 204
+    for where in (queue + "/contents", queue, exchange):
+        assert api.delete(where).status_code == 204, where
+    assert api.get(queue).status_code == 404
+    # Which of two is meant nobody can tell.
+    assert api.delete(path("queues", VHOST, "two \ufffd")).status_code == 404
+    with Client.open(address, virtual_host=VHOST) as client:
+        for name in (b"two \xff", b"two \xfe"):
+            client.call(1, "queue.declare", queue=name, passive=True)
+            client.call(1, "queue.delete", queue=name)

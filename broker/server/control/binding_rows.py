@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
 from broker.control_schema import Item, List
+from broker.server.control.encoding import full_name
 from broker.server.control.requests import Caller, not_found
 from broker.server.control.views import View
 
@@ -29,8 +30,7 @@ class Bindings(View):
     def all(self, caller: Caller, args: List) -> Iterator[Bound]:
         for vhost in caller.vhosts(args.vhost):
             for binding in vhost.bindings(
-                source=_plain_name(args.source),
-                destination=_plain_name(args.destination),
+                *_ends(vhost, args.source, args.destination, args.destination_type),
                 destination_type=args.destination_type,
             ):
                 yield Bound(vhost.name, binding)
@@ -76,9 +76,7 @@ def find_binding(
 ) -> Any | None:
     """The binding that a properties key names, or None."""
     for binding in vhost.bindings(
-        source=_plain_name(source),
-        destination=_plain_name(destination),
-        destination_type=destination_type,
+        *_ends(vhost, source, destination, destination_type), destination_type=destination_type
     ):
         if properties_key(binding.routing_key, binding.arguments) == key:
             return binding
@@ -96,5 +94,16 @@ def properties_key(routing_key: str, arguments: Mapping[str, Any] | None) -> str
     return f"{quoted}~{base64.urlsafe_b64encode(digest).decode('ascii')}"
 
 
-def _plain_name(name: str | None) -> str | None:
+def _ends(
+    vhost: Any, source: str | None, destination: str | None, destination_type: str | None
+) -> tuple[str | None, str | None]:
+    """The names in full of what a binding is between; None stays None."""
+    names = vhost.exchanges if destination_type == "exchange" else vhost.queues
+    return (
+        None if source is None else full_name(vhost.exchanges, _plain_name(source)),
+        None if destination is None else full_name(names, _plain_name(destination)),
+    )
+
+
+def _plain_name(name: str) -> str:
     return "" if name == "amq.default" else name

@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.control_schema import Item, List
 from broker.server.control import troubles
+from broker.server.control.encoding import full_name
 from broker.server.control.figures import details, message_stats, watched
 from broker.server.control.requests import Caller, not_authorised, not_found
 from broker.server.control.views import (
@@ -235,7 +236,8 @@ class Consumers(View):
         for vhost in caller.vhosts(args.vhost):
             queues = list(vhost.queues.values())
             if args.queue is not None:
-                queues = [vhost.queues[args.queue]] if args.queue in vhost.queues else []
+                queue = vhost.queues.get(full_name(vhost.queues, args.queue))
+                queues = [queue] if queue is not None else []
             for queue in queues:
                 if not queue.consumer_count:
                     continue

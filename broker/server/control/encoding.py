@@ -45,6 +45,16 @@ def encode(value: Any) -> bytes:
         return _encoder.encode(_printable(value))
 
 
+def full_name(names: Iterable[str], shown: str) -> str:
+    """The one of `names` that is meant by what is shown of it: a name that is no UTF-8 is shown
+    with U+FFFD in its place, and nobody can send it in another way. What no name or several are
+    shown as comes back as it is."""
+    if "\ufffd" not in shown or shown in names:
+        return shown
+    alike = [name for name in names if _printable(name) == shown]
+    return alike[0] if len(alike) == 1 else shown
+
+
 async def encode_rows(rows: Iterable[Any]) -> msgspec.Raw:
     """Rows as a msgpack array, encoded a few at a time."""
     pace = Pace()

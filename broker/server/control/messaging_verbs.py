@@ -31,6 +31,7 @@ from broker.errors import (
 )
 from broker.server.control.binding_rows import find_binding, properties_key
 from broker.server.control.connection_rows import Connections
+from broker.server.control.encoding import full_name
 from broker.server.control.getting import take
 from broker.server.control.requests import (
     Caller,
@@ -70,10 +71,11 @@ async def queue_declare(request: Request[QueueDeclare]) -> Any:
 async def queue_delete(request: Request[QueueDelete]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    caller.check(vhost.name, "configure", "queue", args.name)
-    queue = _queue(vhost, args.name, caller, use=False)
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "configure", "queue", name)
+    queue = _queue(vhost, name, caller, use=False)
     messages = vhost.delete_queue(
-        args.name, if_unused=args.if_unused, if_empty=args.if_empty, owner=queue.owner
+        name, if_unused=args.if_unused, if_empty=args.if_empty, owner=queue.owner
     )
     return {"messages": messages}
 
@@ -82,8 +84,9 @@ async def queue_delete(request: Request[QueueDelete]) -> Any:
 async def queue_purge(request: Request[QueuePurge]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    caller.check(vhost.name, "read", "queue", args.name)
-    return {"messages": _queue(vhost, args.name, caller, use=False).purge()}
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "read", "queue", name)
+    return {"messages": _queue(vhost, name, caller, use=False).purge()}
 
 
 @handles("queue.pause")
@@ -98,8 +101,9 @@ async def queue_resume(request: Request[QueueResume]) -> Any:
 
 def _set_paused(caller: Caller, args: QueuePause | QueueResume, paused: bool) -> dict[str, bool]:
     vhost = caller.vhost(args.vhost)
-    caller.check(vhost.name, "configure", "queue", args.name)
-    queue = _queue(vhost, args.name, caller, use=False)
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "configure", "queue", name)
+    queue = _queue(vhost, name, caller, use=False)
     return {"changed": vhost.set_paused(queue, paused)}
 
 
@@ -107,10 +111,11 @@ def _set_paused(caller: Caller, args: QueuePause | QueueResume, paused: bool) ->
 async def queue_get(request: Request[QueueGet]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    caller.check(vhost.name, "read", "queue", args.name)
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "read", "queue", name)
     if args.count < 0:
         raise bad_request("count is negative")
-    queue = _queue(vhost, args.name, caller, use=True)
+    queue = _queue(vhost, name, caller, use=True)
     requeue = args.ackmode in ("ack_requeue_true", "reject_requeue_true")
     acked = args.ackmode == "ack_requeue_false"
     return await take(queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate)
@@ -137,7 +142,7 @@ async def exchange_declare(request: Request[ExchangeDeclare]) -> Any:
 async def exchange_delete(request: Request[ExchangeDelete]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    name = _plain_name(args.name)
+    name = full_name(vhost.exchanges, _plain_name(args.name))
     caller.check(vhost.name, "configure", "exchange", name)
     _exchange(vhost, name)
     vhost.delete_exchange(name, if_unused=args.if_unused)
@@ -148,7 +153,7 @@ async def exchange_delete(request: Request[ExchangeDelete]) -> Any:
 async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    name = _plain_name(args.name)
+    name = full_name(vhost.exchanges, _plain_name(args.name))
     if request.broker.alarms:
         raise RequestError(
             "blocked",
@@ -180,7 +185,7 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
 async def binding_create(request: Request[BindingCreate]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    source, destination = _plain_name(args.source), _plain_name(args.destination)
+    source, destination = _ends(vhost, args)
     rights = _check_binding(caller, vhost, source, destination, args.destination_type)
     _both_ends(vhost, source, destination, args.destination_type, caller)
     rights.check_topics("read", vhost.exchanges[source], (args.routing_key,))
@@ -195,7 +200,7 @@ async def binding_create(request: Request[BindingCreate]) -> Any:
 async def binding_delete(request: Request[BindingDelete]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    source, destination = _plain_name(args.source), _plain_name(args.destination)
+    source, destination = _ends(vhost, args)
     rights = _check_binding(caller, vhost, source, destination, args.destination_type)
     _both_ends(vhost, source, destination, args.destination_type, caller)
     found = find_binding(vhost, source, destination, args.destination_type, args.properties_key)
@@ -294,6 +299,15 @@ def _both_ends(
         _exchange(vhost, destination)
     else:
         _queue(vhost, destination, caller, use=True)
+
+
+def _ends(vhost: Any, args: BindingCreate | BindingDelete) -> tuple[str, str]:
+    """The names of what a binding is between."""
+    names = vhost.queues if args.destination_type == "queue" else vhost.exchanges
+    return (
+        full_name(vhost.exchanges, _plain_name(args.source)),
+        full_name(names, _plain_name(args.destination)),
+    )
 
 
 def _plain_name(name: str) -> str:

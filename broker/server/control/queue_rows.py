@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.control_schema import Item, List
 from broker.server.control import troubles
+from broker.server.control.encoding import full_name
 from broker.server.control.figures import details, message_stats, watched
 from broker.server.control.policy_rows import governed, setting_rows
 from broker.server.control.requests import Caller, not_found
@@ -43,7 +44,8 @@ class Queues(View):
                     yield queue
 
     def find(self, caller: Caller, args: Item) -> Any:
-        queue = caller.vhost(args.vhost or "/").queues.get(args.name)
+        queues = caller.vhost(args.vhost or "/").queues
+        queue = queues.get(full_name(queues, args.name or ""))
         if queue is None:
             raise not_found("queue_not_found")
         return queue
@@ -204,7 +206,8 @@ class Exchanges(View):
 
     def find(self, caller: Caller, args: Item) -> Any:
         vhost = caller.vhost(args.vhost or "/")
-        exchange = vhost.exchanges.get("" if args.name == "amq.default" else args.name)
+        name = "" if args.name == "amq.default" else full_name(vhost.exchanges, args.name or "")
+        exchange = vhost.exchanges.get(name)
         if exchange is None:
             raise not_found("exchange_not_found")
         return vhost, exchange

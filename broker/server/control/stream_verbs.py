@@ -9,6 +9,7 @@ from typing import Any
 from broker.control_schema import StreamRead
 from broker.errors import NotFound, describe
 from broker.kernel import clock
+from broker.server.control.encoding import full_name
 from broker.server.control.getting import BYTES_MAX
 from broker.server.control.requests import Request, bad_request, handles
 from broker.wire.fields import text
@@ -24,8 +25,9 @@ _ANSWER_S = 30.0
 async def stream_read(request: Request[StreamRead]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    caller.check(vhost.name, "read", "queue", args.name)
-    queue: Any = vhost.queues.get(args.name)
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "read", "queue", name)
+    queue: Any = vhost.queues.get(name)
     if queue is None:
         raise NotFound(f"no {describe('queue', args.name, vhost.name)}")
     if queue.type != "stream":
