@@ -118,6 +118,9 @@ EXCHANGE = (
           ("topic", "direct", "fanout", "headers", "x-consistent-hash", "x-random")),
     Group("Duplicates", "drop what came before", _DUPLICATES),
 )  # fmt: skip
+REQUIRED = ("x-delayed-type",)
+"""What a declaration of its type is refused without."""
+
 GROUPS = {"queue": QUEUE, "exchange": EXCHANGE}
 
 
@@ -141,6 +144,7 @@ def _row(owner: str, name: str, value: str) -> dict[str, Any]:
     return {
         "name": name,
         "kind": row.kind,
+        "is_required": name in REQUIRED,
         "choices": list(CHOICES.get(name, {}).items()),
         "unit": UNITS.get(name, ""),
         "text": row.text,

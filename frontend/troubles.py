@@ -27,6 +27,9 @@ MEANING = {
     "idle": "Nothing waits and nothing moves",
 }
 
+UNCONFIRMED = "Publishers wait for the acknowledgements of its consumers"
+"""What `fine` means where confirms come with the consumers' acks."""
+
 WORDS = tuple(_TONES)
 
 

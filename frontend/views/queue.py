@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -56,6 +57,11 @@ async def queue(
     row = await ask(request, "item", noun="queues", vhost=vhost, name=name)
     facts |= {"section": "queues", "queue": row, "tab": tab, "tabs": _tabs(row)}
     facts |= {"key": [vhost, name], "meanings": troubles.MEANING}
+    if row.get("oldest_unconfirmed"):
+        facts["unconfirmed_age"] = figures.duration(
+            max(0.0, time.time() - row["oldest_unconfirmed"] / 1000)
+        )
+        facts["meanings"] = {**troubles.MEANING, "fine": troubles.UNCONFIRMED}
     facts["expect"] = name if figures.is_plain(name) else "delete"
     if tab == "overview":
         found = await charts.history(request, "queue", [vhost, name])

@@ -129,6 +129,31 @@ def test_it_offers_a_stream_what_a_stream_has(page: Page, guest: httpx.Client) -
     guest.delete(f"/api/queues/%2F/{name}")
 
 
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_it_offers_nothing_that_a_type_refuses(page: Page, kind: str) -> None:
+    page.goto("/queues")
+    page.click("[data-open=create-queue]")
+    expect(page.locator("#queue-durability")).to_be_visible()
+    page.select_option("#queue-durability", "transient")
+    page.check("#create-queue [name=auto_delete]")
+    page.select_option("#queue-type", kind)
+    expect(page.locator("#queue-durability")).to_be_hidden()
+    expect(page.locator("#create-queue [name=auto_delete]")).to_be_hidden()
+    name = f"form-{uuid.uuid4().hex[:8]}"
+    page.fill("#queue-name", name)
+    page.click("#create-queue button[type=submit]")
+    expect(page.locator("h1")).to_contain_text(name)
+
+
+def test_an_exchange_that_delays_has_a_type_to_route_by(page: Page) -> None:
+    page.goto("/exchanges")
+    page.click("[data-open=create-exchange]")
+    page.select_option("#exchange-type", "x-delayed-message")
+    page.fill("#exchange-name", name := f"form-{uuid.uuid4().hex[:8]}")
+    page.click("#create-exchange button[type=submit]")
+    expect(page.locator("h1")).to_contain_text(name)
+
+
 @pytest.mark.parametrize(
     ("type_", "fields", "wanted"),
     [

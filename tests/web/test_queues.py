@@ -66,6 +66,26 @@ def test_it_shows_what_left_without_an_ack(page: Page, channel: BlockingChannel)
     channel.queue_delete(name)
 
 
+def test_it_says_for_how_long_publishers_wait_for_consumers(
+    page: Page, channel: BlockingChannel
+) -> None:
+    queue = f"waited-{uuid.uuid4().hex[:8]}"
+    channel.queue_declare(queue, arguments={"x-confirm-on": "ack"})
+    channel.confirm_delivery()
+    channel.connection.process_data_events()
+    # pika would wait for the confirm, which no consumer gives.
+    channel._impl.basic_publish("", queue, b"x")
+    channel.basic_consume(queue, lambda *_: None)
+    channel.connection.process_data_events()
+    page.goto(f"/queues/%2F/{queue}")
+    card = page.locator("#unconfirmed")
+    expect(card).to_contain_text(" ago")
+    expect(card).to_contain_text("0 ready, 1 with consumers")
+    expect(page.locator("#trouble-meanings")).to_contain_text("Publishers wait")
+    page.click("#unconfirmed a[href^='/channels']")
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Unconfirmed")
+
+
 def test_it_publishes_and_gets(page: Page, channel: BlockingChannel, queue: str) -> None:
     page.goto(f"/queues/%2F/{queue}/messages")
     page.fill("#payload", '{"order": 4711, "note": "<b>ünïcode</b>"}')
