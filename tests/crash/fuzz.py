@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.crash.explore import look, scratch
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.profiles import EMBED_BELOW, Profile, profile_of, shrunk
 from tests.crash.promises import Copy, Found
 from tests.crash.small import cut_everywhere
@@ -182,7 +182,7 @@ def _fuzz(seed: int, rounds: int, base: Path, profile: Profile, result: Fuzzed) 
         # Nobody looks whether they are due: they stay in the timing index.
         body = workload.next_body(20)
         workload.promises.add(Copy(workload.numbers, body, [(0, "late")], is_held=True))
-        inside.vhost.publish("later", "", LATE, body)
+        publish(inside.vhost, "later", "", LATE, body)
     inside.tick()
     inside.stop() if seed % 2 else inside.kill()
     shutil.copytree(clean, base / "look")

@@ -24,12 +24,18 @@ from broker.settings_files import SettingsFiles
 from broker.store import disk
 from broker.store.persister import Persister
 from broker.vhost import VHost
+from broker.wire import properties
 from tests.crash.profiles import Profile
 from tests.store.driven import Taker
 
 PATIENCE = 30.0
 SEGMENT = 4096
 USUAL = Profile("usual")
+
+
+def publish(vhost: VHost, exchange: str, key: str, listed: bytes, body: bytes) -> bool:
+    """Publishes a message with this property list; whether any queue took it."""
+    return vhost.publish(vhost.exchange(exchange), [key], properties.decode(listed), body)
 
 
 class NoTimer:

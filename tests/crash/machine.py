@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from broker.wire import properties
 from tests.crash.explore import miscounted, scratch, strays
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.profiles import Profile, shrunk, small_bodies
 from tests.store.driven import Taker
 
@@ -145,7 +145,7 @@ class StoreMachine(RuleBasedStateMachine):
         for name in names:
             body = self._entry(name, size, level, persistent, ends).body
         exchange, key = ("", name) if len(list(names)) == 1 else ("fan", "")
-        self.inside.vhost.publish(exchange, key, properties.encode(told), body)
+        publish(self.inside.vhost, exchange, key, properties.encode(told), body)
 
     @rule(name=queues, size=SIZES, level=levels, persistent=st.booleans(), count=counts)
     def publish(self, name: str, size: int, level: int, persistent: bool, count: int) -> None:

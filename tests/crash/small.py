@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker.wire import properties
 from tests.crash.explore import look
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.profiles import EMBED_BELOW, Profile, small_bodies
 from tests.crash.stream_script import ARGUMENTS, NAME, PERSISTENT
 from tests.crash.workload import LATE
@@ -42,12 +42,12 @@ class Small:
             vhost.bind(source, name, "queue", "")
         self.inside.make_runs_short()
         for body in (b"one", b"two"):
-            vhost.publish("", "q", PERSISTENT, body)
-        vhost.publish("fan", "", PERSISTENT, SHARED)
+            publish(vhost, "", "q", PERSISTENT, body)
+        publish(vhost, "fan", "", PERSISTENT, SHARED)
         for body in (b"later 1", b"later 2"):
-            vhost.publish("later", "", LATE, body)
+            publish(vhost, "later", "", LATE, body)
         for _, body in sorted(STREAM):
-            vhost.publish("", NAME, properties.encode({}), body)
+            publish(vhost, "", NAME, properties.encode({}), body)
         self.inside.sync()
         taken = self.inside.take(vhost.queues["q"])
         vhost.queues["q"].settle_place(taken.place)

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.queues.stream_arguments import Start
 from broker.wire import properties
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.stream_promises import Entry, Kept, StreamPromises
 
 NAME = "stream"
@@ -50,7 +50,7 @@ class StreamScript:
         entry = Entry(store.next_offset, body, self._now())
         self.promises.entries.append(entry)
         self._forget(store, 1)
-        inside.vhost.publish("", NAME, PERSISTENT, body)
+        publish(inside.vhost, "", NAME, PERSISTENT, body)
         assert store.next_offset == entry.offset + 1
 
         def told() -> None:

@@ -11,7 +11,7 @@ from broker.store.body_settings import BodySettings
 from broker.store.location_index import IndexSettings
 from tests.crash.explore import scratch
 from tests.crash.fuzz import Fuzzed, fuzz
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.profiles import Profile
 from tests.crash.small import cut_everywhere
 from tests.crash.workload import LATE
@@ -49,7 +49,7 @@ def prepared(directory: Path) -> Path:
     inside = Inside(directory).start()
     for name in ("first", "second", "third"):
         inside.vhost.declare_queue(name, durable=True)
-        inside.vhost.publish("", name, b"\x10\x00\x02", name.encode())
+        publish(inside.vhost, "", name, b"\x10\x00\x02", name.encode())
     inside.sync()
     inside.kill()
     (journal,) = directory.glob("vhosts/*/definitions.journal")
@@ -88,7 +88,7 @@ def test_no_binding_is_left_to_or_of_what_a_damaged_journal_lost(
         vhost.bind("source", destination, kind, "")
         vhost.bind("later", destination, kind, "")
     vhost.bind("hops", "other", "queue", "")
-    vhost.publish("later", "", LATE, b"held")
+    publish(vhost, "later", "", LATE, b"held")
     inside.sync()
     inside.kill()
     (journal,) = (tmp_path / "data").glob("vhosts/*/definitions.journal")
@@ -104,7 +104,7 @@ def test_no_binding_is_left_to_or_of_what_a_damaged_journal_lost(
         bound = {end for each in vhost.bindings() for end in (each.source, each.destination)}
         assert name not in bound
         exchange = "source" if "source" in vhost.exchanges else ""
-        vhost.publish(exchange, "other", b"\x10\x00\x02", b"new %d" % times)
+        publish(vhost, exchange, "other", b"\x10\x00\x02", b"new %d" % times)
         bodies = drained(inside, "other")
         assert bodies >= {b"new %d" % each for each in range(times + 1)}
         assert (b"held" in bodies) == (lost != b"\x05later")
@@ -153,7 +153,7 @@ def test_a_queue_in_quarantine_keeps_its_shared_bodies_until_it_is_put_back(
         inside.vhost.bind("amq.fanout", name, "queue", "")
     large = b"shared" * 1000
     for _ in range(3):
-        inside.vhost.publish("amq.fanout", "", b"\x10\x00\x02", large)
+        publish(inside.vhost, "amq.fanout", "", b"\x10\x00\x02", large)
     inside.sync()
     getattr(inside, end)()
     (journal,) = (tmp_path / "data").glob("vhosts/*/definitions.journal")

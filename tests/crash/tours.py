@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.wire import properties
+from tests.crash import inside
 from tests.crash.promises import Copy
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def publish(workload: Workload, queue: str, size: int) -> None:
     copy = Copy(workload.numbers, body, [(workload.moment(), queue)])
     workload.promises.add(copy)
     workload.ready[queue].append(copy)
-    workload.inside.vhost.publish("", queue, PERSISTENT, body)
+    inside.publish(workload.inside.vhost, "", queue, PERSISTENT, body)
     workload.confirm_later([copy])
 
 

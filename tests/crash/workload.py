@@ -17,7 +17,7 @@ from typing import Any
 
 from broker.store import disk
 from broker.wire import properties
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.profiles import PROFILES, Profile
 from tests.crash.promises import Copy, Declared, Promises
 from tests.crash.stream_script import ARGUMENTS, NAME, StreamScript
@@ -181,7 +181,7 @@ class Workload:
                 self.ready[queue].append(copy)
             if queue == "short" and len(self.ready[queue]) > SHORT_LENGTH:
                 self._dies(self.ready[queue].pop(0))
-            self.inside.vhost.publish("", queue, properties.encode(told), body)
+            publish(self.inside.vhost, "", queue, properties.encode(told), body)
         self.confirm_later(copies)
 
     def _publish_fan(self) -> None:
@@ -201,7 +201,7 @@ class Workload:
             else:
                 self.ready[queue].append(copies[-1])
         told = properties.encode({"delivery_mode": 2, "priority": level})
-        self.inside.vhost.publish("fan", "", told, body)
+        publish(self.inside.vhost, "fan", "", told, body)
         self.confirm_later(copies)
 
     def _publish_stream(self) -> None:
@@ -226,7 +226,7 @@ class Workload:
     def publish_late(self) -> None:
         body = self._body()
         copy = self.promises.add(Copy(self.numbers, body, [(self.moment(), "late")], is_held=True))
-        self.inside.vhost.publish("later", "", LATE, body)
+        publish(self.inside.vhost, "later", "", LATE, body)
         self.confirm_later([copy])
 
     def _ring(self) -> None:
@@ -346,7 +346,7 @@ class Workload:
         for _ in range(2):
             body = self._body()
             copies.append(self.promises.add(Copy(self.numbers, body, [(self.moment(), name)])))
-            vhost.publish("", name, properties.encode({"delivery_mode": 2}), body)
+            publish(vhost, "", name, properties.encode({"delivery_mode": 2}), body)
         self.ready[name] = list(copies)
         self.confirm_later(copies)
 

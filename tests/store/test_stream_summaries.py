@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.crash.explore import strays
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.stream_script import ARGUMENTS, NAME, PERSISTENT, rows_of
 
 
@@ -14,7 +14,7 @@ def filled(directory: Path) -> list[Path]:
     inside = Inside(directory, 2048).start()
     inside.vhost.declare_queue(NAME, durable=True, arguments=ARGUMENTS)
     for number in range(12):
-        inside.vhost.publish("", NAME, PERSISTENT, b"%03d" % number * 100)
+        publish(inside.vhost, "", NAME, PERSISTENT, b"%03d" % number * 100)
         inside.sync()
     inside.tick()
     inside.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.wire import properties
-from tests.crash.inside import Inside
+from tests.crash.inside import Inside, publish
 from tests.crash.profiles import Profile
 
 SHORT_RUNS = Profile("short runs", run_of=2)
@@ -24,7 +24,7 @@ def a_run(directory: Path) -> Path:
     inside.vhost.bind("later", "late", "queue", "")
     inside.make_runs_short()
     for body in (b"one", b"two"):
-        inside.vhost.publish("later", "", LATER, body)
+        publish(inside.vhost, "later", "", LATER, body)
     inside.tick()
     inside.kill()
     (run,) = directory.rglob("due.*")
