@@ -6,7 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#define CRC32C_DIGIT 11  /* bits of a count of zero bytes that one table of powers answers for */
+
 static uint32_t crc32c_table[256];
+/* x to the power of 8 * i * 2^(CRC32C_DIGIT * digit), which is what i zero bytes multiply with */
+static uint32_t crc32c_powers[3][1 << CRC32C_DIGIT];
 static int crc32c_hardware = 0;
 
 static uint32_t crc32c_by_table(uint32_t crc, const uint8_t *data, size_t length) {
@@ -52,12 +56,43 @@ static uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *data, size_t 
 static int crc32c_detect(void) { return 0; }
 #endif
 
+/* The product of two polynomials modulo the CRC's, the top bit being x^0. */
+static uint32_t crc32c_product(uint32_t a, uint32_t b) {
+    uint32_t multiples[16], product = 0;
+    multiples[0] = 0;
+    multiples[8] = b;
+    for (int bit = 4; bit; bit >>= 1)
+        multiples[bit] = (multiples[bit * 2] >> 1) ^ (multiples[bit * 2] & 1 ? 0x82F63B78u : 0);
+    for (int i = 3; i < 16; i++) multiples[i] = multiples[i & (i - 1)] ^ multiples[i & -i];
+    for (int i = 0; i < 8; i++, a >>= 4)
+        product = (product >> 4) ^ crc32c_table[(product & 15) << 4] ^ multiples[a & 15];
+    return product;
+}
+
+/* What the state of a CRC, not inverted, becomes behind so many zero bytes. */
+static inline uint32_t crc32c_shift(uint32_t state, uint32_t zeros) {
+    for (int digit = 0; zeros; digit++, zeros >>= CRC32C_DIGIT)
+        if (zeros & ((1 << CRC32C_DIGIT) - 1))
+            state = crc32c_product(
+                crc32c_powers[digit][zeros & ((1 << CRC32C_DIGIT) - 1)], state);
+    return state;
+}
+
 /* Called once at import, before any thread starts. */
 static void crc32c_prepare(void) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t value = i;
         for (int bit = 0; bit < 8; bit++) value = (value >> 1) ^ ((value & 1) ? 0x82F63B78u : 0);
         crc32c_table[i] = value;
+    }
+    for (int digit = 0; digit < 3; digit++) {
+        uint32_t *powers = crc32c_powers[digit];
+        uint32_t step = digit == 0
+            ? 0x00800000u /* x^8 */
+            : crc32c_product(crc32c_powers[digit - 1][(1 << CRC32C_DIGIT) - 1],
+                             crc32c_powers[digit - 1][1]);
+        powers[0] = 0x80000000u;
+        for (int i = 1; i < 1 << CRC32C_DIGIT; i++) powers[i] = crc32c_product(powers[i - 1], step);
     }
     crc32c_hardware = crc32c_detect();
 }
@@ -68,5 +103,16 @@ static inline uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t l
     crc = crc32c_hardware ? crc32c_by_instruction(crc, data, length)
                           : crc32c_by_table(crc, data, length);
     return ~crc;
+}
+
+/* The CRC of data[start, start + length) in bounded time, whatever the length: `marks` are the CRCs
+   of data[0, i * every), seeded with ~0, so that their complements are states that began as 0. */
+static inline uint32_t crc32c_between(uint32_t crc, const uint8_t *data, const uint32_t *marks,
+                                      size_t every, size_t start, uint32_t length) {
+    size_t end = start + length;
+    uint32_t before = ~crc32c_extend(
+        marks[start / every], data + start / every * every, start % every);
+    uint32_t behind = ~crc32c_extend(marks[end / every], data + end / every * every, end % every);
+    return ~(crc32c_shift(~crc ^ before, length) ^ behind);
 }
 #endif

@@ -1,5 +1,7 @@
 from struct import Struct
 
+from broker.store.sound_search import SoundSearch
+
 MAGIC: bytes
 HEADER_BYTES: int
 TOC_ROW: Struct
@@ -22,6 +24,8 @@ class BodyFile:
     def toc_path(self) -> str: ...
     @property
     def garbage(self) -> int: ...
+
+class BodySearch(SoundSearch): ...
 
 def header(first: int, last: int) -> bytes: ...
 def toc_bytes(rows: bytes, incarnation: int, first: int) -> bytes: ...

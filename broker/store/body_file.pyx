@@ -8,7 +8,7 @@ it valid. Layout: docs/formats/bodies.md.
 
 import struct
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport Buffer
@@ -19,6 +19,7 @@ from broker.store.body_record cimport (
     body_check,
 )
 from broker.store.disk cimport file_free, file_new
+from broker.store.sound_search cimport SoundSearch
 
 HEADER_BYTES = FILE_HEADER
 RECORD_OVERHEAD = BODY_HEAD
@@ -78,37 +79,49 @@ def read_toc(bytes data, uint64_t incarnation, uint32_t first, uint64_t size):
     return data[:end]
 
 
+cdef class BodySearch(SoundSearch):
+    """For bodies in a file."""
+
+    cdef uint64_t incarnation
+
+    cdef int64_t claim(self, size_t at, uint32_t* seed) noexcept nogil:
+        cdef const BodyHead* head = <const BodyHead*> (self.data + at)
+        # An id begins with 1 to 3 from 2004 to 2109 (48 bits of milliseconds): most bytes that are
+        # no record fail here and cost no CRC.
+        if (self.length - at < BODY_HEAD or not 1 <= head.id[0] <= 3
+                or head.length > self.length - at - BODY_HEAD):
+            return -1
+        seed[0] = place_seed(self.incarnation, head.length, 0)
+        return <int64_t> head.length + 16
+
+
 def scan(bytes data, uint64_t incarnation):
     """(rows as `read_toc`, (position, length) of stretches between them that are no record,
     sentences about what else was wrong) of a whole body file, which has lost its table of contents.
     Raises ValueError for a file of another version, without one record that checks."""
-    cdef const uint8_t* content = data
-    cdef size_t length = len(data)
+    cdef BodySearch search = BodySearch(data)
+    cdef size_t length = search.length
     cdef size_t at = FILE_HEADER
-    cdef size_t bad = 0
+    cdef size_t end, following
     cdef const BodyHead* head
-    cdef const FileHead* begin = <const FileHead*> content
-    cdef bint sound
+    cdef const FileHead* begin = <const FileHead*> search.data
     cdef TocEntry entry
     cdef Buffer rows = Buffer()
     gaps = []
     problems = []
     if length < FILE_HEADER:
         return b"", gaps, (["it has no header"] if length else [])
-    while at + BODY_HEAD <= length:
-        head = <const BodyHead*> (content + at)
-        with nogil:
-            # An id begins with 1 to 3 from 2004 to 2109 (48 bits of milliseconds): most bytes that
-            # are no record fail here and cost no CRC.
-            sound = (1 <= head.id[0] <= 3 and head.length <= length - at - BODY_HEAD
-                     and head.check == body_check(head, incarnation))
-        if not sound:
-            bad += 1
-            at += 1
-            continue
-        if bad:
-            gaps.append((at - bad, bad))
-            bad = 0
+    search.incarnation = incarnation
+    # Behind it no head has room.
+    end = length - BODY_HEAD + 1 if length >= BODY_HEAD else 0
+    while at < end:
+        following = search.next(at, end)
+        if following == end:
+            break
+        if following > at:
+            gaps.append((at, following - at))
+            at = following
+        head = <const BodyHead*> (search.data + at)
         memcpy(entry.id, head.id, 16)
         entry.offset = <uint32_t> at
         entry.length = head.length + BODY_HEAD

@@ -10,15 +10,20 @@ Rewriting (compaction) is a new file put in place by rename.
 import os
 import struct
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from broker.kernel.checksum import crc32c
+from broker.kernel.checksum cimport crc32c_of
 from broker.store import disk
 from broker.store.disk cimport File, Op, OP_OPEN, OP_SYNC, OP_WRITE, file_close, file_free, file_new
 from broker.store.io_thread cimport Round, STAGE_JOURNAL, round_add
 from broker.store.persister cimport Dirty, Persister
+from broker.store.sound_search cimport SoundSearch
+
+cdef enum:
+    ENTRY_HEAD = 8               # length and check
 
 MAGIC = b"LVRJ\x01\x00\x00\x00"
 HEAD = struct.Struct("<II")
@@ -57,29 +62,36 @@ def end_of(data: bytes, at: int) -> int:
 def sound_entries(data: bytes) -> tuple:
     """(payloads, bytes that are none) of all a journal's content: what is damaged is stepped over.
     For journals whose entries do not build on one another."""
+    cdef EntrySearch search = EntrySearch(data)
     payloads = []
     unsound = 0
     at = len(MAGIC)
     if data[:at] != MAGIC:
         unsound = min(at, len(data))
     while at < len(data):
-        end = end_of(data, at)
-        if end:
+        following = search.next(at, len(data))
+        unsound += following - at
+        at = following
+        if at < len(data):
+            end = end_of(data, at)
             payloads.append(data[at + HEAD.size:end])
             at = end
-        else:
-            unsound += 1
-            at += 1
     return payloads, unsound
 
 
-def next_sound(data: bytes, at: int) -> int:
-    """Where the next sound entry begins from `at` on; -1 if there is none."""
-    while at < len(data):
-        if end_of(data, at) > at + HEAD.size:
-            return at
-        at += 1
-    return -1
+cdef class EntrySearch(SoundSearch):
+    """For entries of a journal."""
+
+    cdef bint filled                 # only those that have a payload
+
+    cdef int64_t claim(self, size_t at, uint32_t* seed) noexcept nogil:
+        cdef const uint32_t* length = <const uint32_t*> (self.data + at)
+        if self.length - at < ENTRY_HEAD or length[0] > self.length - at - ENTRY_HEAD:
+            return -1
+        if self.filled and not length[0]:
+            return -1
+        seed[0] = crc32c_of(0, self.data + at, 4)
+        return length[0]
 
 
 cdef class Journal(Dirty):
@@ -101,6 +113,7 @@ cdef class Journal(Dirty):
     cdef bint listed
 
     def __init__(self, Persister persister, str path):
+        cdef EntrySearch search
         self.persister = persister
         self.path = path
         self.pending = []
@@ -110,12 +123,14 @@ cdef class Journal(Dirty):
         self.recovered, sound = entries(data)
         if sound != len(data) or not data:
             self.incomplete = len(data) > sound
-            following = next_sound(data, max(sound, len(MAGIC)))
-            if following < 0 and data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
+            search = EntrySearch(data)
+            search.filled = True
+            following = search.next(max(sound, len(MAGIC)), len(data))
+            if following == len(data) and data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
                 raise ValueError(
                     f"{path} is no journal of this version; move it away or restore a backup")
-            if following >= 0:
-                self.salvage(data, following)
+            if following < len(data):
+                self.salvage(data, following, search)
             elif self.incomplete:
                 # The tail was never confirmed.
                 if sound:
@@ -130,13 +145,18 @@ cdef class Journal(Dirty):
     def __dealloc__(self):
         file_free(self.file)
 
-    def salvage(self, bytes data, following: int) -> None:
+    cdef int salvage(self, bytes data, size_t following, EntrySearch search) except -1:
         """Keeps a copy of the damaged file and goes on with all that is sound in it."""
         kept = self.keep_copy()
-        while following >= 0:
-            payloads, end = entries(MAGIC + data[following:])
-            self.recovered += payloads
-            following = next_sound(data, following + end - len(MAGIC))
+        while following < search.length:
+            end = end_of(data, following)
+            self.recovered.append(data[following + HEAD.size:end])
+            following = end
+            # Right behind a sound entry one without a payload is sound, too.
+            search.filled = False
+            if search.next(end, following + 1) > following:
+                search.filled = True
+                following = search.next(end, search.length)
         self.problems.append(
             f"{self.path} was damaged: {len(self.recovered)} definitions were found in it, others "
             f"are lost; the damaged file is {kept}")

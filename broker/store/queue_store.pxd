@@ -36,7 +36,7 @@ cdef class QueueStore(QueueBodies):
     cdef bint is_behind(self, Place* place, uint64_t end) noexcept
     cdef uint32_t count_return(self, Place* place) except? 0
     cdef uint32_t returns_of(self, Place* place) except? 0
-    cdef uint32_t gap_end            # where the last stretch that could not be read ended
+    cdef tuple gap                   # found by `search_behind`: segment, position, length, begin
 
     cdef int append(self, Message* message) except -1
     cdef int peek(self, Message* message, Place* place) except -1
@@ -61,6 +61,8 @@ cdef class QueueStore(QueueBodies):
     cdef uint8_t* read_record(self, Segment* segment, uint32_t position) except? NULL
     cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
                        size_t have) except -1
+    cdef int search_behind(self, Segment* segment, uint32_t position) except -1
+    cdef int pass_gap(self, Segment* segment, uint32_t position) except -1
     cdef int count_lost(self, Segment* segment) except -1
     cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1

@@ -12,6 +12,7 @@ Invariants:
   written or travels in the same round, so that it comes back with redelivered set.
 """
 
+import functools
 import os
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -33,6 +34,7 @@ from broker.store.requeued cimport Requeued
 from broker.store.segments cimport (
     Block, FROZEN, MIXED, Segment, TAIL_FULL, WRITING, WRITTEN, push_entry,
 )
+from broker.store.sound_search import set_aside
 
 cdef enum:
     READ_AHEAD = 128 << 10
@@ -315,12 +317,10 @@ cdef class QueueStore(QueueBodies):
 
     cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
                        size_t have) except -1:
-        """The record at the cursor is not what was written. Searches the buffer for the next sound
-        one; what lies between goes to quarantine and is settled."""
-        cdef size_t at
-        cdef RecordHead* head
+        """The record at a position is not what was written. One that was taken, or came back, is
+        lost; what lies at the cursor goes to quarantine up to the next sound record, and is
+        settled."""
         cdef Place place
-        cdef uint32_t body = 0
         if self.at_taken:
             self.damaged = True
             if have >= RECORD_FIXED and <size_t> (<RecordHead*> record).length + 4 < have:
@@ -329,51 +329,88 @@ cdef class QueueStore(QueueBodies):
                 self.incarnation, segment.number, position, (<char*> record)[:have], have,
                 self.persister)
             return 0
-        for at in range(1, have):
-            head = <RecordHead*> (record + at)
-            if record_fits(record + at, have - at) and head.check == record_check(
-                    record + at, self.incarnation, segment.number, position + <uint32_t> at):
-                break
-        else:
-            # Where the file is shorter than it was, nothing comes behind.
-            at = self.written_end(segment, position) - position if self.read_short else have
+        if not self.requeued.first_is(segment.number, position):
+            if self.gap is None or self.gap[:2] != (segment.number, position):
+                return self.search_behind(segment, position)
+            return self.pass_gap(segment, position)
         segment.damaged = True
-        if self.requeued.first_is(segment.number, position):
-            self.requeued.first(&place)
-            self.requeued.pop()
-            self.ready -= 1
-            self.ready_bytes -= place.body_length
-            if self.lost is None:
-                self.lost = []
-            self.lost.append(place_key(&place))
-            at = place.length
-            self.persister.quarantine.take(
-                self.incarnation, segment.number, position,
-                (<char*> record)[:at if at < have else have], place.length, self.persister)
-            self.settle(&place)
-        else:
-            self.persister.quarantine.take(
-                self.incarnation, segment.number, position,
-                (<char*> record)[:at if at < have else have], at, self.persister)
-            self.cursor_position = position + <uint32_t> at
-            segment.settled_bytes += at
-            if segment.references:
-                self.bodies.doubt()
-            if self.durable:
-                self.note(segment, position, <uint32_t> at & ACK_VALUE_MASK)
-            if self.gap_end != position or position == HEADER_BYTES:
-                # One record at least began here. Others in the stretch are found missing at the
-                # segment's end.
-                head = <RecordHead*> record
-                if at <= have and <size_t> head.length + 4 == at and head.body_length < at:
-                    body = head.body_length
-                segment.count -= 1
-                self.ready -= 1
-                self.total -= 1
-                self.ready_bytes -= body if body < self.ready_bytes else self.ready_bytes
-                self.total_bytes -= body if body < self.total_bytes else self.total_bytes
-            self.gap_end = self.cursor_position
+        self.requeued.first(&place)
+        self.requeued.pop()
+        self.ready -= 1
+        self.ready_bytes -= place.body_length
+        if self.lost is None:
+            self.lost = []
+        self.lost.append(place_key(&place))
+        self.persister.quarantine.take(
+            self.incarnation, segment.number, position,
+            (<char*> record)[:place.length if place.length < have else have], place.length,
+            self.persister)
+        self.settle(&place)
         self.owner_touch()
+        return 0
+
+    cdef int search_behind(self, Segment* segment, uint32_t position) except -1:
+        """Lets a thread look for what is sound behind damage at the cursor, before what is settled
+        or in memory; the owner is touched when it has."""
+        cdef uint32_t end = self.written_end(segment, position)
+        cdef uint32_t limit = end
+        if (self.cursor_skip < segment.skip_count
+                and segment.skips[self.cursor_skip].position < limit):
+            limit = segment.skips[self.cursor_skip].position
+        quarantine = self.persister.quarantine
+        self.reading = True
+        self.persister.collecting.submit(
+            functools.partial(
+                set_aside, quarantine, quarantine.name_of(self.incarnation),
+                f"{self.directory}/msgs.{segment.number:010d}", self.incarnation, segment.number,
+                position, limit, end),
+            functools.partial(self.searched, segment.number, position))
+        return 0
+
+    def searched(self, uint32_t number, uint32_t position, result, error):
+        """The thread of `search_behind` is done."""
+        self.reading = False
+        if error is None:
+            length, head, entry = result
+            self.gap = (number, position, length, head)
+            if entry is not None:
+                self.persister.quarantine.note(entry)
+        elif self.find(number) != NULL:
+            self.persister.failed_reads.add(
+                f"messages in {self.directory}", str(error), self.owner_touch)
+        self.remove_waiting()
+        if self.deleted:
+            self.finish_delete()
+        elif error is None:
+            self.owner_touch()
+
+    cdef int pass_gap(self, Segment* segment, uint32_t position) except -1:
+        """The cursor goes on behind what was searched through."""
+        cdef uint32_t body = 0
+        cdef uint32_t length = self.gap[2]
+        cdef bytes begin = self.gap[3]
+        cdef const RecordHead* head = <const RecordHead*> <const char*> begin
+        self.gap = None
+        self.owner_touch()
+        if length == 0:
+            # It was sound when it was read again.
+            self.read_segment = NULL
+            return 0
+        segment.damaged = True
+        self.cursor_position = position + length
+        segment.settled_bytes += length
+        if segment.references:
+            self.bodies.doubt()
+        if self.durable:
+            self.note(segment, position, length & ACK_VALUE_MASK)
+        # One record at least began here. Others are found missing at the segment's end.
+        if len(begin) == RECORD_FIXED and head.length + 4 == length and head.body_length < length:
+            body = head.body_length
+        segment.count -= 1
+        self.ready -= 1
+        self.total -= 1
+        self.ready_bytes -= body if body < self.ready_bytes else self.ready_bytes
+        self.total_bytes -= body if body < self.total_bytes else self.total_bytes
         return 0
 
     cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept:

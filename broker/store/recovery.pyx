@@ -20,22 +20,15 @@ from broker.store.bodies cimport BodyStore
 from broker.store.disk cimport file_new
 from broker.store.queue_store cimport QueueStore
 from broker.store.record cimport (
-    FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary, record_check,
-    record_fits, record_view,
+    FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary, record_view,
 )
 from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_SKIP_LAST, planted
 from broker.store.sealed cimport punch_when
 from broker.store.segments cimport MIXED, Segment
+from broker.store.sound_search cimport RecordSearch
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
 log = logging.getLogger("leveret.store")
-
-
-cdef struct Scan:
-    const uint8_t* data
-    size_t length
-    uint64_t incarnation
-    uint32_t segment
 
 
 # What a segment holds.
@@ -50,22 +43,6 @@ cdef struct Content:
     bint whole                   # count, body_bytes, overhead and flags speak of all records
     bint damaged
     uint32_t references          # to shared bodies, of live records
-
-
-cdef bint sound(Scan* scan, size_t at) noexcept nogil:
-    cdef const RecordHead* head = <const RecordHead*> (scan.data + at)
-    return record_fits(scan.data + at, scan.length - at) and (head.check == record_check(
-        scan.data + at, scan.incarnation, scan.segment, <uint32_t> at)
-        or planted == PLANTED_NO_CHECK)
-
-
-cdef size_t next_sound(Scan* scan, size_t at, size_t end) noexcept nogil:
-    """The first position from `at` on with a sound record, or `end`."""
-    while at < end:
-        if sound(scan, at):
-            return at
-        at += 1
-    return end
 
 
 SEGMENT_HEADER = SEGMENT_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4, "little")
@@ -169,37 +146,33 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
                       list skips, list gaps, Content* content, list problems) except -1:
     """Reads a segment record by record; what is settled is stepped over, be it a hole or not. The
     places of the stretches that are no records are added to `skips` and to `gaps`."""
-    cdef Scan scan
+    cdef RecordSearch search = RecordSearch(data, store.incarnation, number)
     cdef size_t at = HEADER_BYTES
     cdef size_t following, limit, end
     cdef uint32_t length
     cdef uint32_t index = 0
     cdef Message message
     content.whole = True
-    scan.data = data
-    scan.length = len(data)
-    scan.incarnation = store.incarnation
-    scan.segment = number
-    while at < scan.length:
+    search.trusting = planted == PLANTED_NO_CHECK
+    while at < search.length:
         while index < settled.count and (<size_t> settled.spans[index].position
                                          + settled.spans[index].length <= at):
             index += 1
         if index < settled.count and settled.spans[index].position <= at:
             content.whole = False
             end = <size_t> settled.spans[index].position + settled.spans[index].length
-            if end > scan.length:
-                end = scan.length
+            if end > search.length:
+                end = search.length
             skips.append((at, end - at))
             at = end
             continue
-        if not sound(&scan, at):
-            limit = scan.length
-            if index < settled.count and settled.spans[index].position < limit:
-                limit = settled.spans[index].position
-            with nogil:
-                following = next_sound(&scan, at + 1, limit)
-            if following == scan.length:
-                break
+        limit = search.length
+        if index < settled.count and settled.spans[index].position < limit:
+            limit = settled.spans[index].position
+        following = search.next(at, limit)
+        if following == search.length:
+            break
+        if following > at:
             content.damaged = True
             store.persister.quarantine.take(
                 store.incarnation, number, at, data[at:following], following - at)
@@ -210,9 +183,9 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
             gaps.append((at, following - at))
             at = following
             continue
-        record_view(scan.data + at, &message)
-        length = (<const RecordHead*> (scan.data + at)).length + 4
-        if planted == PLANTED_SKIP_LAST and at + length == scan.length:
+        record_view(search.data + at, &message)
+        length = (<const RecordHead*> (search.data + at)).length + 4
+        if planted == PLANTED_SKIP_LAST and at + length == search.length:
             break
         if message.flags & BODY_IS_REFERENCE:
             if store.bodies is None or not store.bodies.count_recovered(message.reference):
@@ -240,8 +213,8 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
     content.count = content.live
     content.body_bytes = content.live_bytes
     content.length = <uint32_t> at
-    if at < scan.length and not (content.damaged and content.live == 0):
-        problems.append(f"{path}: cut {scan.length - at} bytes behind the last sound record")
+    if at < search.length and not (content.damaged and content.live == 0):
+        problems.append(f"{path}: cut {search.length - at} bytes behind the last sound record")
         disk.truncate(path, at)
     return 0
 
@@ -390,7 +363,7 @@ def keep_bodies_of(BodyStore bodies, str directory, uint64_t incarnation) -> Non
 cdef bint _keep_bodies_of_segment(BodyStore bodies, str directory, uint64_t incarnation,
                                   uint32_t number) except? True:
     """Whether any record of a segment refers to a body that is there."""
-    cdef Scan scan
+    cdef RecordSearch search
     cdef size_t at = HEADER_BYTES
     cdef Message message
     cdef const uint8_t* summed
@@ -402,17 +375,13 @@ cdef bint _keep_bodies_of_segment(BodyStore bodies, str directory, uint64_t inca
         if is_summary(summary, incarnation, number) and not (
                 (<const Summary*> summed).flags & BODY_IS_REFERENCE):
             return False
-    data = disk.read(f"{directory}/msgs.{number:010d}")
-    scan.data = data
-    scan.length = len(data)
-    scan.incarnation = incarnation
-    scan.segment = number
+    search = RecordSearch(disk.read(f"{directory}/msgs.{number:010d}"), incarnation, number)
+    search.trusting = planted == PLANTED_NO_CHECK
     while True:
-        with nogil:
-            at = next_sound(&scan, at, scan.length)
-        if at >= scan.length:
+        at = search.next(at, search.length)
+        if at >= search.length:
             return found
-        record_view(scan.data + at, &message)
+        record_view(search.data + at, &message)
         if message.flags & BODY_IS_REFERENCE and bodies.count_kept(message.reference):
             found = True
-        at += <size_t> (<const RecordHead*> (scan.data + at)).length + 4
+        at += <size_t> (<const RecordHead*> (search.data + at)).length + 4

@@ -41,6 +41,8 @@ cdef class StreamCursor(Dirty):
     cdef int pass_segments(self) except -1
     cdef bint next_segment(self) except -1
     cdef uint8_t* record(self, uint32_t limit) except? NULL
-    cdef int pass_over(self, size_t have) except -1
+    cdef int pass_over(self) except -1
+    cdef int read_begins(self) except -1
+    cdef int read_ends(self, bint wakes) except -1
     cdef int fetch(self, size_t wanted) except -1
     cdef void rest(self) noexcept

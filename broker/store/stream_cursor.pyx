@@ -7,6 +7,7 @@ the page cache holds is read at once; for the rest the reader thread is asked, a
 when it has answered.
 """
 
+import functools
 import logging
 import os
 
@@ -24,13 +25,13 @@ from broker.store.record cimport (
 from broker.store.segments cimport Segment
 from broker.store.stream_store cimport MARK, OFFSET_BYTES, StreamStore
 from broker.store.stream_summary cimport Anchor, Summary
+from broker.store.sound_search import set_aside
 
 log = logging.getLogger("leveret.store")
 
 cdef enum:
     READ_AHEAD = 128 << 10
     SKIPS_AT_ONCE = 64           # segments passed over in one call
-    CHECKED_AT_ONCE = 1 << 20    # bytes checksummed in one search behind damage
 
 
 cdef class StreamCursor(Dirty):
@@ -196,38 +197,63 @@ cdef class StreamCursor(Dirty):
                 if have >= RECORD_FIXED and <size_t> head.length + 4 > wanted:
                     wanted = <size_t> head.length + 4
             else:
-                self.pass_over(have)
+                self.pass_over()
                 return NULL
         if wanted > limit - self.position:
             wanted = limit - self.position
         self.fetch(wanted)
         return NULL
 
-    cdef int pass_over(self, size_t have) except -1:
-        """The record at the position is not what was written. Goes on at the next sound one in the
-        buffer, or behind the buffer, in the next turn; the first reader that finds the damage puts
-        it into quarantine."""
-        cdef size_t at = 1
-        cdef size_t checked = 0
-        cdef RecordHead* head
-        cdef uint8_t* record = self.data + (self.position - self.data_position)
+    cdef int pass_over(self) except -1:
+        """The record at the position is not what was written: goes on at the next sound one. Where
+        nobody has passed here before, a thread searches for that, and puts what lies before it
+        into quarantine."""
+        cdef StreamStore store = self.store
+        cdef uint32_t limit = store.limit(self.segment)
         if self.segment.gaps is not None and self.position in self.segment.gaps:
             self.position += <uint32_t> self.segment.gaps[self.position]
             return 0
-        self.skips = SKIPS_AT_ONCE
-        if have > READ_AHEAD:
-            have = READ_AHEAD
-        while at < have and checked < CHECKED_AT_ONCE:
-            head = <RecordHead*> (record + at)
-            if record_fits(record + at, have - at):
-                if head.check == record_check(
-                        record + at, self.store.incarnation, self.segment.number,
-                        self.position + <uint32_t> at):
-                    break
-                checked += head.length
-            at += 1
-        self.store.note_gap(self.segment, self.position, (<char*> record)[:at], at)
-        self.position += <uint32_t> at
+        quarantine = store.persister.quarantine
+        self.read_begins()
+        store.persister.collecting.submit(
+            functools.partial(
+                set_aside, quarantine, quarantine.name_of(store.incarnation),
+                f"{store.directory}/msgs.{self.segment.number:010d}", store.incarnation,
+                self.segment.number, self.position, limit, limit),
+            functools.partial(self.searched, self.segment, self.position))
+        return 0
+
+    def searched(self, Summary segment, uint32_t position, result, error):
+        """The thread of `pass_over` is done."""
+        if error is None:
+            length, _, entry = result
+            if entry is not None:
+                self.store.persister.quarantine.note(entry)
+            if not length:
+                # It was sound when it was read again.
+                self.length = 0
+            elif segment.gaps is None or position not in segment.gaps:
+                self.store.note_gap(segment, position, length)
+        elif not segment.dropped:
+            self.store.persister.failed_reads.add(
+                f"messages in {self.store.directory}", str(error), self.wake)
+        self.read_ends(error is None or segment.dropped)
+
+    cdef int read_begins(self) except -1:
+        self.reading = True
+        self.store.reads += 1
+        self.store.reading_cursors.add(self)
+        return 0
+
+    cdef int read_ends(self, bint wakes) except -1:
+        self.reading = False
+        self.store.reads -= 1
+        self.store.reading_cursors.discard(self)
+        self.store.remove_waiting()
+        if self.store.deleted:
+            self.store.finish_delete()
+        elif wakes:
+            self.wake()
         return 0
 
     cdef int fetch(self, size_t wanted) except -1:
@@ -263,17 +289,12 @@ cdef class StreamCursor(Dirty):
         op.data = self.data
         op.length = wanted
         op.offset = self.position
-        self.reading = True
-        store.reads += 1
-        store.reading_cursors.add(self)
+        self.read_begins()
         store.persister.read(round, self)
         return 0
 
     cdef int read_done(self, Round* round) except -1:
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
-        self.reading = False
-        self.store.reads -= 1
-        self.store.reading_cursors.discard(self)
         self.length = op.done
         self.short = op.done < op.length
         if round.error:
@@ -285,12 +306,7 @@ cdef class StreamCursor(Dirty):
             log.error("stream %016x: segment %d ends at position %d, before its time",
                       self.store.incarnation, self.segment.number, self.position)
             self.position = self.store.limit(self.segment)
-        self.store.remove_waiting()
-        if self.store.deleted:
-            self.store.finish_delete()
-        elif not round.error:
-            self.wake()
-        return 0
+        return self.read_ends(not round.error)
 
     cdef void rest(self) noexcept:
         """Nothing to read for now: gives the buffer back."""

@@ -16,10 +16,10 @@ from broker.kernel.message cimport Message
 from broker.store import disk
 from broker.store.disk cimport file_new
 from broker.store.record cimport (
-    FORMAT_VERSION, HEADER_BYTES, RECORD_FIXED, RecordHead, SEGMENT_MAGIC, record_check,
-    record_fits, record_view,
+    FORMAT_VERSION, HEADER_BYTES, RECORD_FIXED, RecordHead, SEGMENT_MAGIC, record_view,
 )
 from broker.store.segments cimport Segment
+from broker.store.sound_search cimport RecordSearch
 from broker.store.stream_store cimport MARK, OFFSET_BYTES, StreamStore
 from broker.store.stream_summary cimport Summary
 from broker.store.recovery import summary_at
@@ -125,28 +125,26 @@ cdef Summary scan(StreamStore store, str path, uint32_t number, bint is_last, li
     """The summary of a segment by reading all of it; cuts a torn end. Of the last segment that is
     what a power cut leaves, of another one it is damage."""
     cdef Summary summary = Summary(number, store.next_offset)
-    cdef const uint8_t* data
     cdef bytes content = disk.read(path)
+    cdef RecordSearch search = RecordSearch(content, store.incarnation, number)
+    cdef const uint8_t* data = search.data
     cdef size_t at = HEADER_BYTES
     cdef size_t following
-    cdef size_t length = len(content)
+    cdef size_t length = search.length
     cdef uint32_t record_length
     cdef uint64_t offset
     cdef Message message
-    data = content
     if not has_header(content) and length > HEADER_BYTES:
         problems.append(f"{path}: its header is damaged; the records are read all the same")
     while at < length:
-        if not sound(store, data, at, length, number):
-            following = at + 1
-            while following < length and not sound(store, data, following, length, number):
-                following += 1
-            if following == length:
-                break
+        following = search.next(at, length)
+        if following == length:
+            break
+        if following > at:
             problems.append(
                 f"{path}: {following - at} unreadable bytes at position {at}; they are in "
                 f"{store.persister.quarantine.directory}")
-            store.note_gap(summary, <uint32_t> at, content[at:following], following - at, True)
+            set_aside(store, summary, <uint32_t> at, content[at:following])
             at = following
         record_view(data + at, &message)
         record_length = (<const RecordHead*> (data + at)).length + 4
@@ -169,18 +167,18 @@ cdef Summary scan(StreamStore store, str path, uint32_t number, bint is_last, li
     if at < length:
         problems.append(f"{path}: cut {length - at} bytes behind the last sound record")
         if not is_last or summary.count == 0 and length > HEADER_BYTES:
-            store.note_gap(summary, <uint32_t> at, content[at:], length - at, True)
+            set_aside(store, summary, <uint32_t> at, content[at:])
         disk.truncate(path, at)
         # It may have held confirmed messages: nobody else gets their offsets.
         store.next_offset += (length - at) // RECORD_LEAST + 1
     return summary
 
 
-cdef bint sound(StreamStore store, const uint8_t* data, size_t at, size_t length,
-                uint32_t number) noexcept nogil:
-    return record_fits(data + at, length - at) and (
-        <const RecordHead*> (data + at)).check == record_check(
-            data + at, store.incarnation, number, <uint32_t> at)
+cdef int set_aside(StreamStore store, Summary summary, uint32_t position, bytes data) except -1:
+    """These bytes of a segment are no record."""
+    store.persister.quarantine.take(
+        store.incarnation, summary.number, position, data, len(data))
+    return store.note_gap(summary, position, len(data))
 
 
 cdef bint has_header(bytes content):

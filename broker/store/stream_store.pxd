@@ -51,8 +51,7 @@ cdef class StreamStore(Segments):
     cdef int keep_offset(self, TrackedOffset tracked, uint64_t offset) except -1
     cdef uint32_t limit(self, Summary summary) noexcept
     cdef Py_ssize_t index_of(self, uint64_t offset)
-    cdef int note_gap(self, Summary summary, uint32_t position, bytes data, uint64_t length,
-                      bint at_start=*) except -1
+    cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1
     cdef int drop_oldest(self) except -1
     cdef int sweep(self) except -1
     cdef int write_summaries(self, Round* round) except -1

@@ -162,16 +162,12 @@ cdef class StreamStore(Segments):
                 high = middle
         return low - 1 if low else 0
 
-    cdef int note_gap(self, Summary summary, uint32_t position, bytes data, uint64_t length,
-                      bint at_start=False) except -1:
-        """`length` bytes of a segment are no record: they go to quarantine. `data` is what could be
-        read of them."""
+    cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1:
+        """`length` bytes of a segment are no record, and kept in quarantine."""
         if summary.gaps is None:
             summary.gaps = {}
         summary.gaps[position] = length
         self.damaged += length
-        self.persister.quarantine.take(self.incarnation, summary.number, position, data, length,
-                                       None if at_start else self.persister)
         return 0
 
     # -- what goes ---------------------------------------------------------------------------------

@@ -93,9 +93,7 @@ class Driven:
     def pump(self, done: Callable[[], bool], seconds: float = 20) -> None:
         """Runs what the loop would until `done()`."""
         threads = {
-            self.persister.writer.event_fd: self.persister.on_written,
-            self.persister.reader.event_fd: self.persister.on_read,
-            self.persister.remover.event_fd: self.persister.on_removed,
+            thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()
         }
         deadline = time.monotonic() + seconds
         while not done() and self.failed is None:
