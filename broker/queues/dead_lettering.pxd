@@ -7,7 +7,7 @@ from broker.queues.dying cimport Dying
 
 cdef class DeadLetteringQueue(ConfirmingQueue):
     cdef Dying dying                     # None until the first one dies
-    cdef list refusing                   # queues that still have to take the oldest dead letter
+    cdef list takers                     # queues that have the oldest dead letter, if one refused
     cdef int buried_result               # of the queues that took it before
     cdef readonly uint64_t expired
     cdef readonly uint64_t dead_lettered
@@ -19,4 +19,5 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
     cdef int bury_heads(self) except -1
     cdef int bury_unstored(self, Message* message, int reason) except -1
     cdef bint may_pass_on(self) noexcept
+    cdef void forget_takers(self) noexcept
     cdef int bury_message(self, Message* message, int reason) except -1

@@ -111,6 +111,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             if result == REJECTED:
                 self.later(BURY_AGAIN_S, self.wake)
                 break
+            self.forget_takers()
             dying.pop()
             count += 1
             if result == NEEDS_SYNC and (self.durable or self.holds) and (
@@ -135,17 +136,16 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
 
     cdef int bury_unstored(self, Message* message, int reason) except -1:
         """The same for a message that was never stored. Queues that refuse it do without."""
-        cdef list refusing = self.refusing
+        cdef list takers = self.takers
         cdef int before = self.buried_result
         cdef int result
-        self.refusing = None
-        self.buried_result = STORED
+        self.forget_takers()
         self.turn.hops += 1
         try:
             result = self.bury_message(message, reason)
         finally:
             self.turn.hops -= 1
-        self.refusing = refusing
+        self.takers = takers
         self.buried_result = before
         return result
 
@@ -154,9 +154,15 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         number of queues, which call each other then."""
         return self.turn.hops < HOPS_MAX
 
+    cdef void forget_takers(self) noexcept:
+        """The next dead letter has not been offered to any queue."""
+        self.takers = None
+        self.buried_result = STORED
+
     cdef int bury_message(self, Message* message, int reason) except -1:
         """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a queue that has to
-        take it is full (`refusing`; the others have it then)."""
+        take it is full. The queues that have it then (`takers`) are not offered it again; any other
+        is, so that it goes where an operator sends it meanwhile."""
         cdef Message letter
         cdef bytes exchange, routing_key, properties, reference
         cdef bytes body = None
@@ -164,6 +170,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         cdef int result = self.buried_result
         cdef int held = 0
         cdef int answer
+        cdef bint is_refused = False
         cdef bint has_origin = message.flags & HAS_ORIGIN and self.is_ours(&message.origin)
         self.held_letters = 0
         found = self.dead_letter(
@@ -179,9 +186,8 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
                     if answer != FOUND:
                         found = None
                     break
-        self.buried_result = STORED
         if found is None:
-            self.refusing = None
+            self.forget_takers()
             self.held_letters = NOWHERE
             return STORED
         targets, exchange, routing_key, properties = found
@@ -202,22 +208,24 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
                   and len(targets) > 1 and letter.body_length >= self.bodies.embed_below)
         if shared:
             self.bodies.share(&letter)
-        refusing = []
+        takers = self.takers or []
         for target in targets:
-            if self.refusing is not None and target not in self.refusing:
+            if self.takers is not None and target in self.takers:
                 continue
             answer = target.receive(&letter, has_origin)
             if answer == REJECTED:
-                refusing.append(target)
+                is_refused = True
             else:
+                takers.append(target)
                 result |= answer & NEEDS_SYNC
                 held += answer == HELD
         if shared:
             self.bodies.release(letter.reference)
-        self.refusing = refusing or None
         self.held_letters = held
-        if refusing:
+        if is_refused:
+            self.takers = takers
             self.buried_result = result
             return REJECTED
+        self.forget_takers()
         self.dead_lettered += 1
         return result

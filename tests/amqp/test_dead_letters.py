@@ -191,19 +191,63 @@ def test_it_drops_dead_letters_without_an_exchange_or_a_queue(client: Client, na
         client.call(1, "queue.delete", queue=queue, if_empty=True)
 
 
-def test_it_keeps_dead_letters_until_a_full_queue_takes_them(client: Client, name: str) -> None:
-    full = f"{name}-full"
+def declare_full(client: Client, queue: str) -> str:
+    """A queue that refuses whatever comes behind its first message, `filler`."""
     client.call(
-        1, "queue.declare", queue=full, durable=True,
+        1, "queue.declare", queue=queue, durable=True,
         arguments={"x-max-length": 1, "x-overflow": "reject-publish"},
     )  # fmt: skip
+    client.publish(1, "", queue, b"filler", delivery_mode=2)
+    return queue
+
+
+def reject_three(client: Client, queue: str) -> None:
+    """Publishes 0, 1 and 2 to a queue and rejects them; they have died when it returns."""
+    client.send(b"".join(raw.publish(1, "", queue, b"%d" % n, delivery_mode=2) for n in range(3)))
+    for _ in range(3):
+        got = client.get(1, queue)
+        assert got is not None
+        client.send_method(1, "basic.reject", delivery_tag=got.tag, requeue=False)
+    client.fence(1)
+
+
+def test_it_keeps_dead_letters_until_a_full_queue_takes_them(client: Client, name: str) -> None:
+    full = declare_full(client, f"{name}-full")
     source = declare(client, f"{name}-source", "", dead_letter_routing_key=full)
-    client.send(b"".join(raw.publish(1, "", source, b"%d" % n, delivery_mode=2) for n in range(3)))
-    client.call(1, "basic.consume", queue=source)
-    for letter in client.expect_messages(3, channel=1):
-        client.send_method(1, "basic.reject", delivery_tag=letter.tag, requeue=False)
+    reject_three(client, source)
+    client.call(1, "basic.consume", queue=full, no_ack=True)
+    letters = client.expect_messages(4, channel=1)
+    assert [letter.body for letter in letters] == [b"filler", b"0", b"1", b"2"]
+
+
+def test_it_keeps_what_a_full_queue_refused_for_the_queue_that_replaces_it(
+    client: Client, name: str
+) -> None:
+    full = declare_full(client, f"{name}-full")
+    source = declare(client, f"{name}-source", "", dead_letter_routing_key=full)
+    reject_three(client, source)
+    # In one write: a letter that finds no queue at all would be gone.
+    client.send(
+        raw.method(1, "queue.delete", queue=full)
+        + raw.method(1, "queue.declare", queue=full, durable=True)
+    )
+    assert client.read_names(2) == ["queue.delete-ok", "queue.declare-ok"]
     client.call(1, "basic.consume", queue=full, no_ack=True)
     assert [letter.body for letter in client.expect_messages(3, channel=1)] == [b"0", b"1", b"2"]
+
+
+def test_it_gives_each_dead_letter_once_to_a_queue_beside_a_full_one(
+    client: Client, graves: str
+) -> None:
+    full = declare_full(client, f"{graves}-full")
+    client.call(1, "queue.bind", queue=full, exchange=graves)
+    reject_three(client, declare(client, f"{graves}-source", graves))
+    client.call(1, "basic.consume", queue=full, no_ack=True)
+    letters = client.expect_messages(4, channel=1)
+    assert [letter.body for letter in letters] == [b"filler", b"0", b"1", b"2"]
+    client.call(1, "basic.consume", queue=graves, consumer_tag="graves", no_ack=True)
+    assert [letter.body for letter in client.expect_messages(3, channel=1)] == [b"0", b"1", b"2"]
+    assert ready(client, graves) == 0
 
 
 def test_it_does_not_move_what_is_purged_or_deleted(client: Client, graves: str) -> None:

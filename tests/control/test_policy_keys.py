@@ -148,6 +148,25 @@ async def test_it_dead_letters_what_a_new_limit_does_not_let_stay(
     assert bodies(channel, "policed-letters") == [b"3", b"4"]
 
 
+async def test_it_sends_dead_letters_that_a_full_queue_refused_where_the_policy_says_now(
+    policing: BrokerClient, channel: Any
+) -> None:
+    refusing = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    fill(channel, "policed-full", 1, b"filler", arguments=refusing)
+    channel.queue_declare("policed-other", durable=True)
+    fill(channel, "policed-refused", 5)
+    definition = {"max-length": 2, "dead-letter-exchange": ""}
+    await put(policing, "policed-refused", definition | {"dead-letter-routing-key": "policed-full"})
+    await ready(policing, "policed-refused", 2)
+    assert (await shown(policing, "policed-refused"))["messages_unacknowledged"] == 3
+    await put(
+        policing, "policed-refused", definition | {"dead-letter-routing-key": "policed-other"}
+    )
+    await ready(policing, "policed-other", 3)
+    assert bodies(channel, "policed-other") == [b"0", b"1", b"2"]
+    assert bodies(channel, "policed-full") == [b"filler"]
+
+
 async def test_it_keeps_the_dead_letter_exchange_of_the_declaration(
     policing: BrokerClient, channel: Any
 ) -> None:
