@@ -13,10 +13,12 @@ from broker.queues.classic import ClassicQueue
 from broker.queues.types import MessageQueue
 from broker.routes import Routes
 from broker.routing.exchange import BoundExchange
-from broker.wire.fields import Long, Timestamp, octets, text
+from broker.wire.fields import Long, Malformed, Timestamp, octets, text
 from broker.wire.headers import ListedProperties
+from broker.wire.properties import readable
 
 EXPIRATION_BIT = 8
+COUNT_MAX = 2**63 - 1
 
 Letter = tuple[tuple[MessageQueue, ...], bytes, bytes, bytes]
 
@@ -40,7 +42,8 @@ class DeadLetters:
         not there or nothing is bound for it, and then the message is gone.
 
         `reason`: rejected, expired, maxlen or delivery_limit. `exchange`, `routing_key` and
-        `listed` are those of the message as the queue has it.
+        `listed` are those of the message as the queue has it. Properties that cannot be read stay
+        as they are (the routing key finds the way), and so do headers that are full.
         """
         limits = queue.limits
         if limits is None or limits.dead_letter_exchange is None:
@@ -48,21 +51,35 @@ class DeadLetters:
         through = self._exchanges.get(limits.dead_letter_exchange)
         if through is None:
             return None
-        properties = ListedProperties(listed)
-        copies = properties.header("CC")
-        keys = [text(routing_key), *(copies if isinstance(copies, list) else [])]
-        deaths = record_death(properties, queue.name, reason, text(exchange), keys)
+        keys = [text(routing_key)]
+        deaths: list[dict[str, Any]] = [{"queue": queue.name, "reason": reason}]
+        try:
+            properties = ListedProperties(listed)
+            copies = properties.header("CC")
+            if isinstance(copies, list):
+                keys += [key for key in copies if isinstance(key, str)]
+            deaths = record_death(properties, queue.name, reason, text(exchange), keys)
+            if limits.dead_letter_routing_key is not None:
+                properties.remove_header("CC")
+            listed = properties.encode()
+        except Malformed:
+            pass
+        except ValueError:
+            # Its headers have no room for another death.
+            properties = ListedProperties(listed)
+            properties.take(EXPIRATION_BIT)
+            listed = properties.encode()
         if limits.dead_letter_routing_key is not None:
             keys = [limits.dead_letter_routing_key]
-            properties.remove_header("CC")
+        told = readable(listed)
         targets = tuple(
             target
-            for target in self._routes.route(through, keys, properties.headers())
+            for target in self._routes.route(through, keys, told.get("headers", {}))
             if reason == "rejected" or not is_cycle(target.name, deaths)
         )
         if not targets:
             return None
-        return targets, octets(through.name), octets(keys[0]), properties.encode()
+        return targets, octets(through.name), octets(keys[0]), listed
 
 
 def record_death(
@@ -92,11 +109,12 @@ def record_death(
         if expiration is not None:
             death["original-expiration"] = expiration
     else:
-        death["count"] = Long(count + 1 if isinstance(count, int) else 1)
+        death["count"] = count + 1 if isinstance(count, int) else 1
     deaths.insert(0, death)
     for each in deaths:
+        # A publisher may have written anything here.
         if isinstance(each.get("count"), int):
-            each["count"] = Long(each["count"])
+            each["count"] = Long(min(each["count"], COUNT_MAX))
     properties.set_header("x-death", deaths)
     for name, value in (("reason", reason), ("queue", queue), ("exchange", exchange)):
         if properties.header(f"x-first-death-{name}") is None:

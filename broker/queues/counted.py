@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from broker.wire.fields import Long
+from broker.wire.fields import Long, Malformed
 from broker.wire.headers import ListedProperties
 
 
 def with_delivery_count(listed: bytes, count: int) -> bytes:
     """Property flags and list with RabbitMQ's header `x-delivery-count`: how often the message was
-    delivered before and came back."""
-    properties = ListedProperties(listed)
+    delivered before and came back. What cannot be read comes back as it is."""
+    try:
+        properties = ListedProperties(listed)
+    except Malformed:
+        return listed
     properties.set_header("x-delivery-count", Long(count))
     return properties.encode()

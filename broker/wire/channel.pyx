@@ -25,6 +25,7 @@ from broker.kernel cimport clock
 from broker.wire.collecting cimport (
     CollectingChannel, EXPECT_BODY, EXPECT_HEADER, EXPECT_METHOD,
 )
+from broker.wire.tables cimport check_table
 from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
 
 cdef extern from "<string.h>" nogil:
@@ -40,8 +41,8 @@ cdef enum:
 
 
 cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mode) except -1:
-    """Checks that the property list fills its bytes and finds the delivery mode. Raises FrameError
-    (501)."""
+    """Checks that the property list fills its bytes and its headers can be decoded, and finds the
+    delivery mode. Raises FrameError (501)."""
     cdef uint32_t at = 2
     cdef uint32_t size
     cdef int bit
@@ -63,6 +64,7 @@ cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mo
             size = load32(p + at)
             if size > length - at - 4:
                 raise FrameError("cannot decode: the properties end too early")
+            check_table(p + at + 4, size)
             size += 4
         elif bit == 12 or bit == 11:
             size = 1

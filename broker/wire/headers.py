@@ -1,6 +1,8 @@
 """Changing some headers of a message and leaving the rest as its publisher wrote it, byte for byte.
 
-Decoding and encoding again would keep the values but not the widths of integers.
+Decoding and encoding again would keep the values but not the widths of integers. A table that
+cannot be read stays as it is: no publish brings one, but it may lie on the disk since a time before
+that was checked, and its message has to go on.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from broker.wire.fields import Reader, encode_value, octets
+from broker.wire.fields import Malformed, Reader, encode_value, octets
 from broker.wire.properties import TABLE
 
 HEADERS_BIT = 13
@@ -20,6 +22,8 @@ class ListedProperties:
     def __init__(self, listed: bytes) -> None:
         self._parts: dict[int, bytes] = {}
         self._headers: dict[str, bytes] = {}
+        # The header table with its length, if it cannot be read; then there are no headers.
+        self._unreadable: bytes | None = None
         reader = Reader(listed)
         flags = reader.unsigned(2)
         for _, bit, kind in TABLE:
@@ -27,12 +31,10 @@ class ListedProperties:
                 continue
             start = reader.at
             if kind == "table":
-                end = reader.unsigned(4) + reader.at
-                while reader.at < end:
-                    name = reader.short_string()
-                    start = reader.at
-                    reader.value(1)
-                    self._headers[name] = listed[start : reader.at]
+                try:
+                    self._headers = _fields(reader.long_string())
+                except Malformed:
+                    self._unreadable = listed[start : reader.at]
                 continue
             reader.take({"shortstr": 0, "octet": 1, "timestamp": 8}[kind])
             if kind == "shortstr":
@@ -44,12 +46,10 @@ class ListedProperties:
         raw = self._headers.get(name)
         return Reader(raw).value(1) if raw is not None else None
 
-    def headers(self) -> dict[str, Any]:
-        """All headers, decoded."""
-        return {name: Reader(raw).value(1) for name, raw in self._headers.items()}
-
     def set_header(self, name: str, value: Any) -> None:
-        self._headers[name] = encode_value(value)
+        """Adds a header or replaces it; does nothing where the others cannot be read."""
+        if self._unreadable is None:
+            self._headers[name] = encode_value(value)
 
     def remove_header(self, name: str) -> None:
         self._headers.pop(name, None)
@@ -62,7 +62,9 @@ class ListedProperties:
     def encode(self) -> bytes:
         """Flags and list as a content header holds them."""
         parts = dict(self._parts)
-        if self._headers:
+        if self._unreadable is not None:
+            parts[HEADERS_BIT] = self._unreadable
+        elif self._headers:
             table = b"".join(
                 bytes([len(octets(name))]) + octets(name) + raw
                 for name, raw in self._headers.items()
@@ -71,3 +73,16 @@ class ListedProperties:
         bits = sorted(parts, reverse=True)
         flags = sum(1 << bit for bit in bits)
         return struct.pack(">H", flags) + b"".join(parts[bit] for bit in bits)
+
+
+def _fields(data: bytes) -> dict[str, bytes]:
+    """The fields of a table without its length, each value as it stands with its type letter.
+    Raises Malformed."""
+    reader = Reader(data)
+    fields: dict[str, bytes] = {}
+    while reader.at < reader.end:
+        name = reader.short_string()
+        start = reader.at
+        reader.value(1)
+        fields[name] = data[start : reader.at]
+    return fields

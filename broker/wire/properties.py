@@ -27,9 +27,9 @@ TABLE = (
 )
 
 
-def decode(data: bytes) -> dict[str, Any]:
+def decode(data: bytes, *, whole: bool = True) -> dict[str, Any]:
     """Properties by name, as they stand in a content header behind the body size. Raises Malformed
-    (501)."""
+    (501); where not the `whole` is asked for, headers that cannot be read are left out instead."""
     reader = Reader(data)
     flags = reader.unsigned(2)
     if flags & 1:
@@ -41,7 +41,14 @@ def decode(data: bytes) -> dict[str, Any]:
         if kind == "shortstr":
             properties[name] = reader.short_string()
         elif kind == "table":
-            properties[name] = reader.table()
+            start = reader.at
+            try:
+                properties[name] = reader.table()
+            except Malformed:
+                if whole:
+                    raise
+                reader.at = start
+                reader.long_string()
         elif kind == "octet":
             properties[name] = reader.unsigned(1)
         else:
@@ -49,6 +56,15 @@ def decode(data: bytes) -> dict[str, Any]:
     if reader.at != reader.end:
         raise Malformed(f"cannot decode: {reader.end - reader.at} bytes follow the properties")
     return properties
+
+
+def readable(data: bytes) -> dict[str, Any]:
+    """What can be decoded of the properties of a message that is here already: it may be older
+    than the check of what comes in, and has to go on."""
+    try:
+        return decode(data, whole=False)
+    except Malformed:
+        return {}
 
 
 def encode(properties: dict[str, Any]) -> bytes:

@@ -506,6 +506,17 @@ FRAMING = [
         ConnectionClose(501, DECLARE, "cannot decode"),
     ),
     Row(
+        "headers-malformed",
+        "a message with a header of an unknown field type",
+        (
+            send(PUBLISH, routing_key="{n}"),
+            Bytes(raw.frame(2, 1, struct.pack(">HHQHI", 60, 0, 0, 1 << 13, 3) + b"\x01hZ")),
+        ),
+        ConnectionClose(501, PUBLISH, "cannot decode"),
+        NotSent("541 (by its source)"),
+        "every fault is answered by its own code",
+    ),
+    Row(
         "method-unknown",
         "an unknown method of a known class (60.99)",
         (Bytes(raw.raw_method(1, 60, 99)),),

@@ -13,6 +13,7 @@ from broker.errors import AMQPError
 from broker.kernel.turn import Turn
 from broker.wire import fields, methods, properties
 from broker.wire.connection import Connection
+from broker.wire.tables import check
 from tests.amqp import arguments, field_tables, raw
 from tests.amqp.methods import METHODS, PROPERTIES
 
@@ -85,6 +86,30 @@ def test_whatever_is_encoded_can_be_decoded(depth: int, holds: Callable[[Any], A
     else:
         encoded = fields.encode_table({"value": value})
         assert fields.Reader(encoded).table() == {"value": value}
+
+
+def is_refused(read: Callable[[], Any]) -> bool:
+    try:
+        read()
+    except fields.Malformed:
+        return True
+    return False
+
+
+@given(tables, st.data())
+def test_headers_are_taken_if_and_only_if_they_can_be_decoded(
+    table: dict[str, Any], data: st.DataObject
+) -> None:
+    whole = bytearray(fields.encode_table(table)[4:])
+    for _ in range(data.draw(st.integers(0, 3))):
+        if whole:
+            whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(
+                st.sampled_from(b"AFSxIlVtZ\x00\x01\x05\xff")
+            )
+    del whole[len(whole) - data.draw(st.integers(0, 3)) :]
+    listed = bytes(whole)
+    framed = struct.pack(">I", len(listed)) + listed
+    assert is_refused(lambda: check(listed)) == is_refused(lambda: fields.Reader(framed).table())
 
 
 @given(st.binary(max_size=200))

@@ -135,7 +135,7 @@ class Route:
             known = self._known.get(routing_key)
             if known is not None:
                 return known
-        told = properties.decode(listed)
+        told = properties.readable(listed)
         headers = told.get("headers", {})
         keys = [text(routing_key)]
         for name in ("CC", "BCC"):

@@ -12,7 +12,7 @@ from broker.errors import NotFound, describe
 from broker.server.control.encoding import Pace
 from broker.server.control.requests import Request, bad_request, handles, not_found
 from broker.wire.fields import octets, text
-from broker.wire.properties import decode
+from broker.wire.properties import readable
 
 COUNT_MAX = 500
 SEARCHED_MAX = 5_000
@@ -69,7 +69,7 @@ async def exchange_delayed(request: Request[ExchangeDelayed]) -> Any:
                         "due": each.entry.due,
                         "routing_key": text(each.routing_key),
                         "payload_bytes": each.entry.body_length,
-                        "properties": decode(each.listed),
+                        "properties": readable(each.listed),
                     }
                 )
                 if len(items) == args.count:

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.server.control.requests import bad_request
 from broker.wire.fields import text
-from broker.wire.properties import decode
+from broker.wire.properties import readable
 
 BYTES_MAX = 128 * 1024 * 1024
 """Bodies are gathered until they are this long together; then no further message is taken."""
@@ -41,7 +41,7 @@ class _Getter:
         message = {
             "payload": body,
             "payload_bytes": len(body),
-            "properties": decode(properties),
+            "properties": readable(properties),
             "exchange": text(exchange),
             "routing_key": text(routing_key),
             "redelivered": bool(place[3]),

@@ -13,7 +13,7 @@ from broker.server.control.encoding import full_name
 from broker.server.control.getting import BYTES_MAX
 from broker.server.control.requests import Request, bad_request, handles
 from broker.wire.fields import text
-from broker.wire.properties import decode
+from broker.wire.properties import readable
 
 COUNT_MAX = 10_000
 
@@ -62,7 +62,7 @@ async def stream_read(request: Request[StreamRead]) -> Any:
             "timestamp": timestamp,
             "payload": body[:cut],
             "payload_bytes": len(body),
-            "properties": decode(listed),
+            "properties": readable(listed),
             "exchange": text(exchange),
             "routing_key": text(routing_key),
             "redelivered": False,
