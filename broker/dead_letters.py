@@ -74,7 +74,7 @@ class DeadLetters:
         told = readable(listed)
         targets = tuple(
             target
-            for target in self._routes.route(through, keys, told.get("headers", {}))
+            for target in self._routes.route(through, keys, told.get("headers", {}), told)
             if reason == "rejected" or not is_cycle(target.name, deaths)
         )
         if not targets:

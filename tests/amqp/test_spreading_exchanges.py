@@ -137,6 +137,35 @@ def test_a_consistent_hash_behind_another_exchange_hashes_the_message(client: Cl
     assert {tuple(count) for count in counts} == {(1, 0), (0, 1)}
 
 
+def test_a_consistent_hash_sends_a_dead_letter_where_its_property_belongs(
+    client: Client, name: str
+) -> None:
+    topology = Topology(client, HASH, arguments={"hash-property": "message_id"})
+    queues = [topology.queue("1"), topology.queue("1")]
+    ids = [f"m{number}" for number in range(30)]
+    belong = {
+        each: queues[copies(client, topology.exchange, queues, "k", message_id=each).index(1)]
+        for each in ids
+    }
+    assert set(belong.values()) == set(queues)
+    client.call(
+        1, "queue.declare", queue=name, arguments={"x-dead-letter-exchange": topology.exchange}
+    )
+    for each in ids:
+        client.publish(1, "", name, message_id=each)
+        got = client.get(1, name)
+        assert got is not None
+        client.send_method(1, "basic.reject", delivery_tag=got.tag, requeue=False)
+    for queue in queues:
+        client.send_method(
+            1, "basic.consume", queue=queue, consumer_tag=queue, no_ack=True, nowait=True
+        )
+    letters = client.expect_messages(len(ids), channel=1)
+    assert {
+        letter.properties["message_id"]: letter.method.consumer_tag for letter in letters
+    } == belong
+
+
 @pytest.mark.parametrize(
     ("key", "text"),
     [
