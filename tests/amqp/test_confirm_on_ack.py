@@ -322,7 +322,7 @@ def test_it_says_that_it_can(amqp_address: tuple[str, int]) -> None:
         ({"x-confirm-on": "ack-lean", "x-dead-letter-exchange": "x"}, "x-dead-letter-exchange"),
         ({"x-confirm-on": "ack-lean", "x-max-priority": 3}, "x-max-priority"),
         ({"x-confirm-on": "ack-lean", "x-delivery-limit": 3}, "x-delivery-limit"),
-        ({"x-confirm-on": "ack-lean", "x-queue-type": "quorum"}, "x-queue-type"),
+        ({"x-confirm-on": "ack-lean", "x-queue-type": "quorum"}, "with 'x-queue-type'"),
     ],
 )
 def test_it_refuses_wrong_modes(

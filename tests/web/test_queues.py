@@ -71,8 +71,6 @@ def test_it_says_for_how_long_publishers_wait_for_consumers(
 ) -> None:
     queue = f"waited-{uuid.uuid4().hex[:8]}"
     channel.queue_declare(queue, arguments={"x-confirm-on": "ack"})
-    channel.confirm_delivery()
-    channel.connection.process_data_events()
     # pika would wait for the confirm, which no consumer gives.
     channel._impl.basic_publish("", queue, b"x")
     channel.basic_consume(queue, lambda *_: None)
@@ -81,9 +79,10 @@ def test_it_says_for_how_long_publishers_wait_for_consumers(
     card = page.locator("#unconfirmed")
     expect(card).to_contain_text(" ago")
     expect(card).to_contain_text("0 ready, 1 with consumers")
-    expect(page.locator("#trouble-meanings")).to_contain_text("Publishers wait")
+    assert "Publishers wait" in (page.text_content("#trouble-meanings") or "")
     page.click("#unconfirmed a[href^='/channels']")
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("Unconfirmed")
+    channel.queue_delete(queue)
 
 
 def test_it_publishes_and_gets(page: Page, channel: BlockingChannel, queue: str) -> None:
