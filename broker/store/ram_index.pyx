@@ -365,7 +365,7 @@ cdef class RamIndex(ReferenceCounter):
             table = <const uint32_t*> (<const char*> head + <size_t> HEAD.size)
             for i in range(SHARDS):
                 if table[2 * i + 1] > table[2 * i]:
-                    break
+                    raise IndexDamaged(f"{self.path} counts more in a part than it has room for")
                 slots += table[2 * i]
                 entries += table[2 * i + 1]
         if size != len(head) + slots * SLOT_BYTES + 4 or entries != wanted:
