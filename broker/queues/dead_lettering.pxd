@@ -7,7 +7,7 @@ from broker.queues.dying cimport Dying
 
 cdef class DeadLetteringQueue(ConfirmingQueue):
     cdef Dying dying                     # None until the first one dies
-    cdef list takers                     # queues that have the oldest dead letter, if one refused
+    cdef set takers                      # queues that have the oldest dead letter, if one refused
     cdef int buried_result               # of the queues that took it before
     cdef readonly uint64_t expired
     cdef readonly uint64_t dead_lettered

@@ -136,7 +136,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
 
     cdef int bury_unstored(self, Message* message, int reason) except -1:
         """The same for a message that was never stored. Queues that refuse it do without."""
-        cdef list takers = self.takers
+        cdef set takers = self.takers
         cdef int before = self.buried_result
         cdef int result
         self.forget_takers()
@@ -208,7 +208,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
                   and len(targets) > 1 and letter.body_length >= self.bodies.embed_below)
         if shared:
             self.bodies.share(&letter)
-        takers = self.takers or []
+        takers = self.takers or set()
         for target in targets:
             if self.takers is not None and target in self.takers:
                 continue
@@ -216,7 +216,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             if answer == REJECTED:
                 is_refused = True
             else:
-                takers.append(target)
+                takers.add(target)
                 result |= answer & NEEDS_SYNC
                 held += answer == HELD
         if shared:
