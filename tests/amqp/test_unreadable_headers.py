@@ -11,7 +11,7 @@ import pytest
 
 from tests.amqp import raw
 from tests.amqp.field_tables import Typed
-from tests.amqp.raw import Client
+from tests.amqp.raw import Client, Message
 from tests.appliance import Appliance
 from tests.control.test_real_broker import control
 from tests.oracles import segment_files
@@ -21,6 +21,23 @@ DEPTH_MAX, VALUES_MAX = 32, 65_536
 GOOD = b"\x05spoilS\x00\x00\x00\x01x"
 """A field that `spoil` turns into one that nobody can read."""
 BAD = GOOD.replace(b"S", b"Z")
+
+
+def declare_with_letters(client: Client, name: str) -> None:
+    """A queue, and one for its dead letters."""
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}-dead"}
+    client.call(1, "queue.declare", queue=f"{name}-dead")
+    client.call(1, "queue.declare", queue=name, arguments=letters)
+
+
+def both_rejected(client: Client, name: str) -> list[Message]:
+    """Rejects the queue's two messages: the dead letters."""
+    for _ in range(2):
+        got = client.get(1, name)
+        assert got is not None
+        client.send_method(1, "basic.reject", delivery_tag=got.tag, requeue=False)
+    client.call(1, "basic.consume", queue=f"{name}-dead", no_ack=True)
+    return client.expect_messages(2, channel=1)
 
 
 def nested(depth: int) -> bytes:
@@ -91,21 +108,11 @@ def test_it_takes_headers_up_to_its_limits(client: Client, name: str, fields: by
 def test_no_count_of_deaths_keeps_a_letter_and_those_behind_it(
     client: Client, name: str, count: Typed
 ) -> None:
-    dead = f"{name}-dead"
-    client.call(1, "queue.declare", queue=dead)
-    client.call(
-        1, "queue.declare", queue=name,
-        arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead},
-    )  # fmt: skip
+    declare_with_letters(client, name)
     death = {"queue": name, "reason": "rejected", "count": count}
     client.publish(1, "", name, b"bad", headers={"x-death": [death, death]})
     client.publish(1, "", name, b"good")
-    for _ in range(2):
-        got = client.get(1, name)
-        assert got is not None
-        client.send_method(1, "basic.reject", delivery_tag=got.tag, requeue=False)
-    client.call(1, "basic.consume", queue=dead, no_ack=True)
-    bad, good = client.expect_messages(2, channel=1)
+    bad, good = both_rejected(client, name)
     assert (bad.body, good.body) == (b"bad", b"good")
     told = [death["count"] for death in bad.properties["headers"]["x-death"]]
     assert told == [2**63 - 1] * 2
@@ -114,22 +121,12 @@ def test_no_count_of_deaths_keeps_a_letter_and_those_behind_it(
 def test_headers_without_room_for_another_death_stay_as_they_are(
     client: Client, name: str
 ) -> None:
-    dead = f"{name}-dead"
-    client.call(1, "queue.declare", queue=dead)
-    client.call(
-        1, "queue.declare", queue=name,
-        arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead},
-    )  # fmt: skip
+    declare_with_letters(client, name)
     # A list of one table of one list: three values, and those in it.
     headers = {"x-death": [{"v": [None] * (VALUES_MAX - 3)}]}
     client.publish(1, "", name, b"full", headers=headers, expiration="3600000")
     client.publish(1, "", name, b"good")
-    for _ in range(2):
-        got = client.get(1, name)
-        assert got is not None
-        client.send_method(1, "basic.reject", delivery_tag=got.tag, requeue=False)
-    client.call(1, "basic.consume", queue=dead, no_ack=True)
-    full, good = client.expect_messages(2, channel=1)
+    full, good = both_rejected(client, name)
     assert (full.body, good.body) == (b"full", b"good")
     assert full.properties == {"headers": headers}
 
