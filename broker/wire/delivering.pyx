@@ -200,6 +200,12 @@ cdef class DeliveringChannel(ReplyingChannel):
         consumer.unacked -= 1
         if len(consumer.wire_tag) > 1:
             self.consumer_unacked -= 1
+            if self.consumer_unacked + 1 == self.global_prefetch_count:
+                # No consumer could take anything, and now all can: told once, however many
+                # deliveries are settled.
+                self.touch_queues()
+        if self.ledger.count + 1 == self.max_unacked:
+            self.touch_queues()
         if how == SETTLE_REQUEUE:
             queue.requeue(&place)
         else:
@@ -209,9 +215,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         if how == SETTLE_ACK:
             self.acked += 1
             consumer.acked += 1
-        if self.global_prefetch_count:
-            self.touch_queues()
-        elif consumer.active:
+        if consumer.active:
             queue.touch()
         if self.lingering is not None and consumer.unacked == 0:
             self.lingering.discard(consumer)

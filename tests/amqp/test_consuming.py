@@ -274,6 +274,22 @@ def test_global_prefetch_is_for_the_whole_channel(
     client.fence(1)
 
 
+def test_an_ack_under_a_global_prefetch_lets_every_queue_of_the_channel_go_on(
+    client: Client, other: Client, queue: str
+) -> None:
+    second = client.call(1, "queue.declare", exclusive=True).queue
+    client.call(1, "basic.qos", **{"prefetch_count": 2, "global": True})
+    client.call(1, "basic.consume", queue=queue, consumer_tag="a")
+    client.call(1, "basic.consume", queue=second, consumer_tag="b")
+    fill(other, queue, 2)
+    assert bodies(client, 2) == [1, 2]
+    client.call(2, "channel.open")
+    fill(client, second, 1, channel=2)
+    client.fence(1)
+    client.send_method(1, "basic.ack", delivery_tag=2, multiple=True)
+    assert client.expect_message(channel=1).method.consumer_tag == "b"
+
+
 def test_global_and_own_prefetch_both_hold(
     client: Client, other: Client, queue: str, flavour: str
 ) -> None:

@@ -1,0 +1,132 @@
+"""One channel and its queues in this process, without a loop: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from broker.contracts import Consumer, Topology
+from broker.errors import AMQPError
+from broker.queues.classic import ClassicQueue
+from broker.wire.channel import WireChannel
+from broker.wire.connection import Connection
+from tests.amqp import raw
+from tests.store.driven import Driven
+
+PLACE = (1, 0, 0, False, 0)
+"""Of a message that is in no queue."""
+
+
+class Wire(Connection):
+    """A connection without its session. What goes wrong is in `failures`, what it wrote in
+    `data`."""
+
+    def __init__(self, driven: Driven) -> None:
+        super().__init__(driven.turn, self)
+        self.data = b""
+        self.failures: list[AMQPError] = []
+        self.feed(raw.PROTOCOL_HEADER)
+
+    def on_protocol_header(self, header: bytes) -> None:
+        self.set_phase(2)
+        self.set_tuned(100, 131072)
+
+    def fail(self, error: AMQPError) -> None:
+        self.failures.append(error)
+
+    def has_ack_timeout(self, queue: Any) -> bool:
+        return False
+
+    def label(self) -> str:
+        return "test"
+
+    def write(self, data: bytes) -> None:
+        """As a transport."""
+        self.data += data
+
+    def methods(self) -> Iterator[raw.Method]:
+        """Takes what was written: its methods."""
+        data, self.data = self.data, b""
+        at = 0
+        while at < len(data):
+            kind, number, size = struct.unpack_from(">BHI", data, at)
+            if kind == raw.METHOD:
+                yield raw.decode_method(data[at + 7 : at + 7 + size], number)
+            at += size + 8
+
+
+class Wired:
+    """Channel 1 of a connection, and queues that are not durable."""
+
+    def __init__(self, directory: Path, **channel: Any) -> None:
+        self.driven = Driven(directory)
+        self.turn = self.driven.turn
+        self.wire = Wire(self.driven)
+        self.channel = WireChannel(
+            self.wire,  # type: ignore[arg-type]
+            1,
+            self.driven.persister,
+            Topology(),
+            **channel,
+        )
+        self.wire.put_channel(self.channel)
+        self._last = 7
+
+    def stop(self) -> None:
+        """To be called at the end."""
+        self.channel.requeue_all()
+        self.driven.stop()
+
+    def queue(self, **arguments: Any) -> ClassicQueue:
+        """A new one."""
+        self._last += 1
+        driven = self.driven
+        return ClassicQueue(
+            driven.turn,
+            driven.persister,
+            str(driven.parent),
+            "/",
+            f"q{self._last}",
+            1 << 32 | self._last,
+            arguments={f"x-{name.replace('_', '-')}": value for name, value in arguments.items()},
+        )
+
+    def consume(self, queue: ClassicQueue, tag: str, **more: Any) -> Consumer:
+        """A consumer on the channel."""
+        consumer = Consumer(queue, self.channel, tag, more.pop("no_ack", False), **more)
+        self.channel.add_consumer(consumer)
+        queue.add_consumer(consumer)
+        return consumer
+
+    def getter(self, queue: ClassicQueue, *, no_ack: bool = False) -> Consumer:
+        """What stands for a basic.get. Its messages are in no queue, and cost no bytes either."""
+        return Consumer(queue, self.channel, "", no_ack, active=False)
+
+    def send(self, name: str, **fields: Any) -> None:
+        """A method of the client."""
+        self.wire.feed(raw.method(1, name, **fields))
+        assert not self.wire.failures
+
+    def run(self) -> list[raw.Method]:
+        """Turns until there is nothing to do. Returns what the client was told."""
+        callbacks = self.driven.callbacks
+        while callbacks:
+            callbacks.pop(0)()
+        return list(self.wire.methods())
+
+    @contextmanager
+    def turns_at_once(self) -> Iterator[list[str]]:
+        """Each touch is a turn of its own, and an entry of the list."""
+        assert not self.run()
+        turns: list[str] = []
+
+        def run_now(run: Callable[[], None]) -> None:
+            turns.append("turn")
+            run()
+
+        self.turn.schedule = run_now
+        yield turns
+        self.turn.schedule = self.driven.callbacks.append
