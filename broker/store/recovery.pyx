@@ -73,7 +73,9 @@ def recover(QueueStore store) -> list:
                 if part is not None:
                     part.go_on_from(number + 1)
                 disk.unlink(f"{directory}/{kinds[kind].pop(number)}")
-    for number in sorted(kinds["msgs"]):
+    numbers = sorted(kinds["msgs"])
+    last_of = {store.part(number): number for number in numbers}
+    for number in numbers:
         part = store.part(number)
         if part is None:
             problems.append(f"{directory}/msgs.{number:010d} is no file of this queue")
@@ -81,7 +83,7 @@ def recover(QueueStore store) -> list:
         part.directory_made = True
         try:
             _recover_segment(part, directory, number, number in kinds["acks"],
-                             number in kinds["meta"], problems)
+                             number in kinds["meta"], number == last_of[part], problems)
         except OSError as error:
             problems.append(
                 f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; it was left "
@@ -143,9 +145,12 @@ cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* s
 
 
 cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, Settled* settled,
-                      list skips, list gaps, Content* content, list problems) except -1:
+                      list skips, list gaps, Content* content, bint is_last,
+                      list problems) except -1:
     """Reads a segment record by record; what is settled is stepped over, be it a hole or not. The
-    places of the stretches that are no records are added to `skips` and to `gaps`."""
+    places of the stretches that are no records are added to `skips` and to `gaps`. A tail that
+    holds no record is cut: of the last segment that is what a power cut leaves, of another one it
+    may be damage, and is kept aside."""
     cdef RecordSearch search = RecordSearch(data, store.incarnation, number)
     cdef size_t at = HEADER_BYTES
     cdef size_t following, limit, end
@@ -214,7 +219,12 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
     content.body_bytes = content.live_bytes
     content.length = <uint32_t> at
     if at < search.length and not (content.damaged and content.live == 0):
-        problems.append(f"{path}: cut {search.length - at} bytes behind the last sound record")
+        cut = f"{path}: cut {search.length - at} bytes behind the last sound record"
+        tail = data[at:]
+        if not is_last and tail.count(0) < len(tail):
+            store.persister.quarantine.take(store.incarnation, number, at, tail, len(tail))
+            cut += f"; they are in {store.persister.quarantine.directory}"
+        problems.append(cut)
         disk.truncate(path, at)
     return 0
 
@@ -229,7 +239,7 @@ def summary_at(str path) -> bytes:
 
 
 cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint has_acks,
-                          bint has_summary, list problems) except -1:
+                          bint has_summary, bint is_last, list problems) except -1:
     cdef Content content
     cdef Settled settled
     cdef Segment* segment
@@ -264,7 +274,8 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
             disk.unlink(summary_path)
     if not has_summary:
         from_records(
-            store, disk.read(path), path, number, &settled, skips, gaps, &content, problems)
+            store, disk.read(path), path, number, &settled, skips, gaps, &content, is_last,
+            problems)
     acks_length = settled.end
     watermark = settled.watermark
     returns = [

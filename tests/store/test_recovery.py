@@ -389,6 +389,29 @@ def test_a_filled_tail_is_cut(make: Callable[..., Driven], filler: str, tmp_path
     again.kill()
 
 
+def test_a_damaged_end_of_a_segment_with_another_one_behind_it_is_kept_aside(
+    make: Callable[..., Driven], tmp_path: Path
+) -> None:
+    driven = make()
+    bodies = fill(driven)
+    first, *_ = driven.files("msgs")
+    driven.kill()
+    Path(str(first).replace("msgs", "meta")).unlink(missing_ok=True)
+    data = first.read_bytes()
+    record = len(bodies[0]) + 24 + 1 + 3
+    in_first = (len(data) - 8) // record
+    flip(first, len(data) - 1)
+    damaged = first.read_bytes()[-record:]
+    again = make()
+    (problem,) = again.recover()
+    assert f"cut {record} bytes" in problem
+    assert str(tmp_path / "quarantine") in problem
+    (entry,) = quarantined(tmp_path)
+    assert Path(str(entry["file"])).read_bytes() == damaged
+    assert again.drain() == bodies[: in_first - 1] + bodies[in_first:]
+    again.kill()
+
+
 def test_a_damaged_header_costs_no_message(make: Callable[..., Driven]) -> None:
     driven = make()
     bodies = fill(driven, 4)
