@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
+from broker.bindings import Bindings
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
 from broker.wire.fields import Malformed, Reader
@@ -85,3 +87,21 @@ def binding_of(method: str, change: dict[str, Any]) -> Binding:
         change["routing_key"],
         change["arguments"],
     )
+
+
+def snapshot(
+    exchanges: Collection[BoundExchange], queues: Collection[MessageQueue], bindings: Bindings
+) -> Iterator[bytes]:
+    """Entries that make up everything durable as it is now."""
+    for exchange in exchanges:
+        if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
+            yield entry("exchange.declare", exchange_change(exchange), exchange.incarnation)
+    for queue in queues:
+        if queue.durable and not queue.exclusive:
+            yield entry("queue.declare", queue_change(queue), queue.incarnation)
+            if queue.paused:
+                yield entry(QUEUE_FLOW.name, {"queue": queue.name, "active": False}, 0)
+    for exchange in exchanges:
+        for binding in exchange.bindings.values():
+            if bindings.is_durable(binding):
+                yield entry(*binding_change(binding, "bind"), 0)

@@ -15,32 +15,40 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from broker import arguments as argument_table
+from broker.applied_policies import AppliedPolicies
+from broker.bindings import Bindings
 from broker.changes import (
     QUEUE_FLOW,
     binding_change,
     binding_of,
     entry,
-    exchange_change,
-    queue_change,
-    read_entry,
-    told,
+    snapshot,
 )
 from broker.contracts import REJECTED, Topology
 from broker.dead_letters import DeadLetters
-from broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, describe
+from broker.declaring import (
+    check_exchange_type,
+    check_name,
+    check_same_exchange,
+    check_same_queue,
+    locked,
+)
+from broker.errors import AccessRefused, NotFound, PreconditionFailed, describe
 from broker.kernel import clock
-from broker.policies import Policies, effective, move
+from broker.policies import Policies, move
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
+from broker.replaying import Replay
 from broker.routes import Routes
-from broker.routing.exchange import Binding, BoundExchange, Identity, identity
-from broker.routing.types import NOT_BUILT, PREDECLARED, TYPES
+from broker.routing.exchange import Binding, BoundExchange, identity
+from broker.routing.types import PREDECLARED, TYPES
 from broker.store import disk
 from broker.store.bodies import BodyStore
 from broker.store.body_settings import BodySettings
 from broker.store.journal import Journal
 from broker.store.persister import Persister
 from broker.store.read_ahead import ReadAhead
+from broker.unused_queues import UnusedQueues
 from broker.wire import properties
 from broker.wire.fields import octets
 
@@ -93,11 +101,13 @@ class VHost:
         self.routes = Routes(self.exchanges, self.queues)
         self._dead_letters = DeadLetters(self.exchanges, self.routes)
         self._lonely: list[BoundExchange] = []
-        self._bindings_to: dict[tuple[str, str], dict[tuple[str, Identity], Binding]] = {}
+        self._bindings = Bindings(self.exchanges, self.queues)
         self._persister = persister
         self._turn = turn
         self._topology = topology
-        self._policies = policies
+        self._policies = AppliedPolicies(
+            name, policies, self.exchanges, self.queues, topology, self
+        )
         self._next_incarnation = next_incarnation
         self._emit = emit
         self._later = later
@@ -109,7 +119,7 @@ class VHost:
         self._started = False
         self._journal: Journal | None = None
         self._replaying = False
-        self._expiring: dict[MessageQueue, Any] = {}
+        self._unused = UnusedQueues(later, self._delete_unused)
         for exchange, kind in PREDECLARED:
             self._add_exchange(TYPES[kind](exchange, durable=True))
 
@@ -129,73 +139,33 @@ class VHost:
         queues that are there."""
         journal = Journal(self._persister, f"{self.directory}/definitions.journal")
         self._replaying = True
-        self.problems += journal.problems
-        self.lacks_definitions = journal.incomplete
-        for data in journal.recovered:
-            self._replay(journal, data)
-        self.problems += [problem for problem in self._govern_all() if problem]
+        replay = Replay(self.name, journal, self._apply)
+        replay.run()
+        replay.problems += [problem for problem in self._policies.to_all() if problem]
         self._replaying = False
-        entries = len(journal.recovered)
-        journal.recovered.clear()
         is_old = self._name_exchanges()
         self._journal = journal
+        self.lacks_definitions = replay.lacks_definitions
         if self.lacks_definitions:
-            self._drop_loose_bindings()
+            replay.drop_loose(self._bindings)
         else:
             living = list(self._snapshot())
-            if is_old or entries > WASTE_MAX * max(len(living), 64):
+            if is_old or replay.entries > WASTE_MAX * max(len(living), 64):
                 journal.rewrite(living)
+        self.problems += replay.problems
         # The upper half of an incarnation is the number of this start.
         boot = self._next_incarnation() >> 32
         for problem in self.bodies.recover(boot & 0xFFFF):
             self.problems.append(f"shared bodies of vhost '{self.name}': {problem}")
         self.recovering = True
         for exchange in self.exchanges.values():
-            self._configured(exchange)
+            self.exchange_configured(exchange)
         for queue in self.queues.values():
-            self._queue_configured(queue)
+            self.queue_configured(queue)
         for feature in self._features:
             feature.vhost_recovered(self)
         self.recovering = False
         return {queue.incarnation for queue in self.queues.values()}
-
-    def _replay(self, journal: Journal, data: bytes) -> None:
-        """One entry of the journal. Where others are lost, it may speak of what is not there.
-
-        One that cannot be carried out, whatever the reason, is set aside: a copy of the journal
-        stays in quarantine, where the directory of its queue or exchange goes too, and everything
-        else is served. Raises OSError and MemoryError, which say nothing about the entry."""
-        try:
-            self._apply(*read_entry(data))
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:
-            is_first = not journal.kept
-            kept = journal.keep_copy()
-            if isinstance(error, LookupError) and self.lacks_definitions:
-                self.problems.append(f"vhost '{self.name}': a definition refers to {error}, lost")
-                return
-            if is_first:
-                log.exception("vhost '%s': a definition cannot be carried out", self.name)
-            self.lacks_definitions = True
-            self.problems.append(
-                f"vhost '{self.name}': {told(data)} cannot be carried out and was set aside "
-                f"({type(error).__name__}: {error}); all definitions as they were are in {kept}"
-            )
-
-    def _drop_loose_bindings(self) -> None:
-        """Removes bindings to queues and exchanges whose definitions are lost."""
-        for kind, name in list(self._bindings_to):
-            if name in (self.queues if kind == "queue" else self.exchanges):
-                continue
-            for binding in list(self._bindings_to[kind, name].values()):
-                exchange = self.exchanges[binding.source]
-                exchange.unbind(binding)
-                self.problems.append(
-                    f"vhost '{self.name}': a binding of exchange '{exchange.name}' to {kind} "
-                    f"'{name}', lost, was removed"
-                )
-            del self._bindings_to[kind, name]
 
     def keep_definitions(self) -> None:
         """A damaged journal is replaced by what was found in it, once all that may be of lost
@@ -261,19 +231,7 @@ class VHost:
         self._topology.changed()
 
     def _snapshot(self) -> Iterator[bytes]:
-        """Journal entries that make up everything durable as it is now."""
-        for exchange in self.exchanges.values():
-            if exchange.durable and exchange.name and not exchange.name.startswith("amq."):
-                yield entry("exchange.declare", exchange_change(exchange), exchange.incarnation)
-        for queue in self.queues.values():
-            if queue.durable and not queue.exclusive:
-                yield entry("queue.declare", queue_change(queue), queue.incarnation)
-                if queue.paused:
-                    yield entry(QUEUE_FLOW.name, {"queue": queue.name, "active": False}, 0)
-        for exchange in self.exchanges.values():
-            for binding in exchange.bindings.values():
-                if self._is_durable(binding):
-                    yield entry(*binding_change(binding, "bind"), 0)
+        return snapshot(self.exchanges.values(), self.queues.values(), self._bindings)
 
     # -- the one door ------------------------------------------------------------------------------
 
@@ -334,12 +292,7 @@ class VHost:
             case "exchange.delete":
                 self._delete_exchange(change["exchange"])
             case "queue.bind" | "exchange.bind":
-                binding = binding_of(method, change)
-                if self.exchanges[binding.source].bind(binding):
-                    rows = self._bindings_to.setdefault(
-                        (binding.destination_type, binding.destination), {}
-                    )
-                    rows[binding.source, identity(binding)] = binding
+                self._bindings.add(binding_of(method, change))
             case "queue.unbind" | "exchange.unbind":
                 self._remove_binding(binding_of(method, change))
 
@@ -348,64 +301,19 @@ class VHost:
     def apply_policies(self) -> Iterator[None]:
         """Brings the policies of now to every exchange and queue that there is, one a step. What
         is declared meanwhile has them from its declaration."""
-        for problem in self._govern_all():
+        for problem in self._policies.to_all():
             if problem:
                 log.error("%s", problem)
             yield
 
-    def _govern_all(self) -> Iterator[str]:
-        """Governs an object a step; yields what is wrong, or nothing. A policy that cannot be
-        carried out for one object costs no other anything."""
-        for exchange in list(self.exchanges.values()):
-            yield self._govern("exchange", exchange, self._govern_exchange)
-        for queue in list(self.queues.values()):
-            if not queue.deleted:
-                before = _expires(queue)
-                problem = self._govern("queue", queue, self._govern_queue)
-                if _expires(queue) != before:
-                    self._watch_use(queue)
-                yield problem
-
-    def _govern(self, kind: str, which: Any, govern: Callable[[Any], None]) -> str:
-        try:
-            govern(which)
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:
-            log.exception("policies of one %s cannot be carried out", kind)
-            return (
-                f"the policies of {describe(kind, which.name, self.name)} cannot be carried out "
-                f"({type(error).__name__}: {error})"
-            )
-        return ""
-
-    def _govern_exchange(self, exchange: BoundExchange) -> None:
-        if not exchange.name:
-            # The default exchange takes every message and has nothing that could be set.
-            return
-        in_force = self._policies.of(self.name, "exchange", exchange.name, exchange.type)
-        if in_force is exchange.policy:
-            return
-        move("exchange", exchange.policy, in_force)
-        exchange.policy = in_force
-        exchange.reconfigure(effective("exchange", exchange.arguments, in_force))
-        self._configured(exchange)
-        self._topology.changed()
-
-    def _govern_queue(self, queue: MessageQueue) -> None:
-        in_force = self._policies.of(self.name, "queue", queue.name, queue.type)
-        if in_force is not queue.policy:
-            move("queue", queue.policy, in_force)
-            queue.policy = in_force
-            queue.reconfigure(effective("queue", queue.arguments, in_force))
-            self._queue_configured(queue)
-
-    def _configured(self, exchange: BoundExchange) -> None:
+    def exchange_configured(self, exchange: BoundExchange) -> None:
+        """Tells the features what holds for an exchange now."""
         if not self._replaying:
             for feature in self._features:
                 feature.exchange_configured(self, exchange)
 
-    def _queue_configured(self, queue: MessageQueue) -> None:
+    def queue_configured(self, queue: MessageQueue) -> None:
+        """Tells the features what holds for a queue now."""
         if not self._replaying:
             for feature in self._features:
                 feature.queue_configured(self, queue)
@@ -422,8 +330,8 @@ class VHost:
         if self._replaying:
             return
         try:
-            self._govern_exchange(exchange)
-            self._configured(exchange)
+            self._policies.to_exchange(exchange)
+            self.exchange_configured(exchange)
         except Exception:
             self._delete_exchange(exchange.name)
             raise
@@ -450,22 +358,20 @@ class VHost:
         arguments = arguments or {}
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
-        if type not in TYPES:
-            if type in NOT_BUILT:
-                raise PreconditionFailed(
-                    f"invalid exchange type '{type}' for {resource}: "
-                    "this broker does not carry it out yet"
-                )
-            raise PreconditionFailed(f"unknown exchange type '{type}'")
+        check_exchange_type(resource, type)
         current = self.exchanges.get(name)
         if current is not None:
-            argument_table.check_property(resource, "type", current.type, type)
-            argument_table.check_property(resource, "durable", current.durable, durable)
-            argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
-            argument_table.check_property(resource, "internal", current.internal, internal)
-            argument_table.check_equivalent("exchange", resource, current.arguments, arguments)
+            check_same_exchange(
+                resource,
+                current,
+                type=type,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
             return False
-        _check_name("exchange", name)
+        check_name("exchange", name)
         argument_table.check("exchange", arguments, resource)
         TYPES[type].check_arguments(arguments)
         change = {
@@ -508,7 +414,7 @@ class VHost:
         # An auto-delete exchange is gone already with its last binding.
         if self.exchanges.pop(name, None) is not None:
             move("exchange", exchange.policy, None)
-        for binding in list(self._bindings_to.get(("exchange", name), {}).values()):
+        for binding in self._bindings.to("exchange", name):
             self._remove_binding(binding)
         for feature in self._features:
             feature.exchange_deleted(self, exchange)
@@ -527,12 +433,7 @@ class VHost:
 
     def check_owner(self, queue: MessageQueue, connection: Any) -> None:
         if queue.exclusive and queue.owner is not connection:
-            raise ResourceLocked(
-                "cannot obtain exclusive access to locked "
-                f"{describe('queue', queue.name, self.name)}. It could be originally declared on "
-                "another connection or the exclusive property value does not match that of the "
-                "original declaration."
-            )
+            raise locked(describe("queue", queue.name, self.name))
 
     def declare_queue(
         self,
@@ -561,24 +462,19 @@ class VHost:
         current = self.queues.get(name)
         if current is not None:
             self.check_owner(current, owner)
-            if current.exclusive != exclusive:
-                raise ResourceLocked(
-                    f"cannot obtain exclusive access to locked {resource}. It could be originally "
-                    "declared on another connection or the exclusive property value does not "
-                    "match that of the original declaration."
-                )
-            argument_table.check_property(
-                resource, "durable", current.durable, durable and not exclusive
+            check_same_queue(
+                resource,
+                current,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                default_type=self.default_queue_type,
             )
-            argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
-            default = self.default_queue_type
-            if "x-queue-type" not in arguments and default == current.arguments.get("x-queue-type"):
-                arguments = {**arguments, "x-queue-type": default}
-            argument_table.check_equivalent("queue", resource, current.arguments, arguments)
             current.used_at = clock.now()
             return current, False
         if is_named:
-            _check_name("queue", name)
+            check_name("queue", name)
         if (
             by_default
             and "x-queue-type" not in arguments
@@ -646,8 +542,8 @@ class VHost:
         if self._replaying:
             return
         try:
-            self._govern_queue(queue)
-            self._queue_configured(queue)
+            self._policies.to_queue(queue)
+            self.queue_configured(queue)
             if self._started:
                 self._start_timers(queue)
         except Exception:
@@ -657,33 +553,12 @@ class VHost:
     def _start_timers(self, queue: MessageQueue) -> None:
         if queue.messages_ready:
             queue.wake()
-        self._watch_use(queue)
+        self.watch_use(queue)
 
-    def _watch_use(self, queue: MessageQueue) -> None:
+    def watch_use(self, queue: MessageQueue) -> None:
         """Starts the time anew after which an unused queue goes, as x-expires says now."""
-        timer = self._expiring.pop(queue, None)
-        if timer is not None:
-            timer.cancel()
-        expires = _expires(queue)
-        if expires >= 0 and self._started:
-            queue.used_at = clock.now()
-            self._expiring[queue] = self._later(
-                expires / 1000, lambda: self._delete_unvisited(queue, expires)
-            )
-
-    def _delete_unvisited(self, queue: MessageQueue, expires: int) -> None:
-        """Deletes a queue that nobody consumed from, got from or declared for as long as its
-        x-expires says; otherwise looks again when that could be."""
-        self._expiring.pop(queue, None)
-        if queue.deleted:
-            return
-        idle = 0 if queue.consumer_count else clock.now() - queue.used_at
-        if idle >= expires:
-            self.delete_queue(queue.name, owner=queue.owner)
-        else:
-            self._expiring[queue] = self._later(
-                (expires - idle) / 1000, lambda: self._delete_unvisited(queue, expires)
-            )
+        if self._started:
+            self._unused.watch(queue)
 
     def _delete_unused(self, queue: MessageQueue) -> None:
         if self.queues.get(queue.name) is queue:
@@ -722,12 +597,10 @@ class VHost:
         if queue.owner is not None:
             queue.owner.exclusive_queues.discard(queue.name)
         move("queue", queue.policy, None)
-        for binding in list(self._bindings_to.get(("queue", queue.name), {}).values()):
+        for binding in self._bindings.to("queue", queue.name):
             self._remove_binding(binding)
         queue.delete()
-        timer = self._expiring.pop(queue, None)
-        if timer is not None:
-            timer.cancel()
+        self._unused.forget(queue)
         for consumer in consumers:
             consumer.channel.connection.cancel_consumer(consumer)
         if not self._replaying:
@@ -752,7 +625,7 @@ class VHost:
         if identity(binding) in exchange.bindings:
             return False
         method, change = binding_change(binding, "bind")
-        self._change(method, change, durable=self._is_durable(binding))
+        self._change(method, change, durable=self._bindings.is_durable(binding))
         self._emit(
             "binding.created", {"vhost": self.name, "source": source, "destination": destination}
         )
@@ -774,7 +647,7 @@ class VHost:
         if source not in self.exchanges or identity(binding) not in self.exchanges[source].bindings:
             return False
         method, change = binding_change(binding, "unbind")
-        self._change(method, change, durable=self._is_durable(binding))
+        self._change(method, change, durable=self._bindings.is_durable(binding))
         return True
 
     def _check_ends(self, binding: Binding) -> None:
@@ -789,22 +662,10 @@ class VHost:
             self.exchange(binding.destination)
         self.exchange(binding.source)
 
-    def _is_durable(self, binding: Binding) -> bool:
-        destination: Any = (
-            self.queues if binding.destination_type == "queue" else self.exchanges
-        ).get(binding.destination)
-        source = self.exchanges.get(binding.source)
-        return bool(source and source.durable and destination and destination.durable)
-
     def _remove_binding(self, binding: Binding) -> None:
-        exchange = self.exchanges.get(binding.source)
-        if exchange is None or not exchange.unbind(binding):
+        exchange = self._bindings.remove(binding)
+        if exchange is None:
             return
-        key = (binding.destination_type, binding.destination)
-        rows = self._bindings_to[key]
-        del rows[binding.source, identity(binding)]
-        if not rows:
-            del self._bindings_to[key]
         self._topology.changed()
         if exchange.auto_delete and not exchange.bindings and not self._replaying:
             self._lonely.append(exchange)
@@ -830,29 +691,7 @@ class VHost:
     ) -> Iterator[Binding]:
         """All bindings, those of a source, or those to a destination; with the implicit ones of the
         default exchange."""
-        for queue in (
-            self.queues if source in (None, "") and destination_type in (None, "queue") else ()
-        ):
-            if destination in (None, queue):
-                yield Binding("", queue, "queue", queue, {})
-        if destination is not None:
-            for kind in ("queue", "exchange"):
-                if destination_type in (None, kind):
-                    for binding in list(self._bindings_to.get((kind, destination), {}).values()):
-                        if source in (None, binding.source):
-                            yield binding
-            return
-        exchanges = (
-            list(self.exchanges.values())
-            if source is None
-            else [self.exchanges[source]]
-            if source in self.exchanges
-            else []
-        )
-        for exchange in exchanges:
-            for binding in list(exchange.bindings.values()):
-                if destination_type in (None, binding.destination_type):
-                    yield binding
+        return self._bindings.listed(source, destination, destination_type)
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -887,14 +726,3 @@ class VHost:
         exchange.publish_in += 1
         exchange.publish_out += bool(taken)
         return bool(taken)
-
-
-def _expires(queue: MessageQueue) -> int:
-    return queue.limits.expires if queue.limits is not None else -1
-
-
-def _check_name(kind: str, name: str) -> None:
-    if name.startswith("amq."):
-        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
-    if len(octets(name)) > 255:
-        raise PreconditionFailed(f"the {kind} name is longer than 255 bytes")

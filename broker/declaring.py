@@ -1,0 +1,80 @@
+"""What a declaration may say: of a queue or an exchange that is there, and of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker import arguments as argument_table
+from broker.errors import AccessRefused, PreconditionFailed, ResourceLocked
+from broker.queues.types import MessageQueue
+from broker.routing.exchange import BoundExchange
+from broker.routing.types import NOT_BUILT, TYPES
+from broker.wire.fields import octets
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises AccessRefused or PreconditionFailed for a name that a client cannot give."""
+    if name.startswith("amq."):
+        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+    if len(octets(name)) > 255:
+        raise PreconditionFailed(f"the {kind} name is longer than 255 bytes")
+
+
+def locked(resource: str) -> ResourceLocked:
+    """A queue that is exclusive to another connection, or not exclusive though it should be."""
+    return ResourceLocked(
+        f"cannot obtain exclusive access to locked {resource}. It could be originally declared on "
+        "another connection or the exclusive property value does not match that of the original "
+        "declaration."
+    )
+
+
+def check_same_queue(
+    resource: str,
+    current: MessageQueue,
+    *,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: dict[str, Any],
+    default_type: str,
+) -> None:
+    """Raises ResourceLocked or PreconditionFailed where a queue that is there is another one.
+    Without a type it is one of the vhost's default type, too."""
+    if current.exclusive != exclusive:
+        raise locked(resource)
+    argument_table.check_property(resource, "durable", current.durable, durable and not exclusive)
+    argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
+    if "x-queue-type" not in arguments and default_type == current.arguments.get("x-queue-type"):
+        arguments = {**arguments, "x-queue-type": default_type}
+    argument_table.check_equivalent("queue", resource, current.arguments, arguments)
+
+
+def check_same_exchange(
+    resource: str,
+    current: BoundExchange,
+    *,
+    type: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: Mapping[str, Any],
+) -> None:
+    """Raises PreconditionFailed where an exchange that is there is another one."""
+    argument_table.check_property(resource, "type", current.type, type)
+    argument_table.check_property(resource, "durable", current.durable, durable)
+    argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
+    argument_table.check_property(resource, "internal", current.internal, internal)
+    argument_table.check_equivalent("exchange", resource, current.arguments, arguments)
+
+
+def check_exchange_type(resource: str, type: str) -> None:
+    """Raises PreconditionFailed for a type that is not there."""
+    if type in TYPES:
+        return
+    if type in NOT_BUILT:
+        raise PreconditionFailed(
+            f"invalid exchange type '{type}' for {resource}: this broker does not carry it out yet"
+        )
+    raise PreconditionFailed(f"unknown exchange type '{type}'")
