@@ -11,14 +11,23 @@ cdef struct Unacked:
 
 
 cdef class Ledger:
-    cdef Unacked* entries
+    cdef Unacked* entries          # a ring; the index of a position is its low bits
+    cdef uint64_t* tags            # of the entries; NULL while tags rise by one
     cdef size_t mask               # capacity - 1, capacity a power of two
-    cdef size_t capacity
-    cdef uint64_t first            # delivery tag of the oldest entry
-    cdef uint64_t next             # delivery tag that the next entry gets
+    cdef readonly size_t capacity
+    cdef uint64_t first            # position of the oldest entry
+    cdef uint64_t end              # position behind the newest one
+    cdef uint64_t next             # delivery tag that the next delivery gets
+    cdef bint is_dense             # tags rise by one, up to next - 1
     cdef readonly size_t count     # entries not settled
 
     cdef Unacked* add(self) except NULL
+    cdef int make_room(self) except -1
+    cdef int move(self, size_t capacity, bint packed) except -1
+    cdef int skip_tag(self) except -1
+    cdef uint64_t tag_at(self, uint64_t at) noexcept
+    cdef uint64_t position_of(self, uint64_t tag) noexcept
     cdef Unacked* find(self, uint64_t tag) noexcept
+    cdef Unacked* open_at(self, uint64_t at) noexcept
     cdef void settle(self, Unacked* entry) noexcept
-    cdef void skip_tag(self) noexcept
+    cdef void give_back(self) noexcept

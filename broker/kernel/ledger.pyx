@@ -1,72 +1,166 @@
 # cython: language_level=3
 """A channel's unacked deliveries: a ring of 24-byte entries in tag order.
 
-Tags rise by one, so a tag is an index. Settled entries stay until the oldest one is settled; then
-the front moves on.
+Mostly the tags of the entries rise by one, so that a tag is an index. A settled entry stays until
+it is the oldest one, or until the ring is full: then settled ones leave if they are half of it, so
+that what is old costs no room for what came after it. From then on, or from a delivery in between
+that wants no ack, each entry has its tag beside it, until tags rise by one again.
 """
 
 from libc.stdlib cimport free, malloc
 from libc.stdint cimport uint64_t
 
+cdef enum:
+    CAPACITY_LEAST = 16
+    CAPACITY_KEPT = 4096         # a larger ring is given back when nothing is open
+
 
 cdef class Ledger:
-    """Entries of delivery tags [first, next). Owns no memory until the first delivery that wants an
+    """The entries at positions [first, end). Owns no memory until the first delivery that wants an
     ack."""
 
     def __cinit__(self):
         self.entries = NULL
+        self.tags = NULL
         self.capacity = 0
         self.mask = 0
-        self.first = 1
+        self.first = 0
+        self.end = 0
         self.next = 1
+        self.is_dense = True
         self.count = 0
 
     def __dealloc__(self):
-        free(self.entries)
+        self.give_back()
+
+    # -- deliveries --------------------------------------------------------------------------------
 
     cdef Unacked* add(self) except NULL:
-        """The entry of tag `next`, which rises; the caller fills it."""
-        cdef Unacked* grown
+        """The entry of tag `next`, which rises; the caller fills it. Raises MemoryError and changes
+        nothing."""
         cdef Unacked* entry
-        cdef size_t capacity
-        cdef uint64_t tag
-        if self.next - self.first >= self.capacity:
-            capacity = self.capacity * 2 if self.capacity else 16
-            grown = <Unacked*> malloc(capacity * sizeof(Unacked))
-            if grown == NULL:
-                raise MemoryError("no memory for a channel's unacked deliveries")
-            for tag in range(self.first, self.next):
-                grown[tag & (capacity - 1)] = self.entries[tag & self.mask]
-            free(self.entries)
-            self.entries = grown
-            self.capacity = capacity
-            self.mask = capacity - 1
-        entry = &self.entries[self.next & self.mask]
+        if self.end - self.first >= self.capacity:
+            self.make_room()
+        entry = &self.entries[self.end & self.mask]
+        if not self.is_dense:
+            self.tags[self.end & self.mask] = self.next
+        self.end += 1
         self.next += 1
         self.count += 1
         return entry
 
-    cdef void skip_tag(self) noexcept:
-        """A delivery that wants no ack uses up a tag all the same."""
-        if self.first == self.next:
-            self.first += 1
-            self.next += 1
-            return
-        # Older entries are open: the tag gets an entry that is settled from the start.
+    cdef int skip_tag(self) except -1:
+        """A delivery that wants no ack uses up a tag all the same. Raises MemoryError and changes
+        nothing."""
+        if self.is_dense and self.first != self.end:
+            # Older entries are open: from now on each has its tag beside it.
+            self.move(self.capacity, False)
+        self.next += 1
+        return 0
+
+    # -- room --------------------------------------------------------------------------------------
+
+    cdef int make_room(self) except -1:
+        """The ring is full: takes settled entries out if they are half of it, or doubles it."""
+        cdef size_t capacity = CAPACITY_LEAST
+        if self.count * 2 > self.capacity:
+            return self.move(self.capacity * 2, self.is_dense)
+        while capacity < self.count * 2:
+            capacity *= 2
+        # An empty ring is as dense as ever.
+        return self.move(capacity, self.count == 0)
+
+    cdef int move(self, size_t capacity, bint is_dense) except -1:
+        """Moves the entries to another ring: all of them, as their tags rise by one, or those that
+        are open, each with its tag. Raises MemoryError and changes nothing."""
+        cdef Unacked* entries = <Unacked*> malloc(capacity * sizeof(Unacked))
+        cdef uint64_t* tags = NULL
         cdef Unacked* entry
-        try:
-            entry = self.add()
-        except MemoryError:
-            return
-        entry.consumer = NULL
-        self.count -= 1
+        cdef uint64_t to = self.first
+        cdef uint64_t at
+        if not is_dense:
+            tags = <uint64_t*> malloc(capacity * sizeof(uint64_t))
+        if entries == NULL or (tags == NULL and not is_dense):
+            free(entries)
+            free(tags)
+            raise MemoryError("no memory for a channel's unacked deliveries")
+        for at in range(self.first, self.end):
+            entry = &self.entries[at & self.mask]
+            if is_dense:
+                entries[at & (capacity - 1)] = entry[0]
+                to += 1
+            elif entry.consumer != NULL:
+                entries[to & (capacity - 1)] = entry[0]
+                tags[to & (capacity - 1)] = self.tag_at(at)
+                to += 1
+        self.give_back()
+        self.entries = entries
+        self.tags = tags
+        self.capacity = capacity
+        self.mask = capacity - 1
+        self.end = to
+        self.is_dense = is_dense
+        return 0
+
+    cdef void give_back(self) noexcept:
+        free(self.entries)
+        free(self.tags)
+        self.entries = NULL
+        self.tags = NULL
+        self.capacity = 0
+        self.mask = 0
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    cdef uint64_t tag_at(self, uint64_t at) noexcept:
+        """The delivery tag of the entry at a position."""
+        if self.is_dense:
+            return self.next - (self.end - at)
+        return self.tags[at & self.mask]
+
+    cdef uint64_t position_of(self, uint64_t tag) noexcept:
+        """Where the first entry is whose tag is not below this one; `end` if there is none."""
+        cdef uint64_t low = self.first
+        cdef uint64_t high = self.end
+        cdef uint64_t middle
+        if tag >= self.next or low == high:
+            return high
+        # No two entries have the same tag, so that behind this one are no more than so many.
+        if self.next - tag < high - low:
+            low = high - (self.next - tag)
+        if self.is_dense:
+            return low
+        if tag <= self.tag_at(self.first):
+            return self.first
+        if tag - self.tag_at(self.first) < high - self.first:
+            high = self.first + (tag - self.tag_at(self.first))
+        while low < high:
+            middle = low + (high - low) // 2
+            if self.tag_at(middle) < tag:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     cdef Unacked* find(self, uint64_t tag) noexcept:
         """The open entry of `tag`, or NULL."""
+        cdef uint64_t behind = self.next - tag - 1
         cdef Unacked* entry
-        if tag < self.first or tag >= self.next:
+        cdef uint64_t at
+        if self.is_dense:
+            if behind >= self.end - self.first:
+                return NULL
+            entry = &self.entries[(self.end - behind - 1) & self.mask]
+            return entry if entry.consumer != NULL else NULL
+        at = self.position_of(tag)
+        return self.open_at(at) if at != self.end and self.tag_at(at) == tag else NULL
+
+    cdef Unacked* open_at(self, uint64_t at) noexcept:
+        """The entry at a position that was one, or NULL if it is settled."""
+        cdef Unacked* entry
+        if at < self.first:
             return NULL
-        entry = &self.entries[tag & self.mask]
+        entry = &self.entries[at & self.mask]
         return entry if entry.consumer != NULL else NULL
 
     cdef void settle(self, Unacked* entry) noexcept:
@@ -74,12 +168,12 @@ cdef class Ledger:
         entry.consumer = NULL
         self.count -= 1
         if self.count == 0:
-            self.first = self.next
-            if self.capacity > 4096:
-                free(self.entries)
-                self.entries = NULL
-                self.capacity = 0
-                self.mask = 0
+            self.first = self.end
+            self.is_dense = True
+            if self.capacity > CAPACITY_KEPT:
+                self.give_back()
             return
-        while self.first < self.next and self.entries[self.first & self.mask].consumer == NULL:
+        while self.entries[self.first & self.mask].consumer == NULL:
             self.first += 1
+        if not self.is_dense and self.tag_at(self.first) + (self.end - self.first) == self.next:
+            self.is_dense = True

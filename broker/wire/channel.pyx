@@ -393,7 +393,7 @@ cdef class WireChannel(CollectingChannel):
         cdef Buffer out = self.output.out
         cdef uint32_t payload = (4 + 2 + 9 + 1 + message.exchange_length
                                  + 1 + message.routing_key_length)
-        cdef uint8_t* p = out.room(payload + 8)
+        cdef uint8_t* p = out.room(payload + 8 + self.content_room(message))
         p[0] = 1
         store16(p + 1, self.number)
         store32(p + 3, payload)

@@ -32,8 +32,9 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef readonly uint64_t acked
     cdef readonly uint64_t redelivered
 
+    cdef size_t content_room(self, Message* message) noexcept
     cdef int write_content(self, Message* message) except -1
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1
     cdef int settle_up_to(self, uint64_t last, int how) except -1
-    cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1
+    cdef int settle_entry(self, Unacked* entry, int how) except -1
     cdef int touch_queues(self) except -1

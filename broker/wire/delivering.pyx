@@ -48,14 +48,15 @@ cdef class DeliveringChannel(ReplyingChannel):
         cdef uint32_t tag_length = <uint32_t> len(consumer.wire_tag)
         cdef uint32_t payload = (4 + tag_length + 9 + 1 + message.exchange_length
                                  + 1 + message.routing_key_length)
+        # Memory first: where there is none, nothing was delivered.
+        start = out.room(payload + 8 + self.content_room(message))
+        tag = self.ledger.next
         if consumer.no_ack:
-            tag = self.ledger.next
             self.ledger.skip_tag()
             self.delivered_no_ack += 1
             if consumer.queue.durable:
                 self.acks_unwritten = True
         else:
-            tag = self.ledger.next
             entry = self.ledger.add()
             entry.consumer = <void*> consumer
             entry.segment = place.segment
@@ -68,7 +69,6 @@ cdef class DeliveringChannel(ReplyingChannel):
         consumer.delivered += 1
         if place.redelivered:
             self.redelivered += 1
-        start = out.room(payload + 8)
         start[0] = 1
         store16(start + 1, self.number)
         store32(start + 3, payload)
@@ -91,15 +91,19 @@ cdef class DeliveringChannel(ReplyingChannel):
         self.write_content(message)
         return self.output.touch()
 
+    cdef size_t content_room(self, Message* message) noexcept:
+        """What `write_content` writes at most."""
+        return (<size_t> 8 + 12 + message.properties_length + message.body_length
+                + (message.body_length // (self.output.frame_max - 8) + 1) * 8)
+
     cdef int write_content(self, Message* message) except -1:
-        """Content header and body frames."""
+        """Content header and body frames, for which there is room."""
         cdef Buffer out = self.output.out
         cdef uint32_t part_max = self.output.frame_max - 8
         cdef uint32_t left = message.body_length
         cdef uint32_t part
         cdef const uint8_t* body = message.body
-        cdef uint8_t* p = out.room(<size_t> 8 + 12 + message.properties_length
-                                   + left + (left // part_max + 1) * 8)
+        cdef uint8_t* p = out.data + out.length
         p[0] = 2
         store16(p + 1, self.number)
         store32(p + 3, 12 + message.properties_length)
@@ -128,13 +132,13 @@ cdef class DeliveringChannel(ReplyingChannel):
         it wants an ack."""
         cdef Unacked* entry
         cdef uint64_t tag = self.ledger.next
-        if place[3]:
-            self.redelivered += 1
         if consumer.no_ack:
             self.ledger.skip_tag()
             self.got_no_ack += 1
+            self.redelivered += <bint> place[3]
             return tag
         entry = self.ledger.add()
+        self.redelivered += <bint> place[3]
         entry.consumer = <void*> consumer
         entry.segment, entry.position, entry.length, redelivered, body_length = place
         entry.word = <uint32_t> body_length << 1 | <uint32_t> redelivered
@@ -165,7 +169,7 @@ cdef class DeliveringChannel(ReplyingChannel):
             return 0
         if multiple:
             return self.settle_up_to(tag, how)
-        return self.settle_entry(entry, tag, how)
+        return self.settle_entry(entry, how)
 
     def settle_committed(self, uint64_t tag, bint multiple, int how):
         """Settles what a transaction had put aside."""
@@ -175,19 +179,18 @@ cdef class DeliveringChannel(ReplyingChannel):
         else:
             entry = self.ledger.find(tag)
             if entry != NULL:
-                self.settle_entry(entry, tag, how)
+                self.settle_entry(entry, how)
 
     cdef int settle_up_to(self, uint64_t last, int how) except -1:
         cdef Unacked* entry
-        cdef uint64_t each = self.ledger.first
-        while each <= last:
-            entry = self.ledger.find(each)
+        cdef uint64_t at
+        for at in range(self.ledger.first, self.ledger.position_of(last + 1)):
+            entry = self.ledger.open_at(at)
             if entry != NULL:
-                self.settle_entry(entry, each, how)
-            each += 1
+                self.settle_entry(entry, how)
         return 0
 
-    cdef int settle_entry(self, Unacked* entry, uint64_t tag, int how) except -1:
+    cdef int settle_entry(self, Unacked* entry, int how) except -1:
         cdef Consumer consumer = <Consumer> entry.consumer
         cdef Queue queue = consumer.queue
         cdef Place place
@@ -237,12 +240,11 @@ cdef class DeliveringChannel(ReplyingChannel):
         """The lowest tag in [since, before) whose delivery, from one of the queues, is
         unacknowledged; `before` if there is none."""
         cdef Unacked* entry
-        cdef uint64_t each = since if since > self.ledger.first else self.ledger.first
-        while each < before:
-            entry = self.ledger.find(each)
+        cdef uint64_t at
+        for at in range(self.ledger.position_of(since), self.ledger.position_of(before)):
+            entry = self.ledger.open_at(at)
             if entry != NULL and (<Consumer> entry.consumer).queue in queues:
-                return each
-            each += 1
+                return self.ledger.tag_at(at)
         return before
 
     def watch_acks(self):
@@ -265,15 +267,14 @@ cdef class DeliveringChannel(ReplyingChannel):
     def requeue_all(self):
         """Puts every unacked delivery back, but those that a transaction settles: the channel ends,
         or basic.recover."""
-        cdef uint64_t each = self.ledger.first
-        cdef uint64_t last = self.ledger.next
+        cdef uint64_t at
         cdef Unacked* entry
         transaction = self.transaction
-        while each < last:
-            entry = self.ledger.find(each)
-            if entry != NULL and (transaction is None or not transaction.settles_tag(each)):
-                self.settle_entry(entry, each, SETTLE_REQUEUE)
-            each += 1
+        for at in range(self.ledger.first, self.ledger.end):
+            entry = self.ledger.open_at(at)
+            if entry != NULL and (
+                    transaction is None or not transaction.settles_tag(self.ledger.tag_at(at))):
+                self.settle_entry(entry, SETTLE_REQUEUE)
 
     cdef int touch_queues(self) except -1:
         cdef Consumer consumer

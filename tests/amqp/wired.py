@@ -17,7 +17,7 @@ from tests.amqp import raw
 from tests.store.driven import Driven
 
 PLACE = (1, 0, 0, False, 0)
-"""Of a message that is in no queue."""
+"""Of a message that is in no queue, for `take_got`."""
 
 
 class Wire(Connection):
@@ -61,19 +61,22 @@ class Wire(Connection):
 class Wired:
     """Channel 1 of a connection, and queues that are not durable."""
 
-    def __init__(self, directory: Path, **channel: Any) -> None:
+    def __init__(self, directory: Path) -> None:
         self.driven = Driven(directory)
         self.turn = self.driven.turn
         self.wire = Wire(self.driven)
+        self.open_channel()
+        self._last = 7
+
+    def open_channel(self) -> None:
+        """A new one in its place."""
         self.channel = WireChannel(
             self.wire,  # type: ignore[arg-type]
             1,
             self.driven.persister,
             Topology(),
-            **channel,
         )
         self.wire.put_channel(self.channel)
-        self._last = 7
 
     def stop(self) -> None:
         """To be called at the end."""
@@ -101,8 +104,10 @@ class Wired:
         queue.add_consumer(consumer)
         return consumer
 
-    def getter(self, queue: ClassicQueue, *, no_ack: bool = False) -> Consumer:
-        """What stands for a basic.get. Its messages are in no queue, and cost no bytes either."""
+    def getter(self, *, no_ack: bool = False) -> Consumer:
+        """What stands for the basic.gets of a queue that is gone: what it takes is nowhere."""
+        queue = self.queue()
+        queue.delete()
         return Consumer(queue, self.channel, "", no_ack, active=False)
 
     def send(self, name: str, **fields: Any) -> None:
