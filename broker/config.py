@@ -117,6 +117,14 @@ class Config:
         most=65535,
         reload=True,
     )
+    consumers_per_channel_max: int = setting(
+        "amqp",
+        10_000,
+        "count",
+        "consumers a channel may have; one more closes the connection with 530",
+        least=1,
+        reload=True,
+    )
     heartbeat: int = setting(
         "amqp",
         60,

@@ -3,13 +3,17 @@
 import asyncio
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.wire import ack_timeouts
+from broker.wire.ack_timeouts import timeout_of
 from tests.amqp.limited_queues import fill, limited, ready, seconds_until
-from tests.amqp.raw import Client, method
+from tests.amqp.raw import Client
+from tests.amqp.wired import Wired
 from tests.conftest import Make
 from tests.control.test_real_broker import control
 
@@ -176,21 +180,41 @@ async def test_a_policy_sets_the_timeout_of_consumers_that_are_there(make_broker
         await loop.run_in_executor(None, times_out, client, 300, since)
 
 
-async def test_a_policy_reaches_thousands_of_consumers_of_one_channel_in_no_time(
-    make_broker: Make,
+@pytest.fixture
+def wired(tmp_path: Path) -> Iterator[Wired]:
+    wired = Wired(tmp_path)
+    yield wired
+    wired.stop()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Whose timeout was asked for, each time."""
+    asked = []
+
+    def look(queue: Any, default_s: float) -> int:
+        asked.append(queue)
+        return timeout_of(queue, default_s)
+
+    monkeypatch.setattr(ack_timeouts, "timeout_of", look)
+    return asked
+
+
+def test_a_policy_looks_at_each_of_its_queues_consumers_not_at_all_for_each(
+    wired: Wired, looks: list[Any]
 ) -> None:
-    broker = make_broker()
-    with Client.open((broker.host, broker.amqp_port)) as client:
-        queue = limited(client)
-        consume = {"queue": queue, "nowait": True}
-        tags = [str(number) for number in range(5000)]
-        client.send(b"".join(method(1, "basic.consume", consumer_tag=t, **consume) for t in tags))
-        client.fence(1)
-        async with control(broker) as door:
-            args = {"pattern": f"^{queue}$", "definition": {"consumer-timeout": 60000}}
-            since = time.monotonic()
-            await door.call("policy.put", vhost="/", name="patience", **args)
-            row = (await door.call("list", noun="consumers", vhost="/"))["items"][-1]
-            assert row["consumer_timeout"] == 60000
-            # Looking at all of them for each would take ten times as long, with nobody else served.
-            assert time.monotonic() - since < 3
+    queue = wired.queue()
+    for number in range(1000):
+        wired.consume(queue, str(number))
+    looks.clear()
+    queue.reconfigure({"x-consumer-timeout": 60000})
+    assert 1000 <= len(looks) < 5000
+
+
+def test_a_consumer_that_comes_is_looked_at_not_those_before_it(
+    wired: Wired, looks: list[Any]
+) -> None:
+    queue = wired.queue(consumer_timeout=60000)
+    for number in range(1000):
+        wired.consume(queue, str(number))
+    assert 1000 <= len(looks) < 5000

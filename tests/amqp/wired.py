@@ -6,11 +6,13 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from broker.contracts import Consumer, Topology
 from broker.errors import AMQPError
 from broker.queues.classic import ClassicQueue
+from broker.wire import ack_timeouts
 from broker.wire.channel import WireChannel
 from broker.wire.connection import Connection
 from tests.amqp import raw
@@ -23,6 +25,12 @@ PLACE = (1, 0, 0, False, 0)
 class Wire(Connection):
     """A connection without its session. What goes wrong is in `failures`, what it wrote in
     `data`."""
+
+    host = SimpleNamespace(
+        config=SimpleNamespace(consumer_timeout=0.0),
+        later=lambda _seconds, _callback: SimpleNamespace(cancel=lambda: None),
+    )
+    """Its clock stands still."""
 
     def __init__(self, driven: Driven) -> None:
         super().__init__(driven.turn, self)
@@ -38,7 +46,7 @@ class Wire(Connection):
         self.failures.append(error)
 
     def has_ack_timeout(self, queue: Any) -> bool:
-        return False
+        return ack_timeouts.timeout_of(queue, 0.0) > 0
 
     def label(self) -> str:
         return "test"

@@ -52,6 +52,9 @@ def basic_consume(
         consumer_tag = f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
     elif consumer_tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{consumer_tag}'")
+    most = session.host.config.consumers_per_channel_max
+    if len(channel.consumers) >= most:
+        raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
     argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
     if added is not None:
         found = added.open_queue(session, channel, no_ack)
