@@ -86,8 +86,8 @@ class SettingsFiles:
 
     @property
     def dirty(self) -> bool:
-        """Whether something was put that no `flush` has begun to write."""
-        return bool(self._dirty)
+        """Whether something was put that is not on disk yet."""
+        return bool(self._dirty) or self._flush_lock.locked()
 
     def flush(self) -> None:
         """Writes what was put. When it returns, all that was put before the call is on disk.

@@ -33,6 +33,24 @@ def test_it_reads_back_what_it_wrote(files: SettingsFiles) -> None:
     assert files.load("names.json", Shape) == Shape(["a", "é\u2028"])
 
 
+def test_what_is_being_written_is_not_on_disk_yet(
+    files: SettingsFiles, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks meanwhile waits for it, though nothing new was put."""
+    during: list[bool] = []
+    write = disk.write_atomic
+
+    def writing(path: str, data: bytes, mode: int) -> None:
+        during.append(files.dirty)
+        write(path, data, mode)
+
+    monkeypatch.setattr(disk, "write_atomic", writing)
+    files.put("names.json", Shape(["a"]))
+    files.flush()
+    assert during == [True]
+    assert not files.dirty
+
+
 def test_it_says_none_for_a_missing_file(files: SettingsFiles) -> None:
     assert files.load("names.json", Shape) is None
 
