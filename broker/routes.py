@@ -118,12 +118,16 @@ class Routes:
             visit = visits[-1]
             visit.any_queue |= any_queue
             for binding in visit.bindings:
+                # What is gone may have bindings left, which are on their way out.
                 if binding.destination_type == "queue":
-                    found[self.queues[binding.destination]] = None
-                    visit.any_queue = True
+                    queue = self.queues.get(binding.destination)
+                    if queue is not None:
+                        found[queue] = None
+                        visit.any_queue = True
                 elif binding.destination not in seen:
-                    ahead = self.exchanges[binding.destination]
-                    break
+                    ahead = self.exchanges.get(binding.destination)
+                    if ahead is not None:
+                        break
             else:
                 if not visit.any_queue:
                     ahead = self._alternate(visit, seen)

@@ -42,12 +42,14 @@ from broker.replaying import Replay
 from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, identity
 from broker.routing.types import PREDECLARED, TYPES
+from broker.slices import Slices
 from broker.store import disk
 from broker.store.bodies import BodyStore
 from broker.store.body_settings import BodySettings
 from broker.store.journal import Journal
 from broker.store.persister import Persister
 from broker.store.read_ahead import ReadAhead
+from broker.unbinding import Unbinding
 from broker.unused_queues import UnusedQueues
 from broker.wire import properties
 from broker.wire.fields import octets
@@ -100,8 +102,11 @@ class VHost:
         self.queue_limit: Callable[[], int | None] = lambda: None
         self.routes = Routes(self.exchanges, self.queues)
         self._dead_letters = DeadLetters(self.exchanges, self.routes)
-        self._lonely: list[BoundExchange] = []
+        self.slices = Slices(later)
         self._bindings = Bindings(self.exchanges, self.queues)
+        self._unbinding = Unbinding(self._bindings, self.slices, self._delete_unbound)
+        self._ended: set[Any] = set()
+        """Connections that ended and still have exclusive queues."""
         self._persister = persister
         self._turn = turn
         self._topology = topology
@@ -205,6 +210,8 @@ class VHost:
         """The loop runs: timers of what was recovered begin."""
         self.bodies.finish_recovery()
         self._started = True
+        self.slices.start()
+        self._unbinding.start(lacks_definitions=self.lacks_definitions)
         for queue in self.queues.values():
             self._start_timers(queue)
         for feature in self._features:
@@ -220,13 +227,18 @@ class VHost:
         """Clean stop, after the persister's last round."""
         self.bodies.close(True)
 
-    def delete(self) -> None:
-        """The vhost is gone: its queues give their files back."""
+    def delete(self) -> Iterator[None]:
+        """The vhost is gone: its queues give their files back, one a step."""
         for queue in list(self.queues.values()):
-            self._delete_queue(queue)
-        for exchange in self.exchanges.values():
+            if not queue.deleted:
+                self._topology.changed()
+                self._forget_queue(queue)
+            yield
+        for exchange in list(self.exchanges.values()):
+            yield from self._bindings.drop_from(exchange)
             for feature in self._features:
                 feature.exchange_deleted(self, exchange)
+            yield
         self.bodies.delete()
         self._topology.changed()
 
@@ -280,21 +292,23 @@ class VHost:
                 if queue is not None:
                     self._delete_queue(queue)
             case "exchange.declare":
-                exchange = TYPES[change["type"]](
+                declared = TYPES[change["type"]](
                     change["exchange"],
                     durable=change["durable"],
                     auto_delete=change["auto_delete"],
                     internal=change["internal"],
                     arguments=change["arguments"],
                 )
-                exchange.incarnation = incarnation
-                self._add_exchange(exchange)
+                declared.incarnation = incarnation
+                self._add_exchange(declared)
             case "exchange.delete":
                 self._delete_exchange(change["exchange"])
             case "queue.bind" | "exchange.bind":
                 self._bindings.add(binding_of(method, change))
             case "queue.unbind" | "exchange.unbind":
-                self._remove_binding(binding_of(method, change))
+                exchange = self._bindings.remove(binding_of(method, change))
+                if exchange is not None:
+                    self._unbinding.look_at(exchange)
 
     # -- policies ----------------------------------------------------------------------------------
 
@@ -326,6 +340,7 @@ class VHost:
     # -- exchanges ---------------------------------------------------------------------------------
 
     def _add_exchange(self, exchange: BoundExchange) -> None:
+        self._unbinding.finish("exchange", exchange.name)
         self.exchanges[exchange.name] = exchange
         if self._replaying:
             return
@@ -400,36 +415,42 @@ class VHost:
         exchange = self.exchanges.get(name)
         if exchange is None:
             return False
-        if if_unused and exchange.bindings:
+        if if_unused and any(self._bindings.listed(name)):
             raise PreconditionFailed(f"{describe('exchange', name, self.name)} in use")
         self._change("exchange.delete", {"exchange": name}, durable=exchange.durable)
         return True
 
+    def _delete_unbound(self, exchange: BoundExchange) -> None:
+        self._change("exchange.delete", {"exchange": exchange.name}, durable=exchange.durable)
+
     def _delete_exchange(self, name: str) -> None:
-        exchange = self.exchanges.get(name)
+        exchange = self.exchanges.pop(name, None)
         if exchange is None:
             return
-        for binding in list(exchange.bindings.values()):
-            self._remove_binding(binding)
-        # An auto-delete exchange is gone already with its last binding.
-        if self.exchanges.pop(name, None) is not None:
-            move("exchange", exchange.policy, None)
-        for binding in self._bindings.to("exchange", name):
-            self._remove_binding(binding)
+        move("exchange", exchange.policy, None)
         for feature in self._features:
             feature.exchange_deleted(self, exchange)
         self._emit("exchange.deleted", {"vhost": self.name, "name": name, "exchange": exchange})
+        self._unbinding.begin("exchange", name, exchange)
 
     # -- queues ------------------------------------------------------------------------------------
 
     def queue(self, name: str, connection: Any = None) -> MessageQueue:
         """The queue. Raises NotFound, or ResourceLocked if it is exclusive to another
         connection."""
-        found = self.queues.get(name)
+        found = self._living_queue(name)
         if found is None:
             raise NotFound(f"no {describe('queue', name, self.name)}")
         self.check_owner(found, connection)
         return found
+
+    def _living_queue(self, name: str) -> MessageQueue | None:
+        """The queue; an exclusive one whose connection has ended goes now, if it is still there."""
+        found = self.queues.get(name)
+        if found is None or found.owner is None or found.owner not in self._ended:
+            return found
+        self._change("queue.delete", {"queue": name}, durable=False)
+        return None
 
     def check_owner(self, queue: MessageQueue, connection: Any) -> None:
         if queue.exclusive and queue.owner is not connection:
@@ -459,7 +480,7 @@ class VHost:
         else:
             is_named = True
         resource = describe("queue", name, self.name)
-        current = self.queues.get(name)
+        current = self._living_queue(name)
         if current is not None:
             self.check_owner(current, owner)
             check_same_queue(
@@ -518,6 +539,7 @@ class VHost:
         return self.queues[name], True
 
     def _add_queue(self, change: dict[str, Any], incarnation: int, owner: Any) -> None:
+        self._unbinding.finish("queue", change["queue"])
         queue: MessageQueue = queue_types.of(change["arguments"]).make(
             self._turn,
             self._persister,
@@ -571,7 +593,7 @@ class VHost:
 
         Raises PreconditionFailed (in use, not empty) or ResourceLocked.
         """
-        queue = self.queues.get(name)
+        queue = self._living_queue(name)
         if queue is None:
             return 0
         self.check_owner(queue, owner)
@@ -583,6 +605,23 @@ class VHost:
         self._change("queue.delete", {"queue": name}, durable=queue.durable)
         return count
 
+    def delete_exclusive(self, owner: Any) -> None:
+        """A connection has ended: its exclusive queues go. Until they are gone they are locked, and
+        who asks for one by its name finds it gone."""
+        self._ended.add(owner)
+        self.slices.begin(self._delete_exclusive(owner))
+
+    def _delete_exclusive(self, owner: Any) -> Iterator[None]:
+        try:
+            for name in list(owner.exclusive_queues):
+                try:
+                    self._living_queue(name)
+                except Exception:
+                    log.exception("an exclusive queue of a connection that ended stays")
+                yield
+        finally:
+            self._ended.discard(owner)
+
     def set_paused(self, queue: MessageQueue, paused: bool) -> bool:
         """Stops the deliveries of a queue or lets them go on; False if that was so already."""
         if queue.paused == paused:
@@ -592,13 +631,15 @@ class VHost:
         return True
 
     def _delete_queue(self, queue: MessageQueue) -> None:
+        self._forget_queue(queue)
+        self._unbinding.begin("queue", queue.name)
+
+    def _forget_queue(self, queue: MessageQueue) -> None:
         consumers = queue.consumers
         del self.queues[queue.name]
         if queue.owner is not None:
             queue.owner.exclusive_queues.discard(queue.name)
         move("queue", queue.policy, None)
-        for binding in self._bindings.to("queue", queue.name):
-            self._remove_binding(binding)
         queue.delete()
         self._unused.forget(queue)
         for consumer in consumers:
@@ -656,32 +697,11 @@ class VHost:
         ):
             raise AccessRefused("operation not permitted on the default exchange")
         if binding.destination_type == "queue":
-            if binding.destination not in self.queues:
+            if self._living_queue(binding.destination) is None:
                 raise NotFound(f"no {describe('queue', binding.destination, self.name)}")
         else:
             self.exchange(binding.destination)
         self.exchange(binding.source)
-
-    def _remove_binding(self, binding: Binding) -> None:
-        exchange = self._bindings.remove(binding)
-        if exchange is None:
-            return
-        self._topology.changed()
-        if exchange.auto_delete and not exchange.bindings and not self._replaying:
-            self._lonely.append(exchange)
-            if len(self._lonely) == 1:
-                self._delete_lonely()
-
-    def _delete_lonely(self) -> None:
-        """Deletes auto-delete exchanges whose last binding went, and those that this leaves
-        without one: a chain of them may be of any length."""
-        try:
-            for exchange in self._lonely:
-                if self.exchanges.get(exchange.name) is exchange and not exchange.bindings:
-                    change = {"exchange": exchange.name}
-                    self._change("exchange.delete", change, durable=exchange.durable)
-        finally:
-            self._lonely = []
 
     def bindings(
         self,

@@ -22,6 +22,7 @@ PROPERTIES = ("correlation_id", "message_id", "timestamp")
 
 class ConsistentHashExchange(BoundExchange):
     type = "x-consistent-hash"
+    picks_one = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

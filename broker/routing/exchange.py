@@ -50,10 +50,12 @@ def identity(binding: Binding) -> Identity:
 
 class BoundExchange(Exchange):
     """An exchange with its bindings. Types override `add`, `remove` and `match`; `by_key` says that
-    the headers do not matter."""
+    the headers do not matter, `picks_one` that one of the bindings is picked for a message, so that
+    each counts for the others."""
 
     type = ""
     by_key = True
+    picks_one = False
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

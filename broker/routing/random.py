@@ -16,6 +16,7 @@ class RandomExchange(BoundExchange):
     type = "x-random"
     # Nothing about a message decides, so no route may be remembered.
     by_key = False
+    picks_one = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

@@ -182,11 +182,14 @@ class Session(Connection):
                 self.handshake.on_method(name, arguments)
         elif name == "connection.close":
             self.close_reason = arguments["reply_text"]
+            since = self.vhost.slices.begun
             self.end_channels(are_silent=False)
             self.end_queues()
             self.set_phase(CLOSING)
-            # The acks before it are written before the client may believe them.
-            self._host.persister.after_round(self._close_ok, False)
+            # Its queues are gone, and the acks before it written, before the client may believe it.
+            self.vhost.slices.over(
+                lambda: self._host.persister.after_round(self._close_ok, False), since
+            )
         elif name == "connection.update-secret":
             # A user with a password has nothing to renew; clients send it anyway.
             self.send(method_frame(0, "connection.update-secret-ok"))
@@ -356,8 +359,8 @@ class Session(Connection):
 
     def end_queues(self) -> None:
         """Exclusive queues live as long as their connection."""
-        for name in list(self.exclusive_queues):
-            self.vhost.delete_queue(name, owner=self)
+        if self.exclusive_queues:
+            self.vhost.delete_exclusive(self)
 
     def end_channels(self, *, are_silent: bool = True) -> None:
         """Ends all channels; unless `are_silent`, their replies that are held still go out."""

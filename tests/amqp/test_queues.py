@@ -120,6 +120,56 @@ def test_an_exclusive_queue_dies_with_its_connection(
     assert not is_there(client, name)
 
 
+def test_all_exclusive_queues_are_gone_when_the_connection_is_closed(
+    client: Client, amqp_address: Address, name: str
+) -> None:
+    names = [f"{name}-{number}" for number in range(600)]
+    with Client.open(amqp_address) as owner:
+        owner.send(
+            b"".join(
+                raw.method(1, "queue.declare", queue=each, exclusive=True, nowait=True)
+                for each in names
+            )
+        )
+        assert owner.call(1, "queue.declare", queue=names[-1], exclusive=True).queue == names[-1]
+        owner.call(0, "connection.close", reply_code=200)
+        client.send(
+            b"".join(raw.publish(1, "", each, b"to nobody", mandatory=True) for each in names)
+        )
+        for each in names:
+            assert client.expect_message("basic.return", 1).method.routing_key == each
+
+
+def test_a_queue_with_many_bindings_is_deleted_before_what_was_asked_behind_it(
+    client: Client, name: str
+) -> None:
+    """Who gets the answer to the deletion finds none of the bindings; replies keep their order."""
+    client.call(1, "queue.declare", queue=name)
+    client.send(
+        b"".join(
+            raw.method(
+                1, "queue.bind", queue=name, exchange="amq.topic", routing_key=f"{name}.{key}.#",
+                nowait=True,
+            )
+            for key in range(3000)
+        )
+    )  # fmt: skip
+    client.publish(1, "amq.topic", f"{name}.2999.any", b"bound")
+    client.send(
+        raw.method(1, "queue.delete", queue=name)
+        + raw.method(1, "queue.declare", queue=name)
+        + raw.method(1, "queue.bind", queue=name, exchange="amq.topic", routing_key=name)
+    )
+    assert client.expect("queue.delete-ok", 1).message_count == 1
+    client.expect("queue.declare-ok", 1)
+    client.expect("queue.bind-ok", 1)
+    client.publish(1, "amq.topic", f"{name}.2999.any", b"not bound")
+    client.publish(1, "amq.topic", name, b"bound again")
+    got = client.get(1, name)
+    assert got is not None
+    assert got.body == b"bound again"
+
+
 def test_an_exclusive_queue_outlives_the_channel_that_declared_it(
     client: Client, name: str
 ) -> None:

@@ -7,7 +7,7 @@ pushed. Messages are lists, nothing is routed but by the default exchange.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from broker.server.policy_sweep import PolicySweep
 from broker.server.sampling import Sampling
 from broker.server.stall import Stall
 from broker.settings_files import SettingsFiles
+from broker.slices import Slices
 from broker.stats import NodeReading, Stats
 from broker.store.failed_reads import FailedReads
 from broker.store.sync_method import SyncMethod
@@ -183,6 +184,7 @@ class VHost:
         self.queues: dict[str, Queue] = {}
         self.bound: list[Binding] = []
         self.bodies = SimpleNamespace(unused=True)
+        self.slices = Slices(lambda _seconds, _callback: None)
 
     def declare_queue(self, name: str, **flags: Any) -> tuple[Queue, bool]:
         old = self.queues.get(name)
@@ -242,8 +244,9 @@ class VHost:
     def apply_policies(self) -> Iterator[None]:
         return iter(())
 
-    def delete(self) -> None:
+    def delete(self) -> Iterator[None]:
         self.queues.clear()
+        yield
 
     def exchange(self, name: str) -> Exchange:
         if name not in self.exchanges:
@@ -369,6 +372,7 @@ class Broker:
         self.listeners = [{"protocol": "amqp", "ip_address": "127.0.0.1", "port": 5672}]
         self.server = ControlServer(self)
         self.synced_count = 0
+        self.tasks: list[asyncio.Task[None]] = []
         self.problems: list[str] = []
         self.persister = SimpleNamespace(
             sync_times=[],
@@ -380,6 +384,9 @@ class Broker:
             quarantine=SimpleNamespace(count=0, entries=[]),
             failed_reads=FailedReads(),
         )
+
+    def run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.create_task(work))
 
     async def synced(self, records: bool = False) -> None:
         self.synced_count += 1

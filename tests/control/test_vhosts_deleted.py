@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from broker.server.control import admin_verbs
 from broker.server.control.messaging_verbs import close_connections_to
 from management.broker_client import BrokerClient
 from tests.control.stand_in import Broker, Connection
@@ -64,3 +65,32 @@ async def test_connections_are_closed_to_the_last_when_who_asked_goes_away(broke
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert [each.closed for each in connections] == [(320, "away")] * 5
+
+
+async def test_nothing_in_a_vhost_goes_before_the_disk_knows_that_the_vhost_does(
+    broker: Broker, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, the next start would find the vhost without its messages."""
+    await client.call("vhost.put", name="shop")
+    vhost = broker.vhosts["shop"]
+    vhost.declare_queue("orders")
+    happened: list[str] = []
+    synced, delete = broker.synced, vhost.delete
+
+    async def written(records: bool = False) -> None:
+        if not happened:
+            happened.append("disk full")
+            raise OSError(28, "No space left on device")
+        happened.append("written")
+        await synced(records)
+
+    def deleted() -> Iterator[None]:
+        happened.append("deleted")
+        return delete()
+
+    monkeypatch.setattr(admin_verbs, "TRY_AGAIN_S", 0)
+    monkeypatch.setattr(broker, "synced", written)
+    monkeypatch.setattr(vhost, "delete", deleted)
+    await client.call("vhost.delete", name="shop")
+    assert happened[:3] == ["disk full", "written", "deleted"]
+    assert not vhost.queues

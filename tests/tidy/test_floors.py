@@ -38,6 +38,8 @@ FLOORS = (
         "broker.declaring",
         "broker.replaying",
         "broker.routes",
+        "broker.slices",
+        "broker.unbinding",
         "broker.unused_queues",
         "broker.vhost",
         "broker.definitions",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Any
 
 from broker.access import BadSetting, passwords
@@ -22,10 +24,16 @@ from broker.control_schema import (
     VHostPut,
 )
 from broker.queues import types as queue_types
+from broker.server.control.encoding import Pace
 from broker.server.control.messaging_verbs import close_connections_of, close_connections_to
 from broker.server.control.requests import Request, bad_request, handles, not_found
 
+log = logging.getLogger("leveret.vhost")
+
 FULL = ".*"
+
+TRY_AGAIN_S = 1.0
+"""How long the deletion of a vhost waits for a disk that is full."""
 
 
 @handles("vhost.put")
@@ -54,12 +62,42 @@ async def vhost_delete(request: Request[VHostDelete]) -> Any:
     broker.access.forget_vhost(name)
     broker.policies.forget_vhost(name)
     broker.emit("vhost.deleted", {"name": name})
-    try:
-        await close_connections_to(broker, vhost, f"vhost '{name}' is deleted")
-    finally:
-        vhost.delete()
-        broker.stats.vhost_deleted(name)
+    # It is done to its end, whether who asked goes away or not.
+    over = asyncio.Event()
+    broker.run_task(_delete(broker, vhost, over))
+    await over.wait()
     return {}
+
+
+async def _delete(broker: Any, vhost: Any, over: asyncio.Event) -> None:
+    """Deletes what is in a vhost that is taken out, slice by slice, and sets `over`.
+
+    No file goes before the vhost is out of the list on disk: a start behind a kill finds all of it,
+    or no vhost and a directory to remove."""
+    try:
+        await close_connections_to(broker, vhost, f"vhost '{vhost.name}' is deleted")
+        await _list_on_disk(broker)
+        pace = Pace()
+        for _ in vhost.delete():
+            await pace()
+        if vhost.name not in broker.vhosts:
+            broker.stats.vhost_deleted(vhost.name)
+    except Exception:
+        log.exception("vhost '%s' is not wholly deleted; the next start does it", vhost.name)
+    finally:
+        over.set()
+
+
+async def _list_on_disk(broker: Any) -> None:
+    """Returns when the list of vhosts is on disk as it is now, however long that is full."""
+    while True:
+        try:
+            await broker.synced()
+        except OSError as error:
+            log.error("the list of vhosts cannot be written: %s", error)
+            await asyncio.sleep(TRY_AGAIN_S)
+        else:
+            return
 
 
 @handles("user.put")

@@ -77,6 +77,7 @@ async def queue_delete(request: Request[QueueDelete]) -> Any:
     messages = vhost.delete_queue(
         name, if_unused=args.if_unused, if_empty=args.if_empty, owner=queue.owner
     )
+    await _over(vhost)
     return {"messages": messages}
 
 
@@ -146,6 +147,7 @@ async def exchange_delete(request: Request[ExchangeDelete]) -> Any:
     caller.check(vhost.name, "configure", "exchange", name)
     _exchange(vhost, name)
     vhost.delete_exchange(name, if_unused=args.if_unused)
+    await _over(vhost)
     return {}
 
 
@@ -208,6 +210,7 @@ async def binding_delete(request: Request[BindingDelete]) -> Any:
         raise not_found("Not Found")
     rights.check_topics("read", vhost.exchanges[source], (found.routing_key,))
     vhost.unbind(source, destination, args.destination_type, found.routing_key, found.arguments)
+    await _over(vhost)
     return {}
 
 
@@ -257,6 +260,13 @@ async def _close_connections(broker: Any, connections: list[Any], reason: str) -
         for connection in waiting:
             connection.close(320, reason[:_REASON_MAX])
     return closed
+
+
+async def _over(vhost: Any) -> None:
+    """Returns when nothing of what was deleted is left, such as its bindings."""
+    over = asyncio.Event()
+    vhost.slices.over(over.set)
+    await over.wait()
 
 
 def _queue(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:

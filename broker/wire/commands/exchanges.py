@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.wire.commands.rules import answer, change_binding, check_any, plain_name
+from broker.wire.commands.rules import (
+    answer,
+    answer_when_over,
+    change_binding,
+    check_any,
+    plain_name,
+)
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -47,9 +53,10 @@ def exchange_delete(
 ) -> None:
     exchange = plain_name(exchange)
     session.check("configure", "exchange", exchange)
+    since = session.vhost.slices.begun
     if session.vhost.delete_exchange(exchange, if_unused=if_unused):
         channel.hold()
-    answer(channel, no_wait, "exchange.delete-ok")
+    answer_when_over(session, channel, since, no_wait, "exchange.delete-ok")
 
 
 def exchange_bind(
@@ -83,6 +90,7 @@ def exchange_unbind(
     no_wait: bool,
     arguments: dict[str, Any],
 ) -> None:
+    since = session.vhost.slices.begun
     change_binding(
         session,
         channel,
@@ -93,4 +101,4 @@ def exchange_unbind(
         arguments,
         bind=False,
     )
-    answer(channel, no_wait, "exchange.unbind-ok")
+    answer_when_over(session, channel, since, no_wait, "exchange.unbind-ok")

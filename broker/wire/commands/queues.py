@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.wire.commands import added_queues
-from broker.wire.commands.rules import answer, change_binding, check_any, plain_name, queue_name
+from broker.wire.commands.rules import (
+    answer,
+    answer_when_over,
+    change_binding,
+    check_any,
+    plain_name,
+    queue_name,
+)
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -87,10 +94,11 @@ def queue_unbind(
     name = queue_name(session, channel, queue)
     if not queue and not routing_key:
         routing_key = name
+    since = session.vhost.slices.begun
     change_binding(
         session, channel, plain_name(exchange), name, "queue", routing_key, arguments, bind=False
     )
-    answer(channel, False, "queue.unbind-ok")
+    answer_when_over(session, channel, since, False, "queue.unbind-ok")
 
 
 def queue_purge(session: Session, channel: WireChannel, queue: str, no_wait: bool) -> None:
@@ -114,7 +122,8 @@ def queue_delete(
     name = queue_name(session, channel, queue)
     session.check("configure", "queue", name)
     found = session.vhost.queues.get(name)
+    since = session.vhost.slices.begun
     count = session.vhost.delete_queue(name, if_unused=if_unused, if_empty=if_empty, owner=session)
     if found is not None and found.durable:
         channel.hold()
-    answer(channel, no_wait, "queue.delete-ok", message_count=count)
+    answer_when_over(session, channel, since, no_wait, "queue.delete-ok", message_count=count)

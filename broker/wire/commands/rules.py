@@ -21,6 +21,26 @@ def answer(channel: WireChannel, no_wait: bool, name: str, **arguments: Any) -> 
         channel.reply(method_frame(channel.number, name, **arguments))
 
 
+def answer_when_over(
+    session: Session, channel: WireChannel, since: int, no_wait: bool, name: str, **arguments: Any
+) -> None:
+    """Answers when what the vhost began to do after `since` is done, and on disk. What was asked
+    for later on the channel is answered later."""
+    slices = session.vhost.slices
+    if no_wait or slices.is_over(since):
+        answer(channel, no_wait, name, **arguments)
+        return
+    place = channel.reserve_reply()
+    data = method_frame(channel.number, name, **arguments)
+
+    def fill() -> None:
+        if session.is_open:
+            channel.hold()
+            channel.fill_reply(place, data, None, True)
+
+    slices.over(fill, since)
+
+
 def plain_name(name: str) -> str:
     """RabbitMQ strips line breaks from names, and so do we: they would break logs and lists."""
     return _NEWLINES.sub("", name) if "\n" in name or "\r" in name else name

@@ -1,0 +1,100 @@
+"""Long work in slices, one in each turn of the loop, so that nobody else waits for all of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+log = logging.getLogger("leveret.slices")
+
+SLICE_S = 0.0005
+
+
+class _Work(NamedTuple):
+    number: int
+    steps: Iterator[object]
+
+
+class _End(NamedTuple):
+    """Somebody waits for the works with numbers above `since`, up to `until`."""
+
+    since: int
+    until: int
+    callback: Callable[[], None]
+
+
+class Slices:
+    """The long work of one vhost. `later(seconds, callback)` sets a timer of the loop."""
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], Any]) -> None:
+        self.begun = 0
+        """So many works could not be done at once."""
+        self._later = later
+        self._in_turns = False
+        self._works: deque[_Work] = deque()
+        self._ends: list[_End] = []
+        self._going_on: int | None = None
+
+    def start(self) -> None:
+        """The loop runs: what is begun from now on takes turns. Before, it was done at once."""
+        self._in_turns = True
+
+    def begin(self, steps: Iterator[object]) -> None:
+        """Does a slice of work, and the rest in the turns to come; what a work begins is part of
+        it. Raises what the first slice raises; what is raised later is logged and ends the work."""
+        if self._slice(steps):
+            return
+        if self._going_on is None:
+            self.begun += 1
+        number = self.begun if self._going_on is None else self._going_on
+        self._works.append(_Work(number, steps))
+        if len(self._works) == 1 and self._going_on is None:
+            self._later(0, self._go_on)
+
+    def is_over(self, since: int = 0) -> bool:
+        """Whether all that was begun after `since`, an earlier value of `begun`, is done."""
+        return all(work.number <= since for work in self._works)
+
+    def over(self, callback: Callable[[], None], since: int = 0) -> None:
+        """Calls `callback()` when all that was begun after `since` up to now is done, at once if it
+        is."""
+        if self.is_over(since):
+            callback()
+        else:
+            self._ends.append(_End(since, self.begun, callback))
+
+    def _slice(self, steps: Iterator[object]) -> bool:
+        """Whether the work is done."""
+        until = time.perf_counter() + SLICE_S if self._in_turns else math.inf
+        return all(time.perf_counter() < until for _ in steps)
+
+    def _go_on(self) -> None:
+        """A slice of the work whose turn it is."""
+        work = self._works.popleft()
+        self._going_on = work.number
+        try:
+            is_done = self._slice(work.steps)
+        except Exception:
+            log.exception("long work ended in the middle")
+            is_done = True
+        finally:
+            self._going_on = None
+        if not is_done:
+            self._works.append(work)
+        if self._works:
+            self._later(0, self._go_on)
+        if is_done:
+            self._tell()
+
+    def _tell(self) -> None:
+        numbers = {work.number for work in self._works}
+        ends, self._ends = self._ends, []
+        for end in ends:
+            if any(end.since < number <= end.until for number in numbers):
+                self._ends.append(end)
+            else:
+                end.callback()

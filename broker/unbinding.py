@@ -1,0 +1,87 @@
+"""Taking away the bindings of what is gone, and auto-delete exchanges that have none any more.
+
+There may be any number of both, so they go in slices. Nobody sees a binding of which one end is
+gone, and no message follows it; before a name is given again, the last of them is away. A kill in
+the middle costs nothing: the journal says which queue or exchange went, and what of it is left to
+do is done at the next start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from broker.bindings import Bindings, End
+from broker.routing.exchange import BoundExchange
+from broker.slices import Slices
+
+
+class Unbinding:
+    """That of one vhost. `delete(exchange)` deletes an exchange through the vhost's door."""
+
+    def __init__(
+        self, bindings: Bindings, slices: Slices, delete: Callable[[BoundExchange], None]
+    ) -> None:
+        self._bindings = bindings
+        self._slices = slices
+        self._delete = delete
+        self._leaving: dict[End, Iterator[None]] = {}
+        self._lonely: deque[BoundExchange] = deque()
+        self._deletes = False
+        self._is_deleting = False
+
+    def start(self, *, lacks_definitions: bool) -> None:
+        """The loop runs: auto-delete exchanges whose last binding was removed, and which were not,
+        go now, unless the bindings they have may be lost."""
+        self._deletes = True
+        if lacks_definitions:
+            self._lonely.clear()
+        elif self._lonely:
+            self._is_deleting = True
+            self._slices.begin(self._delete_lonely())
+
+    def begin(self, kind: str, name: str, gone: BoundExchange | None = None) -> None:
+        """A queue or an exchange is gone; `gone` is the exchange."""
+        for exchange in self._bindings.unpick(kind, name):
+            self.look_at(exchange)
+        steps = self._unbind(kind, name, gone)
+        self._leaving[kind, name] = steps
+        self._slices.begin(steps)
+
+    def finish(self, kind: str, name: str) -> None:
+        """The name is given again: what is left of the old one goes now."""
+        for _ in self._leaving.get((kind, name), ()):
+            pass
+
+    def _unbind(self, kind: str, name: str, gone: BoundExchange | None) -> Iterator[None]:
+        try:
+            if gone is not None:
+                yield from self._bindings.drop_from(gone)
+            for exchange in self._bindings.drop_to(kind, name):
+                if exchange is not None:
+                    self.look_at(exchange)
+                yield
+        finally:
+            del self._leaving[kind, name]
+
+    def look_at(self, exchange: BoundExchange) -> None:
+        """A binding of this exchange was removed."""
+        if not exchange.auto_delete or exchange.bindings:
+            return
+        self._lonely.append(exchange)
+        if self._deletes and not self._is_deleting:
+            self._is_deleting = True
+            self._slices.begin(self._delete_lonely())
+
+    def _delete_lonely(self) -> Iterator[None]:
+        """Deletes auto-delete exchanges whose last binding went, and those that this leaves
+        without one: a chain of them may be of any length."""
+        try:
+            while self._lonely:
+                exchange = self._lonely.popleft()
+                if self._bindings.has_exchange(exchange) and not exchange.bindings:
+                    self._delete(exchange)
+                yield
+        finally:
+            self._is_deleting = False
+            self._lonely.clear()
