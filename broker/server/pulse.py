@@ -38,8 +38,9 @@ class Pulse:
         self._broker.timers.later(SWEEP_S, self._sweep)
 
     def _tick(self) -> None:
-        self._broker.persister.tick()
+        # First: what fails in one round must not be the end of all.
         self._broker.timers.later(TICK_S, self._tick)
+        self._broker.persister.tick()
 
     def _sweep(self) -> None:
         self._broker.timers.later(SWEEP_S, self._sweep)

@@ -1,0 +1,48 @@
+"""The pulse goes on whatever happens in one of its beats."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.server import pulse
+from broker.server.timers import TimingWheel
+
+
+def test_a_round_that_fails_is_not_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pulse, "TICK_S", 0.001)
+    garbage = SimpleNamespace(start=lambda now: None, tick=lambda now: None)
+    monkeypatch.setattr(pulse, "Garbage", lambda: garbage)
+    rounds = []
+
+    async def beat() -> None:
+        loop = asyncio.get_running_loop()
+        third = asyncio.Event()
+
+        def tick() -> None:
+            rounds.append(loop.time())
+            if len(rounds) == 3:
+                third.set()
+            elif len(rounds) == 1:
+                raise RuntimeError("this one fails")
+
+        broker: Any = SimpleNamespace(
+            loop=loop,
+            timers=TimingWheel(loop),
+            persister=SimpleNamespace(tick=tick),
+            vhosts={},
+            features=[],
+        )
+        pulse.Pulse(broker).start()
+        async with asyncio.timeout(10):
+            await third.wait()
+        broker.timers.close()
+
+    asyncio.run(beat())
+    assert len(rounds) == 3
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info]
