@@ -143,6 +143,8 @@ cdef class BodyStore(BodyBlocks):
         """Clean stop, before the persister's last rounds: what the threads have in hand comes to
         its end."""
         self.collector.stop()
+        if self.index is not None:
+            self.index.hurry()
         for _ in range(2):
             self.hand_over()
             self.persister.collecting.drain()
@@ -192,6 +194,7 @@ cdef class BodyStore(BodyBlocks):
         self.changes = []
         if self.index is not None:
             index = self.index
+            index.hurry()
             self.persister.indexing.submit(lambda: index.close(False), lambda _, __: None)
 
     # -- publishing --------------------------------------------------------------------------------
@@ -300,10 +303,17 @@ cdef class BodyStore(BodyBlocks):
 
     def carried_out(self, freed, error):
         if error is not None:
-            self.persister.give_up(f"the location index failed: {error}")
+            self.index_failed(error)
             return
         for number, length in freed:
             self.freed(number, length)
+
+    def index_failed(self, error):
+        """What is in the index may not be true any more. That of a store that ends need not be."""
+        self.doubt()
+        if not isinstance(error, location_index.IndexHasNoRoom):
+            # Nothing that was synced is in doubt: the next start only builds the index anew.
+            self.persister.give_up(f"the location index failed: {error}", False)
 
     cdef int freed(self, uint32_t number, uint32_t length) except -1:
         """A record lost its last reference."""
@@ -544,7 +554,7 @@ cdef class BodyStore(BodyBlocks):
 
         def moved(size, error):
             if error is not None:
-                self.persister.give_up(f"the location index failed: {error}")
+                self.index_failed(error)
                 return
             self.moved(run, merged, size)
             done()

@@ -28,6 +28,10 @@ class IndexDamaged(Exception):
     """What a clean stop saved is not sound: the index has to be rebuilt."""
 
 
+class IndexHasNoRoom(Exception):
+    """The broker stops, and the disk is full: what the index holds cannot be saved."""
+
+
 class LocationIndex(Protocol):
     """What the body store asks of a backend."""
 
@@ -59,7 +63,8 @@ class LocationIndex(Protocol):
         """Every (id, value) once, in no particular order."""
 
     def flush(self) -> None:
-        """Nothing stays between the caller and the backend."""
+        """Nothing stays between the caller and the backend, but for what a full disk has no room
+        for."""
 
     def step(self) -> bool:
         """Does a little of what was put off (the rotation of the filters); whether more is left."""
@@ -68,8 +73,12 @@ class LocationIndex(Protocol):
         """backend, entries, memory (bytes), lookups (questions that went to the disk's side),
         bloom (None or its figures)."""
 
+    def hurry(self) -> None:
+        """The broker stops: nothing waits for the disk to have room any more. For any thread."""
+
     def close(self, clean: bool) -> None:
-        """Ends it. `clean`: what was in it can be opened again."""
+        """Ends it. `clean`: what was in it can be opened again; raises IndexHasNoRoom, or what the
+        backend does, where it cannot be saved."""
 
 
 @dataclass(frozen=True, slots=True)

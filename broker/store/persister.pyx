@@ -11,6 +11,7 @@ exits with 74 and recovers at its next start.
 """
 
 import collections
+import logging
 import os
 import select
 import traceback
@@ -38,6 +39,8 @@ from broker.store.io_thread cimport (
     nanoseconds, passes, round_add, round_free, round_new,
 )
 from broker.store.postponed cimport Postponed
+
+log = logging.getLogger("leveret.store")
 
 # Threads that take part in the syncs of one round, beside the persister's own.
 cdef enum:
@@ -444,6 +447,9 @@ cdef class Persister(Background):
             text = f"{os.strerror(round.error)} in {kind_of(round.failed_kind)} of {where}"
             doubtful = not passes(round.failed_kind, round.error)
             round_free(round)
+            if self.writer.impatient and not doubtful:
+                self.end_without_room(text)
+                return 0
             return self.give_up(text, doubtful)
         if round.sync:
             if round.sync_files:
@@ -550,11 +556,18 @@ cdef class Persister(Background):
                 self.start_round(True)
         self.drain_writer()
         if self.postponed.any and not self.broken:
-            self.give_up("no space left on the disk for messages that are not confirmed", False)
+            self.end_without_room("no space left on the disk for messages in memory")
         for thread in self.io_threads:
             thread.stop()
         self.indexing.stop()
         self.collecting.stop()
+
+    def end_without_room(self, text):
+        """The broker stops on a full disk. What is left was promised to nobody: messages without
+        a confirm, and acks, which no client is told of."""
+        self.broken = True
+        log.error("%s: stopping without it. Nothing that was confirmed is lost; messages whose "
+                  "acks had no room come again, marked as redelivered", text)
 
     def drain_writer(self):
         ready = select.poll()

@@ -301,6 +301,9 @@ cdef class RamIndex(ReferenceCounter):
 
     # -- saved -------------------------------------------------------------------------------------
 
+    def hurry(self) -> None:
+        """It waits for nothing."""
+
     def close(self, bint clean) -> None:
         """Saves the parts as they lie if `clean`. Raises OSError, and leaves nothing then."""
         if not clean:

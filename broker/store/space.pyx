@@ -74,6 +74,17 @@ cdef void cut_back(int fd, uint64_t length) noexcept nogil:
     c_ftruncate(fd, length)
 
 
+def room(str path) -> int:
+    """Bytes on the disk of `path` that records may have, as `has_space` counts."""
+    cdef uint64_t kept = reserve_given + LEFT_FOR_ACKS
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        there = native_free(fd)
+    finally:
+        os.close(fd)
+    return there - kept if there > kept else 0
+
+
 def make_reserve(str path, uint64_t size, uint64_t kept, bint whole) -> None:
     """Allocates the reserve: `size` bytes, or if not `whole` the `kept` ones for the next start.
     Raises OSError; what there was stays then."""

@@ -1,16 +1,21 @@
 """Rounds on a full disk: fill it, kill and restart the broker on it or not, drain, go on.
 
+Some messages go to both queues, so that their bodies are shared; each index of those has a broker
+and a disk of its own, in turn.
+
 `python -m tests.store.full_disk --rounds 100` runs many; a violation ends it with a traceback.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import struct
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,10 +24,27 @@ from tests.appliance import Appliance
 from tests.disks import SmallDisk
 
 QUEUES = ("full.a", "full.b")
+BOTH = "full.both"  # the exchange that has both queues
+INDEXES = ("ram", "leveldb")
 WINDOW = 300
 RESERVE = 2 << 20
 WAYS = ("publishing", "another file", "acks")
 WAIT_S = 30.0
+
+
+Place = tuple[str, int]
+"""Queue and number of a message."""
+
+
+def places(number: int) -> tuple[Place, ...]:
+    """Where a message goes: every fourth one to both queues."""
+    if number % 4 == 3:
+        return tuple((queue, number) for queue in QUEUES)
+    return ((QUEUES[number % 2], number),)
+
+
+def places_of(numbers: set[int]) -> set[Place]:
+    return {place for number in numbers for place in places(number)}
 
 
 @dataclass
@@ -43,9 +65,10 @@ class Publisher:
         self.settled = 0
 
     def publish(self, number: int) -> None:
-        queue = QUEUES[number % 2]
+        targets = places(number)
+        exchange, key = (BOTH, "") if len(targets) > 1 else ("", targets[0][0])
         body = struct.pack(">Q", number) + bytes(self.size)
-        self.client.send(publish(1, "", queue, body, delivery_mode=2))
+        self.client.send(publish(1, exchange, key, body, delivery_mode=2))
         self.sent += 1
 
     def take(self, timeout: float) -> bool:
@@ -94,9 +117,9 @@ class Publisher:
             assert self.take(deadline - time.monotonic()), "not confirmed after the alarm"
 
 
-def drain(address: tuple[str, int]) -> list[int]:
-    """Consumes and acks all there is; the numbers, in the order of delivery by queue."""
-    numbers = []
+def drain(address: tuple[str, int]) -> list[Place]:
+    """Consumes and acks all there is, queue by queue, in the order of delivery."""
+    numbers: list[Place] = []
     with Client.open(address, timeout=WAIT_S) as client:
         for queue in QUEUES:
             client.call(1, "basic.consume", queue=queue, consumer_tag=queue)
@@ -109,30 +132,31 @@ def drain(address: tuple[str, int]) -> list[int]:
     return numbers
 
 
-def until(client: Client, name: str, numbers: list[int]) -> Method:
+def until(client: Client, name: str, numbers: list[Place]) -> Method:
     """Takes deliveries, each acked, until the method comes."""
     tag = 0
     unacked = 0
+    queue = ""
     while True:
         got = client.read_frame()
         if got.type == METHOD:
             method = decode_method(got.payload, got.channel)
             if method.name == "basic.deliver":
-                tag = method.delivery_tag
+                tag, queue = method.delivery_tag, method.consumer_tag
             else:
                 if unacked:
                     client.send_method(1, "basic.ack", delivery_tag=tag, multiple=True)
                 assert method.name == name, method
                 return method
         elif got.type != HEADER and tag:
-            numbers.append(struct.unpack_from(">Q", got.payload)[0])
+            numbers.append((queue, struct.unpack_from(">Q", got.payload)[0]))
             unacked += 1
             if unacked == 100:
                 client.send_method(1, "basic.ack", delivery_tag=tag, multiple=True)
                 unacked = 0
 
 
-def client_count(client: Client, queue: str, numbers: list[int]) -> int:
+def client_count(client: Client, queue: str, numbers: list[Place]) -> int:
     """Messages that are ready or unacked, as a second look at the queue says."""
     client.send_method(1, "queue.declare", queue=queue, passive=True)
     ready: int = until(client, "queue.declare-ok", numbers).message_count
@@ -147,15 +171,17 @@ class FullDisk:
     disk: SmallDisk
     seed: int
     next_number: int = 0
-    owed: set[int] = field(default_factory=set)
+    owed: set[Place] = field(default_factory=set)
     """Confirmed and not yet drained."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.wait_for_reserve()
         with Client.open(self.address) as client:
+            client.call(1, "exchange.declare", exchange=BOTH, type="fanout", durable=True)
             for queue in QUEUES:
                 client.call(1, "queue.declare", queue=queue, durable=True)
+                client.call(1, "queue.bind", queue=queue, exchange=BOTH)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -185,9 +211,9 @@ class FullDisk:
         free = self.disk.free
         drained = drain(self.address)
         assert len(drained) == len(set(drained)), "a message came twice without a kill between"
-        lost = (publisher.confirmed | self.owed) - set(drained)
+        lost = (places_of(publisher.confirmed) | self.owed) - set(drained)
         assert not lost, f"{len(lost)} confirmed messages are lost, such as {min(lost)}"
-        strange = set(drained) - set(numbers)
+        strange = {number for _, number in drained} - set(numbers)
         assert not strange, f"{len(strange)} messages of earlier rounds came again"
         self.disk.clear()
         self.owed = set()
@@ -195,7 +221,7 @@ class FullDisk:
             self.go_on()
         else:
             publisher.finish()
-            self.owed = publisher.confirmed - set(drained)
+            self.owed = places_of(publisher.confirmed) - set(drained)
             left = set(drain(self.address))
             lost = self.owed - left
             assert not lost, f"lost {len(lost)} confirmed after the alarm, such as {min(lost)}"
@@ -222,7 +248,7 @@ class FullDisk:
         publisher.publish(number)
         publisher.finish()
         publisher.client.cut()
-        assert drain(self.address) == [number]
+        assert set(drain(self.address)) == set(places(number))
 
 
 SETTINGS = {
@@ -230,7 +256,26 @@ SETTINGS = {
     "disk_reserve": str(RESERVE),
     "segment_size": "256KiB",
     "tail_memory": "1MiB",
+    "embed_below": 16,
+    "body_file_size": "1MiB",
+    "message_store_index_write_buffer": "256KiB",
 }
+
+
+@contextlib.contextmanager
+def full_disk(index: str, seed: int) -> Iterator[FullDisk]:
+    """A disk and a broker that keeps its index of shared bodies in `index`."""
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        disk = SmallDisk(place / "disk", 32 << 20)
+        settings = {**SETTINGS, "message_store_index": index}
+        broker = Appliance("broker", place, data_dir=disk.path / "data", **settings)
+        try:
+            yield FullDisk(broker.start(), disk, seed)
+        finally:
+            if broker.process is not None:
+                broker.kill()
+            disk.unmount()
 
 
 def main() -> int:
@@ -239,22 +284,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory)
-        disk = SmallDisk(place / "disk", 32 << 20)
-        broker = Appliance("broker", place, data_dir=disk.path / "data", **SETTINGS)
-        try:
-            broker.start()
-            full = FullDisk(broker, disk, options.seed)
-            for number in range(options.rounds):
-                way = full.random.choice(WAYS)
-                words = full.round(way, full.random.random() < 0.5)
-                print(f"{number + 1}: {words}", flush=True)
-            broker.close()
-        finally:
-            if broker.process is not None:
-                broker.kill()
-            disk.unmount()
+    random_ = random.Random(options.seed)
+    with contextlib.ExitStack() as stack:
+        full = {index: stack.enter_context(full_disk(index, options.seed)) for index in INDEXES}
+        for number in range(options.rounds):
+            index = INDEXES[number % len(INDEXES)]
+            words = full[index].round(random_.choice(WAYS), random_.random() < 0.5)
+            print(f"{number + 1}: {index}: {words}", flush=True)
+        for each in full.values():
+            each.broker.close()
     print(f"{options.rounds} rounds, 0 confirmed messages lost")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import struct
 import sys
 import time
@@ -10,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from broker.store.sync_method import ALL
 from tests.bench.client import Client, Confirm, ConnectionLost, Delivery, publish
 from tests.bench.leveret import Leveret
 
 EXIT_DISK_FAILED = 74
 
 
-def broker_with_failpoint(directory: Path, failure: str) -> Leveret:
+def broker_with_failpoint(directory: Path, failure: str, *more: str) -> Leveret:
     command = [sys.executable, "-m", "tests.store.recorded", "broker"]
-    broker = Leveret(directory, command=command, extra=["--segment-size", "65536"])
+    broker = Leveret(directory, command=command, extra=["--segment-size", "65536", *more])
     broker.environment["WRITE_RECORDING_TO"] = str(directory / "recording")
     broker.environment["FAIL_DISK"] = failure
     broker.start()
@@ -98,13 +100,36 @@ def test_the_first_failure_ends_confirming_and_the_process(
     output = (tmp_path / "output").read_text()
     assert "Traceback" not in output
     assert "Input/output error" in output
-    broker.stop()
+    starts_again_with(broker, confirmed)
 
+
+def starts_again_with(broker: Leveret, confirmed: int) -> None:
+    """On a disk that is well again, all that was confirmed is there."""
+    broker.stop()
     broker.environment.pop("FAIL_DISK")
-    (tmp_path / "data/run/failpoint-set").unlink()
+    (broker.directory / "data/run/failpoint-set").unlink()
     broker.start()
     try:
         numbers = drain(broker, "fail")
     finally:
         broker.stop()
     assert numbers[:confirmed] == list(range(1, confirmed + 1))
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_sync_of_the_file_system_that_fails_is_never_tried_again(
+    tmp_path: Path, error: int
+) -> None:
+    """Whatever it is told, also that there is no space: what it was told of may be gone, and the
+    next sync would not hear of it. The next start writes and syncs what is in doubt."""
+    failure = f"sync_file_system:5:{error}"
+    broker = broker_with_failpoint(tmp_path, failure, "--sync-method", ALL)
+    assert broker.server is not None
+    confirmed = publish_until_lost(broker, "fail")
+    assert confirmed > 0
+    assert broker.server.wait(10) == EXIT_DISK_FAILED
+    output = (tmp_path / "output").read_text()
+    assert f"{os.strerror(error)} in sync_file_system" in output
+    assert (tmp_path / "data/sync_failed").exists()
+    starts_again_with(broker, confirmed)
+    assert not (tmp_path / "data/sync_failed").exists()

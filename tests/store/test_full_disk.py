@@ -15,23 +15,76 @@ from tests.store.full_disk import SETTINGS, FullDisk
 from tests.store.test_fail_stop import broker_with_failpoint, drain, publish_until_lost
 
 ROUNDS = [
-    ("publishing", False),
-    ("publishing", True),
-    ("another file", False),
-    ("another file", True),
-    ("acks", False),
-    ("acks", True),
+    ("publishing", False, "ram"),
+    ("publishing", True, "leveldb"),
+    ("another file", False, "leveldb"),
+    ("another file", True, "ram"),
+    ("acks", False, "ram"),
+    ("acks", True, "leveldb"),
 ]
 
 
-@pytest.mark.parametrize(("way", "kill"), ROUNDS)
+@pytest.mark.parametrize(("way", "kill", "index"), ROUNDS)
 def test_it_loses_nothing_confirmed_drains_and_goes_on_by_itself(
-    make_broker: Make, small_disk: SmallDisk, way: str, kill: bool
+    make_broker: Make, small_disk: SmallDisk, way: str, kill: bool, index: str
 ) -> None:
-    settings = {**SETTINGS, "disk_free_limit": "54MiB"} if way == "publishing" else SETTINGS
+    settings = {**SETTINGS, "message_store_index": index}
+    if way == "publishing":
+        settings["disk_free_limit"] = "54MiB"
     broker = make_broker(data_dir=small_disk.path / "data", **settings)
-    full = FullDisk(broker, small_disk, seed=ROUNDS.index((way, kill)))
+    full = FullDisk(broker, small_disk, seed=ROUNDS.index((way, kill, index)))
     full.round(way, kill)
+    broker.close()
+
+
+@pytest.mark.parametrize("index", ["ram", "leveldb"])
+def test_it_stops_cleanly_without_room_for_acks_and_their_messages_come_again(
+    make_broker: Make, small_disk: SmallDisk, index: str
+) -> None:
+    count, acked = 2000, 1500
+    broker = make_broker(
+        data_dir=small_disk.path / "data",
+        embed_below=16,
+        message_store_index=index,
+        disk_free_limit="4096",
+    )
+    address = broker.host, broker.amqp_port
+    with Client.open(address) as client:
+        client.call(1, "confirm.select")
+        client.call(1, "exchange.declare", exchange="both", type="fanout", durable=True)
+        for queue in ("a", "b"):
+            client.call(1, "queue.declare", queue=queue, durable=True)
+            client.call(1, "queue.bind", queue=queue, exchange="both")
+        for number in range(count):
+            client.publish(1, "both", "", number.to_bytes(4) + bytes(60), delivery_mode=2)
+        confirmed = 0
+        while confirmed < count:
+            confirmed = client.expect("basic.ack", 1).delivery_tag
+    with Client.open(address, channels=(1, 2)) as client:
+        client.call(1, "basic.consume", queue="a", consumer_tag="c")
+        tags = [client.expect_message(channel=1).tag for _ in range(count)]
+        small_disk.fill()
+        client.send_method(1, "basic.ack", delivery_tag=tags[acked - 1], multiple=True)
+        # The broker has it, though it cannot write it.
+        client.call(2, "queue.declare", queue="b", passive=True)
+        broker.process.terminate()
+        assert broker.wait() == 0
+    assert "messages whose acks had no room come again" in broker.log()
+    assert "Traceback" not in broker.log()
+    small_disk.clear()
+    broker.start()
+    with Client.open((broker.host, broker.amqp_port), channels=(1, 2)) as client:
+        got = {}
+        ready = client.call(1, "queue.declare", queue="a", passive=True).message_count
+        client.call(1, "basic.consume", queue="a", no_ack=True)
+        for _ in range(ready):
+            message = client.expect_message(channel=1)
+            got[int.from_bytes(message.body[:4])] = message.redelivered
+        assert set(got) >= set(range(acked, count))
+        assert all(got.values())
+        client.call(2, "basic.consume", queue="b", no_ack=True)
+        bodies = [client.expect_message(channel=2).body[:4] for _ in range(count)]
+        assert bodies == [number.to_bytes(4) for number in range(count)]
     broker.close()
 
 
