@@ -9,6 +9,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
     cdef Dying dying                     # None until the first one dies
     cdef set takers                      # queues that have the oldest dead letter, if one refused
     cdef int buried_result               # of the queues that took it before
+    cdef bint buries_again               # a timer will, as a full queue refused it
     cdef readonly uint64_t expired
     cdef readonly uint64_t dead_lettered
 

@@ -109,7 +109,9 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             elif self.holds:
                 self.resolve_place(&place, False)
             if result == REJECTED:
-                self.later(BURY_AGAIN_S, self.wake)
+                if not self.buries_again:
+                    self.buries_again = True
+                    self.later(BURY_AGAIN_S, self.bury_again)
                 break
             self.forget_takers()
             dying.pop()
@@ -124,6 +126,11 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         if leaving is not None:
             self.persister.after_round(functools.partial(self.buried, leaving))
         return 0
+
+    def bury_again(self):
+        """Room may have come where a dead letter was refused."""
+        self.buries_again = False
+        self.wake()
 
     def buried(self, Dying leaving):
         """What `bury` handed over is on disk."""

@@ -358,11 +358,7 @@ cdef class WireChannel(CollectingChannel):
             if held or self.held_confirms is not None:
                 self.hold_confirm(held, result & NEEDS_SYNC, result & REJECTED)
             elif result & REJECTED:
-                # Nacked now and out of the way; acks of earlier publishes may still have to come.
-                self.write_confirm()
-                self.connection.send_nack(self, self.sequence)
-                if self.told_sequence == self.sequence - 1:
-                    self.told_sequence = self.settled_sequence = self.sequence
+                self.refuse()
             elif result & NEEDS_SYNC or self.wanted > self.settled_sequence:
                 self.wanted = self.sequence
                 if not self.confirming:

@@ -9,10 +9,13 @@ cdef class ConfirmingChannel(DeliveringChannel):
     cdef uint64_t sequence               # of the last publish
     cdef uint64_t settled_sequence       # publishes up to here may be acked
     cdef uint64_t told_sequence
+    cdef object nacked                   # runs [first, last] told above it; None without any
     cdef uint32_t serial                 # among the broker's channels that publish with confirms
     cdef list early                      # answers to the publish at hand, before it is counted
     cdef HeldConfirms held_confirms      # None while all confirms wait for the disk alone
     cdef readonly uint64_t confirmed
 
     cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
+    cdef int refuse(self) except -1
+    cdef uint64_t take_nacked(self, uint64_t last) except? 0
     cdef int write_held(self) except -1

@@ -1,6 +1,8 @@
 # cython: language_level=3
 """A channel's publisher confirms: numbered, resolved when they are safe, and told."""
 
+from collections import deque
+
 from libc.stdint cimport uint8_t, uint64_t
 
 from broker.kernel.buffer cimport store16, store32, store64
@@ -25,7 +27,10 @@ cdef class ConfirmingChannel(DeliveringChannel):
     def messages_unconfirmed(self):
         if self.held_confirms is not None:
             return self.held_confirms.open
-        return self.sequence - self.told_sequence if self.confirm_mode else 0
+        if not self.confirm_mode:
+            return 0
+        nacked = sum([last - first + 1 for first, last in self.nacked or ()])
+        return self.sequence - self.told_sequence - nacked
 
     @property
     def oldest_unconfirmed(self):
@@ -45,7 +50,13 @@ cdef class ConfirmingChannel(DeliveringChannel):
         if self.held_confirms is None:
             self.write_confirm()
             self.held_confirms = HeldConfirms(self.told_sequence)
-            self.held_confirms.wait(self.told_sequence + 1, self.sequence - 1)
+            since = self.told_sequence + 1
+            for first, last in self.nacked or ():
+                self.held_confirms.wait(since, first - 1)
+                self.held_confirms.pass_over(first, last)
+                since = last + 1
+            self.nacked = None
+            self.held_confirms.wait(since, self.sequence - 1)
         self.held_confirms.publish(self.sequence, held, waits, rejected)
         if self.early is not None:
             early, self.early = self.early, None
@@ -55,6 +66,31 @@ cdef class ConfirmingChannel(DeliveringChannel):
             self.wanted = self.sequence
             self.persister.want_confirm(self)
         return self.output.touch_confirm(self)
+
+    cdef int refuse(self) except -1:
+        """The publish at hand is nacked now and out of the way; acks of earlier ones may still
+        have to come."""
+        self.write_confirm()
+        self.connection.send_nack(self, self.sequence)
+        if self.told_sequence == self.sequence - 1:
+            self.told_sequence = self.settled_sequence = self.sequence
+            return 0
+        if self.nacked is None:
+            self.nacked = deque()
+        newest = self.nacked[len(self.nacked) - 1] if self.nacked else None
+        if newest is not None and newest[1] == self.sequence - 1:
+            newest[1] = self.sequence
+        else:
+            self.nacked.append([self.sequence, self.sequence])
+        return 0
+
+    cdef uint64_t take_nacked(self, uint64_t last) except? 0:
+        """Forgets the nacked ones up to a publish that was not; returns how many those were."""
+        cdef uint64_t count = 0
+        while self.nacked and self.nacked[0][0] <= last:
+            first, end = self.nacked.popleft()
+            count += end - first + 1
+        return count
 
     cdef int resolve(self, uint64_t tag, bint acked) except -1:
         if tag > self.sequence:
@@ -112,6 +148,11 @@ cdef class ConfirmingChannel(DeliveringChannel):
         self.output.out.length += 21
         self.confirmed += count
         self.told_sequence = self.settled_sequence
+        if self.nacked is not None:
+            self.confirmed -= self.take_nacked(self.told_sequence)
+            if self.nacked and self.nacked[0][0] == self.told_sequence + 1:
+                self.told_sequence = self.settled_sequence = self.nacked.popleft()[1]
+            self.nacked = self.nacked or None
         if recording:
             record_mark(b"confirm", told)
         return 0

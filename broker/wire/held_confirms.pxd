@@ -9,7 +9,7 @@ cdef class HeldConfirms:
     cdef dict parts                  # tag -> parts still to come, if not one; negative: nacked
     cdef set ahead                   # tags told above `low`
     cdef bint forgot                 # `ahead` was too long to be remembered
-    cdef list unsynced               # runs [first, last] of tags that wait for the disk
+    cdef object unsynced             # runs [first, last] of tags that wait for the disk
     cdef list resolved
     cdef list refused
 

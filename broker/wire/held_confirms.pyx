@@ -6,6 +6,8 @@ any queue wants that. It is acked when its last part is done and nacked once wit
 fails. A tag with one part costs no memory, so that a backlog of unconfirmed messages costs none.
 """
 
+from collections import deque
+
 from libc.stdint cimport uint8_t, uint16_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
@@ -40,7 +42,7 @@ cdef class HeldConfirms:
         self.low = low
         self.parts = {}
         self.ahead = set()
-        self.unsynced = []
+        self.unsynced = deque()
         self.resolved = []
         self.refused = []
 
@@ -72,10 +74,17 @@ cdef class HeldConfirms:
             self.note_unsynced(first, last)
         return 0
 
+    def pass_over(self, uint64_t first, uint64_t last):
+        """Earlier tags that are nacked and told."""
+        if last - first < AHEAD_MAX:
+            self.ahead.update(range(first, last + 1))
+        else:
+            self.forgot = True
+
     def note_unsynced(self, uint64_t first, uint64_t last):
-        cdef Py_ssize_t at = len(self.unsynced) - 1
-        if at >= 0 and self.unsynced[at][1] + 1 == first:
-            self.unsynced[at][1] = last
+        newest = self.unsynced[len(self.unsynced) - 1] if self.unsynced else None
+        if newest is not None and newest[1] + 1 == first:
+            newest[1] = last
         else:
             self.unsynced.append([first, last])
 
@@ -85,7 +94,7 @@ cdef class HeldConfirms:
         while self.unsynced and self.unsynced[0][0] <= last:
             first, end = self.unsynced[0]
             if end <= last:
-                self.unsynced.pop(0)
+                self.unsynced.popleft()
             else:
                 self.unsynced[0][0] = last + 1
                 end = last

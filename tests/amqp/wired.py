@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.contracts import Consumer, Topology
+from broker.contracts import Consumer, Exchange, Topology
 from broker.errors import AMQPError
 from broker.queues.classic import ClassicQueue
 from broker.wire import ack_timeouts
@@ -36,6 +36,7 @@ class Wire(Connection):
         super().__init__(driven.turn, self)
         self.data = b""
         self.failures: list[AMQPError] = []
+        self.routes: dict[bytes, tuple[Exchange, tuple[ClassicQueue, ...]]] = {}
         self.feed(raw.PROTOCOL_HEADER)
 
     def on_protocol_header(self, header: bytes) -> None:
@@ -47,6 +48,14 @@ class Wire(Connection):
 
     def has_ack_timeout(self, queue: Any) -> bool:
         return ack_timeouts.timeout_of(queue, 0.0) > 0
+
+    def resolve(
+        self, channel: WireChannel, exchange: bytes, routing_key: bytes
+    ) -> tuple[Exchange, tuple[ClassicQueue, ...]]:
+        return self.routes[routing_key]
+
+    def send_nack(self, channel: WireChannel, tag: int) -> None:
+        self.send(raw.method(1, "basic.nack", delivery_tag=tag))
 
     def label(self) -> str:
         return "test"
@@ -74,6 +83,7 @@ class Wired:
         self.turn = self.driven.turn
         self.wire = Wire(self.driven)
         self.open_channel()
+        self.wire.routes[b"durable"] = Exchange(""), (self.driven.queue,)
         self._last = 7
 
     def open_channel(self) -> None:
@@ -95,7 +105,7 @@ class Wired:
         """A new one."""
         self._last += 1
         driven = self.driven
-        return ClassicQueue(
+        queue = ClassicQueue(
             driven.turn,
             driven.persister,
             str(driven.parent),
@@ -104,6 +114,8 @@ class Wired:
             1 << 32 | self._last,
             arguments={f"x-{name.replace('_', '-')}": value for name, value in arguments.items()},
         )
+        self.wire.routes[queue.name.encode()] = Exchange(""), (queue,)
+        return queue
 
     def consume(self, queue: ClassicQueue, tag: str, **more: Any) -> Consumer:
         """A consumer on the channel."""
@@ -129,6 +141,16 @@ class Wired:
         while callbacks:
             callbacks.pop(0)()
         return list(self.wire.methods())
+
+    def publish(self, routing_key: str, body: bytes = b"", **values: Any) -> None:
+        """To the queue of this name, or to the `durable` one."""
+        self.wire.feed(raw.publish(1, "", routing_key, body, **values))
+        assert not self.wire.failures
+
+    def sync(self) -> list[raw.Method]:
+        """A round of the disk. Returns what the client was told."""
+        self.driven.sync()
+        return self.run()
 
     @contextmanager
     def turns_at_once(self) -> Iterator[list[str]]:
