@@ -57,11 +57,11 @@ cdef class StreamQueue(DeclaredQueue):
 
     @property
     def consumers(self):
-        return [reader.consumer for reader in self.readers.all]
+        return [reader.consumer for reader in self.readers.all] + self.readers.expected
 
     @property
     def consumer_count(self):
-        return len(self.readers.all)
+        return len(self.readers.all) + len(self.readers.expected)
 
     @property
     def messages_ready(self):

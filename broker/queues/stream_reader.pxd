@@ -16,6 +16,7 @@ cdef class Readers:
     cdef StreamStore store
     cdef Buffer stamped
     cdef readonly list all
+    cdef readonly list expected      # consumers whose clients are not told yet
     cdef public bint paused          # nothing is delivered
     cdef list waiting                # those that want the next message
     cdef readonly uint64_t delivered
@@ -47,6 +48,7 @@ cdef class StreamReader(Queue):
     cdef uint32_t unacked_capacity
     cdef bint is_waiting
 
+    cdef int stop_expecting(self, Consumer consumer) except -1
     cdef int wait(self) except -1
     cdef int note_delivered(self, uint64_t offset) except -1
     cdef int note_settled(self, uint64_t offset) except -1

@@ -37,6 +37,7 @@ cdef class Readers:
         self.store = store
         self.stamped = Buffer()
         self.all = []
+        self.expected = []
         self.waiting = []
 
     @property
@@ -156,8 +157,13 @@ cdef class StreamReader(Queue):
 
     # -- consumer ----------------------------------------------------------------------------------
 
+    def expect_consumer(self, Consumer consumer) -> None:
+        """A consumer is accepted: it counts from now on, and gets messages once it is added."""
+        self.readers.expected.append(consumer)
+
     def add_consumer(self, Consumer consumer) -> None:
         """The consumer is told of its success: deliveries may begin."""
+        self.stop_expecting(consumer)
         self.consumer = consumer
         self.readers.all.append(self)
         self.touch()
@@ -165,6 +171,7 @@ cdef class StreamReader(Queue):
     def remove_consumer(self, Consumer consumer) -> None:
         """The consumer ends; what it did not ack stays where it is."""
         consumer.stop()
+        self.stop_expecting(consumer)
         if self in self.readers.all:
             self.readers.all.remove(self)
             self.readers.skipped_before += self.cursor.segments_skipped
@@ -172,6 +179,11 @@ cdef class StreamReader(Queue):
             self.is_waiting = False
             self.readers.waiting.remove(self)
         self.returned = []
+
+    cdef int stop_expecting(self, Consumer consumer) except -1:
+        if consumer in self.readers.expected:
+            self.readers.expected.remove(consumer)
+        return 0
 
     def wake(self):
         """What the cursor waited for is there."""

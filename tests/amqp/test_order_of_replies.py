@@ -269,6 +269,29 @@ def test_pipelined_gets_without_ack_are_answered_before_qos_and_do_not_come_back
             assert int.from_bytes(first.body[:4]) == count - 50
 
 
+def test_who_waits_to_hear_of_a_streams_consumer_hears_of_the_streams_end(
+    broker: Leveret, client: Client, other: Client, name: str
+) -> None:
+    other.call(1, "queue.declare", queue=name, durable=True, arguments={"x-queue-type": "stream"})
+    client.call(1, "basic.qos", prefetch_count=10)
+    with stalled(broker, name):
+        client.send(
+            raw.method(1, "queue.declare", queue=f"{name}.new", durable=True)
+            + raw.method(1, "basic.consume", queue=name, consumer_tag="c")
+            + raw.method(2, "channel.open")
+        )
+        client.expect("channel.open-ok", 2)
+        got = other.call(1, "queue.declare", queue=name, passive=True)
+        assert got.consumer_count == 1
+        other.send_method(1, "queue.delete", queue=name)
+        assert nothing_comes(client)
+    client.expect("queue.declare-ok", 1)
+    client.expect("basic.consume-ok", 1)
+    client.expect("basic.cancel", 1, consumer_tag="c")
+    other.expect("queue.delete-ok", 1)
+    client.call(1, "queue.delete", queue=f"{name}.new")
+
+
 class Written:
     """The other end of an output."""
 
