@@ -25,6 +25,7 @@ cdef class Connection(Output):
     cdef readonly int phase
     cdef Buffer partial
     cdef list slots                      # channels by number; slot 0 is None
+    cdef dict numbered_high              # those with a number above channel_max; None without any
     cdef WireChannel publishing          # the channel whose content is unfinished in this chunk
     cdef readonly uint64_t recv_oct
     cdef readonly uint64_t recv_cnt
@@ -47,4 +48,5 @@ cdef class Connection(Output):
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
     cdef int keep(self) except -1
+    cdef list open_channels(self)
     cdef WireChannel channel_at(self, uint16_t number)

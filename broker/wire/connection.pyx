@@ -54,7 +54,7 @@ cdef class Connection(Output):
 
     @property
     def channels(self) -> dict:
-        return {channel.number: channel for channel in self.slots if channel is not None}
+        return {channel.number: channel for channel in self.open_channels()}
 
     @property
     def is_open(self) -> bool:
@@ -395,12 +395,26 @@ cdef class Connection(Output):
             channel = self.slots[number]
             if channel is not None:
                 return <WireChannel> channel
+        elif self.numbered_high is not None:
+            return self.numbered_high.get(number)
         return None
+
+    cdef list open_channels(self):
+        found = [channel for channel in self.slots if channel is not None]
+        if self.numbered_high is not None:
+            found += self.numbered_high.values()
+        return found
 
     def find_channel(self, uint16_t number):
         return self.channel_at(number)
 
     def put_channel(self, WireChannel channel):
+        if channel.number > self.channel_max:
+            # Any number is allowed. One shall not cost the room of all below it.
+            if self.numbered_high is None:
+                self.numbered_high = {}
+            self.numbered_high[channel.number] = channel
+            return
         while len(self.slots) <= channel.number:
             self.slots.append(None)
         self.slots[channel.number] = channel
@@ -409,24 +423,22 @@ cdef class Connection(Output):
         """Forgets a channel; nothing it holds is used any more."""
         if self.publishing is channel:
             self.publishing = None
+        if channel.number > self.channel_max:
+            del self.numbered_high[channel.number]
+            return
         self.slots[channel.number] = None
         while len(self.slots) > 1 and self.slots[len(self.slots) - 1] is None:
             self.slots.pop()
 
     @property
     def channel_count(self):
-        cdef Py_ssize_t count = 0
-        for channel in self.slots:
-            if channel is not None:
-                count += 1
-        return count
+        return len(self.open_channels())
 
     cdef int uncongested(self) except -1:
-        for channel in self.slots:
-            if channel is not None:
-                (<WireChannel> channel).touch_queues()
-                if (<WireChannel> channel).gets is not None:
-                    (<WireChannel> channel).gets.go_on()
+        for channel in self.open_channels():
+            (<WireChannel> channel).touch_queues()
+            if (<WireChannel> channel).gets is not None:
+                (<WireChannel> channel).gets.go_on()
         return 0
 
     def fail(self, error):

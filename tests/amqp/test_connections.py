@@ -2,12 +2,17 @@
 
 import struct
 import time
+import tracemalloc
+from pathlib import Path
 
 import pytest
 
+from broker.contracts import Topology
+from broker.wire.channel import WireChannel
 from tests.amqp import raw
 from tests.amqp.field_tables import encode_table
 from tests.amqp.raw import Client, ConnectionEndedError
+from tests.amqp.wired import Wired
 
 Address = tuple[str, int]
 
@@ -142,6 +147,41 @@ def test_it_opens_many_channels(client: Client) -> None:
     for number in numbers:
         client.expect("channel.open-ok", number)
     client.fence(256)
+
+
+def test_it_opens_a_channel_of_any_number_for_the_room_of_one(tmp_path: Path) -> None:
+    wired = Wired(tmp_path)
+    channel = WireChannel(
+        wired.wire,  # type: ignore[arg-type]
+        65535,
+        wired.driven.persister,
+        Topology(),
+    )
+    tracemalloc.start()
+    try:
+        wired.wire.put_channel(channel)
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
+    assert wired.wire.find_channel(65535) is channel
+    assert wired.wire.find_channel(65534) is None
+    assert wired.wire.channels == {1: wired.channel, 65535: channel}
+    wired.wire.drop_channel(channel)
+    assert wired.wire.channel_count == 1
+    assert wired.wire.find_channel(65535) is None
+    wired.stop()
+
+
+def test_it_serves_a_channel_with_a_high_number(client: Client, name: str) -> None:
+    for _ in range(2):
+        client.call(65535, "channel.open")
+        client.call(65535, "queue.declare", queue=name, exclusive=True)
+        client.call(65535, "basic.consume", queue=name)
+        client.publish(65535, "", name, b"high" * 200_000)
+        message = client.expect_message(channel=65535)
+        assert message.body == b"high" * 200_000
+        client.send_method(65535, "basic.ack", delivery_tag=message.tag)
+        client.call(65535, "channel.close")
 
 
 def test_it_sends_heartbeats_while_idle(amqp_address: Address) -> None:
