@@ -4,7 +4,7 @@ from broker.queues.limited cimport LimitedQueue
 
 cdef class ClassicQueue(LimitedQueue):
     cdef object _duplicates              # remembered message ids (a feature), or None
-    cdef list getters
+    cdef object getters                  # in the order they asked; None without any
     cdef bytes shown                     # properties of the delivery at hand, where they changed
 
     cdef int serve_getters(self) except -1

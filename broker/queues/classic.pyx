@@ -9,6 +9,8 @@ What it is made of lies below, a layer each: `declared`, `stored`, `consumed`, `
 `dead_lettering`, `limited`.
 """
 
+from collections import OrderedDict
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
@@ -196,7 +198,7 @@ cdef class ClassicQueue(LimitedQueue):
         cdef int found
         while self.getters:
             if store is None or store.ready == 0:
-                getter = self.getters.pop(0)
+                getter, _ = self.getters.popitem(False)
                 self.got_empty += 1
                 getter.empty(self)
                 continue
@@ -204,7 +206,7 @@ cdef class ClassicQueue(LimitedQueue):
             if found == WAIT:
                 return 0
             if found != FOUND:
-                getter = self.getters.pop(0)
+                getter, _ = self.getters.popitem(False)
                 self.got_empty += 1
                 getter.empty(self)
                 continue
@@ -222,7 +224,7 @@ cdef class ClassicQueue(LimitedQueue):
                     if self.holds:
                         self.resolve_message(&message, &place, False)
                     continue
-            getter = self.getters.pop(0)
+            getter, _ = self.getters.popitem(False)
             if place.redelivered:
                 self.redelivered += 1
             if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
@@ -275,13 +277,14 @@ cdef class ClassicQueue(LimitedQueue):
             getter.empty(self)
             return
         if self.getters is None:
-            self.getters = []
-        self.getters.append(getter)
+            self.getters = OrderedDict()
+        self.getters[getter] = None
         self.serve_getters()
 
     def withdraw(self, getter) -> None:
         """Takes a get back that is not answered."""
-        self.getters = [each for each in self.getters or () if each is not getter] or None
+        if self.getters is not None:
+            self.getters.pop(getter, None)
 
     # -- settling ----------------------------------------------------------------------------------
 
