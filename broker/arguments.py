@@ -27,6 +27,9 @@ def is_there(module: str) -> bool:
 INTEGER_MOST = 2**63 - 1
 """What counts and times are kept in has 64 bits and a sign."""
 
+SHORT_STRING_MOST = 255
+"""Bytes of a name or a routing key in a frame."""
+
 DEDUPLICATES = is_there("features.dedup")
 DELAYS = is_there("features.delayed")
 HASHES = is_there("routing.consistent_hash")
@@ -34,7 +37,8 @@ HASHES = is_there("routing.consistent_hash")
 
 class Argument(NamedTuple):
     """One row. `kind`: integer, string, boolean, array, any. `choices` bound a string, `least` and
-    `most` an integer. `only` names the one queue type that it belongs to."""
+    `most` an integer; `most` of a string is in bytes. `only` names the one queue type that it
+    belongs to."""
 
     name: str
     owner: str
@@ -94,10 +98,16 @@ QUEUE = (
         "queue",
         "string",
         "where rejected and expired messages go",
+        most=SHORT_STRING_MOST,
         built=True,
     ),
     Argument(
-        "x-dead-letter-routing-key", "queue", "string", "the routing key they get", built=True
+        "x-dead-letter-routing-key",
+        "queue",
+        "string",
+        "the routing key they get",
+        most=SHORT_STRING_MOST,
+        built=True,
     ),
     Argument(
         "x-delivery-limit",
@@ -218,10 +228,20 @@ QUEUE = (
 
 EXCHANGE = (
     Argument(
-        "alternate-exchange", "exchange", "string", "where unroutable messages go", built=True
+        "alternate-exchange",
+        "exchange",
+        "string",
+        "where unroutable messages go",
+        most=SHORT_STRING_MOST,
+        built=True,
     ),
     Argument(
-        "x-alternate-exchange", "exchange", "string", "where unroutable messages go", built=True
+        "x-alternate-exchange",
+        "exchange",
+        "string",
+        "where unroutable messages go",
+        most=SHORT_STRING_MOST,
+        built=True,
     ),
     Argument(
         "x-delayed-type", "exchange", "string", "type behind a delayed exchange", built=DELAYS
@@ -425,6 +445,8 @@ def fault(row: Argument, value: Any) -> str | None:
             return f"invalid type '{kind_of(value)}'"
         if row.choices and value not in row.choices:
             return f"invalid value '{value}'; expected {', '.join(row.choices)}"
+        if row.most is not None and len(value.encode("utf-8", "surrogateescape")) > row.most:
+            return f"longer than {row.most} bytes"
     elif row.kind == "boolean" and not isinstance(value, bool):
         return f'"expected bool, got {kind_of(value)}"'
     return None

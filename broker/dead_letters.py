@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.arguments import SHORT_STRING_MOST
 from broker.kernel import clock
 from broker.queues.classic import ClassicQueue
 from broker.queues.types import MessageQueue
@@ -79,7 +80,9 @@ class DeadLetters:
         )
         if not targets:
             return None
-        return targets, octets(through.name), octets(keys[0]), listed
+        # A declaration of before this was refused may name a longer key.
+        key = octets(keys[0])[:SHORT_STRING_MOST]
+        return targets, octets(through.name), key, listed
 
 
 def record_death(

@@ -28,6 +28,7 @@ NO_STRING: tuple[tuple[Any, str], ...] = (
     (None, "invalid type 'void'"),
     (["a"], "invalid type 'array'"),
 )
+NO_NAME = (*NO_STRING, ("x" * 256, "longer than 255 bytes"), ("é" * 128, "longer than 255 bytes"))
 NO_BOOLEAN: tuple[tuple[Any, str], ...] = (
     (1, "expected bool, got signedint"),
     ("true", "expected bool, got longstr"),
@@ -48,8 +49,8 @@ QUEUE: Bad = {
     "x-max-length": NEGATIVE,
     "x-max-length-bytes": NEGATIVE,
     "x-overflow": (*NO_STRING, ("drop-tail", "invalid value 'drop-tail'"), ("", "invalid value")),
-    "x-dead-letter-exchange": NO_STRING,
-    "x-dead-letter-routing-key": (*NO_STRING, ("alone", "routing_key_but_no_dlx_defined")),
+    "x-dead-letter-exchange": NO_NAME,
+    "x-dead-letter-routing-key": (*NO_NAME, ("alone", "routing_key_but_no_dlx_defined")),
     "x-delivery-limit": (*NO_INTEGER, (-2, "value_negative,-2")),
     "x-consumer-timeout": NEGATIVE,
     "x-single-active-consumer": NO_BOOLEAN,
@@ -76,8 +77,8 @@ QUEUE_TYPE = {
 
 EXCHANGE: Bad = {
     **DUPLICATES,
-    "alternate-exchange": NO_STRING,
-    "x-alternate-exchange": NO_STRING,
+    "alternate-exchange": NO_NAME,
+    "x-alternate-exchange": NO_NAME,
     "x-delayed-exchange": NO_BOOLEAN,
     "x-delayed-type": ((5, "x-delayed-type"), ("nothing", "x-delayed-type")),
     "hash-header": NO_STRING,

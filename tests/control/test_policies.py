@@ -156,6 +156,10 @@ def test_it_leaves_objects_under_unchanged_policies_alone(policies: Policies) ->
         ({"overflow": "drop-tail"}, '<<"drop-tail">> is not a valid overflow value'),
         ({"dead-letter-exchange": 5}, "5 is not a valid dead letter exchange name"),
         ({"dead-letter-routing-key": []}, "[] is not a valid dead letter routing key"),
+        (
+            {"dead-letter-routing-key": "x" * 256},
+            f'<<"{"x" * 256}">> is not a valid dead letter routing key',
+        ),
         ({"delivery-limit": "x"}, '<<"x">> is not a valid delivery limit'),
         ({"consumer-timeout": -1}, "-1 is not a valid consumer timeout"),
         ({"confirm-on": "read"}, '<<"read">> is not a valid confirm mode'),
