@@ -25,7 +25,7 @@ cdef class Connection(Output):
     cdef readonly int phase
     cdef Buffer partial
     cdef list slots                      # channels by number; slot 0 is None
-    cdef dict numbered_high              # those with a number above channel_max; None without any
+    cdef dict numbered_high              # those with a number above channel_max
     cdef WireChannel publishing          # the channel whose content is unfinished in this chunk
     cdef readonly uint64_t recv_oct
     cdef readonly uint64_t recv_cnt

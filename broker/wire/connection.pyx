@@ -49,6 +49,7 @@ cdef class Connection(Output):
         self.frame_max = SMALL_FRAME
         self.partial = Buffer()
         self.slots = [None]
+        self.numbered_high = {}
         self.budget = budget
         self.channel_max = 0
 
@@ -390,20 +391,12 @@ cdef class Connection(Output):
         self.on_method(channel, self.current_channel, method.name, arguments)
 
     cdef WireChannel channel_at(self, uint16_t number):
-        cdef object channel
         if number < len(self.slots):
-            channel = self.slots[number]
-            if channel is not None:
-                return <WireChannel> channel
-        elif self.numbered_high is not None:
-            return self.numbered_high.get(number)
-        return None
+            return <WireChannel> self.slots[number]
+        return self.numbered_high.get(number)
 
     cdef list open_channels(self):
-        found = [channel for channel in self.slots if channel is not None]
-        if self.numbered_high is not None:
-            found += self.numbered_high.values()
-        return found
+        return [each for each in (*self.slots, *self.numbered_high.values()) if each is not None]
 
     def find_channel(self, uint16_t number):
         return self.channel_at(number)
@@ -411,8 +404,6 @@ cdef class Connection(Output):
     def put_channel(self, WireChannel channel):
         if channel.number > self.channel_max:
             # Any number is allowed. One shall not cost the room of all below it.
-            if self.numbered_high is None:
-                self.numbered_high = {}
             self.numbered_high[channel.number] = channel
             return
         while len(self.slots) <= channel.number:
