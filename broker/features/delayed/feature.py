@@ -35,7 +35,7 @@ class Delayed(Feature):
     def exchange_configured(self, vhost: Any, exchange: Any) -> None:
         wanted = is_delayed(exchange)
         if exchange.holding is None and (wanted or self._left_behind(vhost, exchange)):
-            self._attach(vhost, exchange)
+            self._attach(vhost, exchange, wanted)
         if exchange.holding is not None:
             exchange.holding.open = wanted
 
@@ -48,7 +48,7 @@ class Delayed(Feature):
             and bool(disk.listdir(_log(vhost, exchange.incarnation)))
         )
 
-    def _attach(self, vhost: Any, exchange: Any) -> None:
+    def _attach(self, vhost: Any, exchange: Any, wanted: bool) -> None:
         holding = Holding(
             self._turn,
             self._persister,
@@ -62,7 +62,11 @@ class Delayed(Feature):
             vhost.bodies,
         )
         if vhost.recovering and exchange.durable:
-            for problem in holding.recover():
+            problems = holding.recover()
+            if not (wanted or problems or holding.messages or holding.messages_leaving):
+                # Its directories go with those of exchanges that are gone.
+                return
+            for problem in problems:
                 vhost.problems.append(
                     f"exchange '{exchange.name}' in vhost '{vhost.name}': {problem}"
                 )

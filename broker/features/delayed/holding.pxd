@@ -10,6 +10,13 @@ from broker.store.persister cimport Persister
 from broker.store.queue_store cimport QueueStore
 
 
+cdef class Refused:
+    cdef Place place
+    cdef set takers                      # the queues that have it, None if there are none
+    cdef int given                       # NEEDS_SYNC if one of those is to be synced
+    cdef bint is_told                    # the log says why it stays
+
+
 cdef class Holding(Queue):
     cdef readonly str name               # the exchange's
     cdef readonly uint64_t incarnation
@@ -23,7 +30,9 @@ cdef class Holding(Queue):
     cdef object timer
     cdef int64_t timer_at                # what the timer waits for, ms of our clock
     cdef Entry last                      # the last one that was taken
-    cdef list refused                    # [(place, queues that are full)]
+    cdef list refused                    # Refused, in the order in which they were due
+    cdef set takers                      # of the message that leaves, as in Refused
+    cdef int given
     cdef bint offering                   # a timer to offer those again is set
     cdef readonly bint deleted
     cdef public bint open                # whether it takes messages; it always gives them out
@@ -34,6 +43,8 @@ cdef class Holding(Queue):
     cdef readonly uint64_t damaged
 
     cdef int arm(self, int64_t due) except -1
-    cdef int release(self, Message* message, Place* place, list safe) except -1
-    cdef int give(self, Message* message, list queues) except -1
+    cdef int release_due(self, list safe) except -1
+    cdef int release(self, Message* message, Place* place, Refused refused, list safe) except -1
+    cdef int give(self, Message* message, Place* place) except -1
+    cdef bint is_in_memory(self, uint32_t segment, uint32_t position) except -1
     cdef int settle_all(self, list places) except -1

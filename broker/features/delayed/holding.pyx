@@ -23,7 +23,9 @@ from broker.features.delayed.schedule cimport Schedule
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport load32, store32, store64
 from broker.kernel.headers cimport find_header, header_table
-from broker.kernel.message cimport BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place
+from broker.kernel.message cimport (
+    BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
+)
 from broker.kernel.turn cimport Turn
 from broker.store.bodies cimport BodyStore
 from broker.store.persister cimport Persister
@@ -33,6 +35,7 @@ from broker.features.delayed.browser import Browser, START
 from broker.features.delayed.delay import delay_in
 from broker.features.delayed.restart import restore
 from broker.errors import PreconditionFailed
+from broker.store import disk
 from broker.store.recovery import recover
 
 log = logging.getLogger("leveret.delayed")
@@ -70,6 +73,11 @@ cdef bytes negated(Message* message, int64_t delay):
         store32(p + before + 1, <uint32_t> <int> -delay)
     memcpy(p + before + new_size, value + size, message.properties_length - before - size)
     return changed
+
+
+cdef class Refused:
+    """A message that was due and could not leave: a queue that has to take it is full, or an error
+    came between."""
 
 
 cdef class Holding(Queue):
@@ -206,15 +214,27 @@ cdef class Holding(Queue):
 
     cdef int work(self) except -1:
         """Releases what is due; many go on in the next turn."""
-        cdef Entry entry
-        cdef Place place
-        cdef Message message
         cdef list safe = []
-        cdef int found
-        cdef uint32_t count = 0
         if self.deleted:
             return 0
         clock.refresh()
+        try:
+            self.release_due(safe)
+        except Exception:
+            self.offer_later()
+            raise
+        finally:
+            if safe:
+                self.persister.after_round(functools.partial(self.taken, safe))
+        return 0
+
+    cdef int release_due(self, list safe) except -1:
+        """Takes what is due from the index and lets it go."""
+        cdef Entry entry
+        cdef Place place
+        cdef Message message
+        cdef int found
+        cdef uint32_t count = 0
         while len(self.refused) < REFUSED_MAX:
             found = self.schedule.peek(&entry)
             if found == NONE or found == LATER:
@@ -249,58 +269,88 @@ cdef class Holding(Queue):
                 self.damaged += 1
                 self.store.settle(&place)
                 continue
-            self.release(&message, &place, safe)
-        if safe:
-            self.persister.after_round(functools.partial(self.taken, safe))
+            self.released += 1
+            self.release(&message, &place, None, safe)
         return 0
 
-    cdef int release(self, Message* message, Place* place, list safe) except -1:
-        """Routes a message that is due. A place whose targets are to be synced first goes to
-        `safe`."""
-        cdef bytes properties
+    cdef int release(self, Message* message, Place* place, Refused refused, list safe) except -1:
+        """Routes a message that is due and gives it to the queues that do not have it. If it cannot
+        leave it joins those that are offered again, `refused` if it was one. A place whose targets
+        are to be synced first goes to `safe`."""
         cdef int result
-        # A queue's tail may move when it takes a message; the log's own does not.
-        targets, properties = self.route(
-            message.routing_key[:message.routing_key_length],
-            message.properties[:message.properties_length])
-        if properties is not None:
-            message.properties = <const uint8_t*> <char*> properties
-            message.properties_length = <uint32_t> len(properties)
-        self.released += 1
-        if not targets:
-            self.unroutable += 1
-        queues = list(targets)
-        result = self.give(message, queues)
-        if queues:
-            self.refused.append((_told(place), queues))
+        self.takers = None
+        self.given = STORED
+        if refused is not None:
+            self.takers = refused.takers
+            self.given = refused.given
+        try:
+            result = self.give(message, place)
+        except Exception:
+            if refused is None or not refused.is_told:
+                log.exception("a delayed message of exchange '%s' cannot leave; it is tried again",
+                              self.name)
+            if refused is None:
+                refused = Refused()
+            refused.is_told = True
+            result = REJECTED
+        if result == REJECTED:
+            if refused is None:
+                refused = Refused()
+            refused.place = place[0]
+            refused.takers = self.takers
+            refused.given = self.given
+            self.refused.append(refused)
             self.offer_later()
-        elif result & NEEDS_SYNC and self.durable:
+        elif self.given & NEEDS_SYNC and self.durable:
             safe.append(_told(place))
         else:
             self.store.settle(place)
         return 0
 
-    cdef int give(self, Message* message, list queues) except -1:
-        """Publishes to queues; those that refuse stay in the list."""
+    cdef int give(self, Message* message, Place* place) except -1:
+        """Publishes a message to the queues it reaches now and that do not have it (`takers`), so
+        that it goes where an operator sends it meanwhile. REJECTED while one of them is full."""
         cdef Queue queue
         cdef int answer
-        cdef int result = STORED
-        cdef bint shared = len(queues) > 1 and message.body_length >= self.bodies.embed_below
+        cdef bytes exchange, body
+        cdef bytes routing_key = message.routing_key[:message.routing_key_length]
+        cdef bytes properties = message.properties[:message.properties_length]
+        cdef bint is_refused = False
+        cdef bint shared
+        targets, changed = self.route(routing_key, properties)
+        if changed is not None:
+            properties = changed
+        if message.body != NULL and self.is_in_memory(place.segment, place.position):
+            # A queue that takes it may hand a dead letter over to this exchange, whose tail moves
+            # when it takes that.
+            exchange = message.exchange[:message.exchange_length]
+            body = message.body[:message.body_length]
+            set_parts(message, exchange, routing_key, properties, body)
+        message.properties = <const uint8_t*> <char*> properties
+        message.properties_length = <uint32_t> len(properties)
         message.timestamp = clock.now_ms
-        refusing = []
+        if not targets and self.takers is None:
+            self.unroutable += 1
+        takers = set() if self.takers is None else set(self.takers)
+        shared = len(targets) > 1 and message.body_length >= self.bodies.embed_below
         if shared:
             self.bodies.share(message)
-        for queue in queues:
-            answer = queue.receive(message, False)
-            if answer == REJECTED:
-                refusing.append(queue)
-            else:
-                result |= answer
-        if shared:
-            self.bodies.release(message.reference)
-            message.flags &= ~BODY_IS_REFERENCE
-        queues[:] = refusing
-        return result
+        try:
+            for queue in targets:
+                if queue in takers:
+                    continue
+                answer = queue.receive(message, False)
+                if answer == REJECTED:
+                    is_refused = True
+                else:
+                    takers.add(queue)
+                    self.given |= answer & NEEDS_SYNC
+        finally:
+            self.takers = takers or None
+            if shared:
+                self.bodies.release(message.reference)
+                message.flags &= ~BODY_IS_REFERENCE
+        return REJECTED if is_refused else STORED
 
     def offer_later(self):
         if not self.offering:
@@ -308,42 +358,38 @@ cdef class Holding(Queue):
             self.later(OFFER_AGAIN_S, self.offer)
 
     def offer(self):
-        """Offers what full queues refused once more."""
+        """Offers what could not leave once more, to the queues that it reaches now."""
         cdef Place place
         cdef Message message
+        cdef Refused one
         cdef list safe = []
-        cdef int found, result
+        cdef list refused = self.refused
+        cdef uint32_t count = 0
+        cdef int found
         self.offering = False
         if self.deleted:
             return
         clock.refresh()
-        refused, self.refused = self.refused, []
-        for at, (told, queues) in enumerate(refused):
-            if at == TURN_RELEASES:
-                self.refused += refused[at:]
-                break
-            queues = [queue for queue in queues if not queue.deleted]
-            place.segment, place.position, place.length, place.body_length = told
-            place.redelivered = 0
-            result = STORED
-            found = self.store.read(&place, &message)
-            if found == WAIT:
-                self.refused += refused[at:]
-                break
-            if found == FOUND:
-                result = self.give(&message, queues)
-                if queues:
-                    self.refused.append((told, queues))
-                    continue
-            if result & NEEDS_SYNC and self.durable:
-                safe.append(told)
-            else:
-                self.store.settle(&place)
-        if safe:
-            self.persister.after_round(functools.partial(self.taken, safe))
-        if self.refused:
-            self.offer_later()
-        self.wake()
+        self.refused = []
+        try:
+            for one in refused[:TURN_RELEASES]:
+                place = one.place
+                found = self.store.read(&place, &message)
+                if found == WAIT:
+                    break
+                count += 1
+                if found == FOUND:
+                    self.release(&message, &place, one, safe)
+                else:
+                    self.damaged += 1
+                    self.store.settle(&place)
+        finally:
+            self.refused += refused[count:]
+            if safe:
+                self.persister.after_round(functools.partial(self.taken, safe))
+            if self.refused:
+                self.offer_later()
+            self.wake()
 
     def taken(self, list places):
         """The targets of these messages have them on disk."""
@@ -398,8 +444,7 @@ cdef class Holding(Queue):
         """The whole record at a place that has not been written yet, or None."""
         cdef Place place
         cdef Message message
-        if self.store.find(segment) == NULL or self.store.block_of(
-                self.store.find(segment), position) == NULL:
+        if not self.is_in_memory(segment, position):
             return None
         place.segment = segment
         place.position = position
@@ -409,11 +454,18 @@ cdef class Holding(Queue):
                 message.properties[:message.properties_length], record_bytes(&message),
                 message.body_length)
 
+    cdef bint is_in_memory(self, uint32_t segment, uint32_t position) except -1:
+        """Whether the record at a place has not been written yet."""
+        return (self.store.find(segment) != NULL
+                and self.store.block_of(self.store.find(segment), position) != NULL)
+
     # -- start, rest, end --------------------------------------------------------------------------
 
     def recover(self) -> list:
         """Finds the messages of the last run again. Returns what was wrong."""
         problems = recover(self.store)
+        # Empty or not, it goes with the exchange.
+        self.store.directory_made = disk.exists(self.store.directory)
         return problems + restore(self.store, self.schedule)
 
     def start(self) -> None:
