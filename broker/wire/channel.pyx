@@ -273,7 +273,8 @@ cdef class WireChannel(CollectingChannel):
                 message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
                 message.properties[:message.properties_length],
-                message.body[:message.body_length], message.flags, bits & 1))
+                message.body[:message.body_length], message.flags, bits & 1),
+                self.topology.version)
         else:
             self.route(&message, bits & 1)
         if self.is_kept:

@@ -14,23 +14,27 @@ SETTLE_BYTES = 192
 
 
 class Transaction:
-    """At most `limit` bytes: messages' bodies, properties and names, acks, and what holds them."""
+    """At most `limit` bytes: messages' bodies, properties and names, acks, and what holds them.
+    `version` is the topology's when the first message was checked."""
 
-    __slots__ = ("_settled", "_settled_up_to", "limit", "publishes", "settles", "size")
+    __slots__ = ("_settled", "_settled_up_to", "limit", "publishes", "settles", "size", "version")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.publishes: list[Publish] = []
         self.settles: list[tuple[int, bool, int]] = []
         self.size = 0
+        self.version = 0
         self._settled: set[int] = set()
         self._settled_up_to = 0
 
-    def publish(self, message: Publish) -> None:
-        """Raises PreconditionFailed above the limit; nothing of the transaction is published
-        then."""
+    def publish(self, message: Publish, version: int) -> None:
+        """A message that may be published by this version of the topology. Raises
+        PreconditionFailed above the limit; nothing of the transaction is published then."""
         size = MESSAGE_BYTES + sum(len(part) for part in message[:4])
         self._grow(size)
+        if not self.publishes:
+            self.version = version
         self.publishes.append(message)
 
     def _grow(self, size: int) -> None:

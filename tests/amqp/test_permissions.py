@@ -367,3 +367,28 @@ def test_a_topic_permission_counts_at_once_on_open_connections(
         control("topic-permission.delete", **topic)
         client.publish(1, "amq.topic", "theirs.x", b"x")
         client.fence(1)
+
+
+def test_a_commit_whose_copy_may_go_no_more_publishes_nothing(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        queue = client.call(1, "queue.declare", exclusive=True).queue
+        client.call(1, "queue.bind", queue=queue, exchange="amq.topic", routing_key="#")
+        client.call(1, "tx.select")
+        client.publish(1, "amq.topic", "mine.x", b"plain")
+        client.publish(1, "amq.topic", "mine.x", b"copied", headers={"CC": ["theirs.x"]})
+        client.fence(1)
+        control(
+            "topic-permission.put",
+            vhost=vhost,
+            user=user,
+            exchange="amq.topic",
+            write="^mine",
+            read=".*",
+        )
+        client.send_method(1, "tx.commit")
+        client.expect_channel_close(1, 403, 90, 20, r"theirs\.x")
+        client.call(1, "channel.open")
+        assert client.call(1, "queue.declare", queue=queue, passive=True).message_count == 0

@@ -91,6 +91,24 @@ def test_a_commit_to_an_exchange_that_is_gone_settles_nothing(
     assert left(client, other, name) == [b"job"]
 
 
+def test_a_commit_whose_reply_can_go_nowhere_publishes_and_settles_nothing(
+    client: Client, other: Client, name: str
+) -> None:
+    begin(client, name)
+    (tag,) = deliver(client, name, b"job")
+    client.call(
+        1, "basic.consume", queue="amq.rabbitmq.reply-to", consumer_tag="replies", no_ack=True
+    )
+    client.publish(1, "", name, b"result")
+    client.publish(1, "", name, b"question", reply_to="amq.rabbitmq.reply-to")
+    client.send_method(1, "basic.ack", delivery_tag=tag)
+    client.call(1, "basic.cancel", consumer_tag="replies")
+    client.send_method(1, "tx.commit")
+    client.expect_channel_close(1, 406, 90, 20, "fast reply consumer does not exist")
+    client.call(1, "channel.open")
+    assert left(client, other, name) == [b"job"]
+
+
 def test_a_commit_that_a_queue_refuses_settles_nothing(
     client: Client, other: Client, name: str
 ) -> None:

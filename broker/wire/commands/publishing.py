@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
     from broker.wire.session import Session
 
-NO_PROPERTIES = b"\0\0"
-"""As in a content header: the others were checked when they came."""
-
-
 def check_target(rights: Any, vhost: Any, name: str, routing_key: str) -> Any:
     """The exchange that a publish by any door names. Raises AccessRefused or NotFound."""
     rights.check("write", "exchange", name)
@@ -89,9 +85,12 @@ def tx_select(session: Session, channel: WireChannel) -> None:
 def tx_commit(session: Session, channel: WireChannel) -> None:
     """All or nothing as far as can be known: what would fail fails before the first message goes,
     and while a message was refused nothing is settled, so that what it was made of comes again."""
-    publishes, settles = _transaction(channel).take()
-    for target in {message[:2] for message in publishes}:
-        channel.check_target(*target, NO_PROPERTIES)
+    transaction = _transaction(channel)
+    publishes, settles = transaction.take()
+    if transaction.version != session.host.topology.version:
+        # They were checked when they came; an exchange or a permission may be gone.
+        for target in {message[:3] for message in publishes}:
+            channel.check_target(*target)
     channel.transactional = False
     try:
         if sum([channel.publish_committed(*message) for message in publishes]):
