@@ -227,12 +227,12 @@ def test_it_delivers_headers_that_no_frame_of_the_consumer_has_room_for(
     """A content header cannot be split; RabbitMQ sends such a frame, too."""
     headers = {"long": "x" * 10_000}
     with Client.open(amqp_address, frame_max=4096) as small:
-        small.call(1, "queue.declare", queue=name)
+        client.call(1, "queue.declare", queue=name)
         small.call(1, "basic.consume", queue=name)
         client.publish(1, "", name, b"y" * 10_000, headers=headers)
         got = small.expect_message(channel=1)
         assert (got.properties, got.body) == ({"headers": headers}, b"y" * 10_000)
-        small.call(1, "queue.delete", queue=name)
+    client.call(1, "queue.delete", queue=name)
 
 
 def test_it_takes_a_frame_whose_payload_alone_fills_the_negotiated_size(
