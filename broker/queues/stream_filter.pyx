@@ -1,14 +1,62 @@
 # cython: language_level=3
 """Which messages of a stream a consumer wants: by their header x-stream-filter-value, for which
-segments keep a Bloom filter, and by other headers, for which every record is read."""
+segments keep a Bloom filter, and by other headers, for which every record is read.
+
+A message is walked through once, however much a consumer asks for: each part of its filter value,
+and each name of a header, is looked for among all that is asked for. That is a search of halves and
+no hash table: whoever publishes and consumes could choose texts whose hashes are the same.
+"""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp
 
 from broker.kernel.buffer cimport load16, load32, load64
 from broker.kernel.message cimport Message
-from broker.queues.stream_headers cimport Header, header
+from broker.queues.stream_headers cimport Fields, Header, begin_fields, header, next_field
 from broker.store.stream_summary cimport Summary, hash_of
+
+
+cdef class WantedTexts:
+    """Texts to be found among those of a message."""
+
+    def __init__(self, texts):
+        cdef Py_ssize_t place
+        self.texts = sorted(set(texts), key=lambda text: (len(text), text))
+        self.count = len(self.texts)
+        self.rows = <Wanted*> malloc((self.count + 1) * sizeof(Wanted))
+        if self.rows == NULL:
+            raise MemoryError("no memory for a stream's filter")
+        for place in range(self.count):
+            self.rows[place].text = <const uint8_t*> <char*> <bytes> self.texts[place]
+            self.rows[place].length = len(<bytes> self.texts[place])
+            self.rows[place].seen_in = 0
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    cdef Py_ssize_t place_of(self, const uint8_t* text, size_t length) noexcept:
+        """Its place in the order, -1 if it is not asked for."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self.count
+        cdef Py_ssize_t middle
+        cdef Wanted* row
+        cdef int order
+        while low < high:
+            middle = (low + high) // 2
+            row = &self.rows[middle]
+            self.looks += 1
+            if row.length != length:
+                order = -1 if row.length < length else 1
+            else:
+                order = memcmp(row.text, text, length)
+            if order == 0:
+                return middle
+            if order < 0:
+                low = middle + 1
+            else:
+                high = middle
+        return -1
 
 
 cdef class StreamFilter:
@@ -20,8 +68,12 @@ cdef class StreamFilter:
         self.headers = headers
         self.match_unfiltered = match_unfiltered
         self.match = match
+        self.wanted_values = WantedTexts(values)
+        self.wanted_names = WantedTexts([name for name, value in headers])
+        self.conditions = [[value for name, value in headers if name == wanted]
+                           for wanted in self.wanted_names.texts]
         self.hashes = [hash_of(<const uint8_t*> <char*> <bytes> value, len(value))
-                       for value in values]
+                       for value in self.wanted_values.texts]
 
     cdef bint takes(self, Message* message) except -1:
         """Whether the consumer wants this message."""
@@ -30,28 +82,59 @@ cdef class StreamFilter:
             message.properties, message.properties_length, b"x-stream-filter-value", 21, &found
         ) and found.kind == b"S"
         cdef bint wants_all = self.match != ANY
-        cdef uint32_t hits = 0
         if not has_value and self.match_unfiltered:
             return True
+        self.number += 1
         if self.values:
-            if has_value:
-                for value in self.values:
-                    if is_among(<bytes> value, found.value, found.length):
-                        hits += 1
-                        if self.match != ALL:
-                            break
-            if self.match == ALL:
-                if hits < <uint32_t> len(self.values):
-                    return False
-            elif hits:
+            if has_value and self.has_values(&found):
                 if not wants_all:
                     return True
             elif wants_all:
                 return False
-        for name, value in self.headers:
-            if is_header(message, <bytes> name, <bytes> value) != wants_all:
-                return not wants_all
-        return wants_all
+        return self.has_headers(message) if self.headers else wants_all
+
+    cdef bint has_values(self, Header* found) noexcept:
+        """Whether a message's filter value, or the parts of it between commas, are what is asked
+        for: all that is asked for, or one of it."""
+        cdef WantedTexts wanted = self.wanted_values
+        cdef const uint8_t* part = found.value
+        cdef const uint8_t* end = part + found.length
+        cdef const uint8_t* comma
+        cdef Py_ssize_t place
+        cdef Py_ssize_t missing = wanted.count if self.match == ALL else 1
+        while True:
+            comma = <const uint8_t*> memchr(part, b",", end - part)
+            place = wanted.place_of(part, (end if comma == NULL else comma) - part)
+            if place >= 0 and wanted.rows[place].seen_in != self.number:
+                wanted.rows[place].seen_in = self.number
+                missing -= 1
+                if missing == 0:
+                    return True
+            if comma == NULL:
+                return False
+            part = comma + 1
+
+    cdef bint has_headers(self, Message* message) except -1:
+        """Whether a message has the headers that are asked for, with their values compared as text:
+        all of them, or one."""
+        cdef WantedTexts wanted = self.wanted_names
+        cdef Fields fields
+        cdef Header found
+        cdef Py_ssize_t place
+        cdef Py_ssize_t missing = len(self.headers) if self.match != ANY else 1
+        begin_fields(&fields, message.properties, message.properties_length)
+        while next_field(&fields, &found):
+            place = wanted.place_of(found.start + 1, found.start[0])
+            # Of several headers with one name the first counts.
+            if place < 0 or wanted.rows[place].seen_in == self.number:
+                continue
+            wanted.rows[place].seen_in = self.number
+            for value in <list> self.conditions[place]:
+                if is_value(&found, <bytes> value):
+                    missing -= 1
+                    if missing == 0:
+                        return True
+        return False
 
     cdef bint may_take(self, Summary segment) except -1:
         """False: no message of the segment is wanted, so it need not be read."""
@@ -72,31 +155,12 @@ cdef class StreamFilter:
         return self.takes(&message)
 
 
-cdef bint is_among(bytes wanted, const uint8_t* value, uint32_t length) noexcept:
-    """Whether a message's filter value, or a part of it between commas, is the wanted one."""
-    cdef size_t size = len(wanted)
-    cdef const uint8_t* end = value + length
-    cdef const uint8_t* comma
-    if length == size and memcmp(value, <char*> wanted, size) == 0:
-        return True
-    while True:
-        comma = <const uint8_t*> memchr(value, b",", end - value)
-        if comma == NULL:
-            return <size_t> (end - value) == size and memcmp(value, <char*> wanted, size) == 0
-        if <size_t> (comma - value) == size and memcmp(value, <char*> wanted, size) == 0:
-            return True
-        value = comma + 1
-
-
-cdef bint is_header(Message* message, bytes name, bytes value) except -1:
-    """Whether the message has this header with this value, compared as text."""
-    cdef Header found
-    if not header(message.properties, message.properties_length, <char*> name, len(name), &found):
-        return False
+cdef bint is_value(Header* found, bytes value) except -1:
+    """Whether a header has this value, compared as text."""
     if found.kind in (b"S", b"x"):
         return <size_t> found.length == <size_t> len(value) and memcmp(
             found.value, <char*> value, found.length) == 0
-    return text_of(&found) == value
+    return text_of(found) == value
 
 
 cdef bytes text_of(Header* found):

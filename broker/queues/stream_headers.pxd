@@ -13,6 +13,14 @@ cdef struct Header:
     uint32_t length              # of the value
 
 
+# What is left of a message's header table.
+cdef struct Fields:
+    const uint8_t* next
+    const uint8_t* end
+
+
+cdef void begin_fields(Fields* fields, const uint8_t* properties, uint32_t length) noexcept nogil
+cdef bint next_field(Fields* fields, Header* found) noexcept nogil
 cdef bint header(const uint8_t* properties, uint32_t length, const char* name, size_t name_length,
                  Header* found) noexcept nogil
 cdef int put_offset(Buffer out, Message* message, uint64_t offset) except -1

@@ -62,35 +62,45 @@ cdef const uint8_t* table_of(const uint8_t* properties, uint32_t length) noexcep
     return p
 
 
+cdef void begin_fields(Fields* fields, const uint8_t* properties, uint32_t length) noexcept nogil:
+    """All headers of a message are left."""
+    cdef const uint8_t* table = table_of(properties, length)
+    fields.next = fields.end = table
+    if table != NULL and load16(properties) & HEADERS:
+        fields.next = table + 4
+        fields.end = fields.next + load32(table)
+
+
+cdef bint next_field(Fields* fields, Header* found) noexcept nogil:
+    """Takes the next header; False at the end, or where the table is malformed."""
+    cdef const uint8_t* p = fields.next
+    cdef int64_t size
+    if p >= fields.end:
+        return False
+    found.start = p
+    p += 1 + <uint32_t> p[0]
+    size = value_bytes(p[0], p + 1, fields.end) if p < fields.end else -1
+    if size < 0:
+        fields.next = fields.end
+        return False
+    found.kind = p[0]
+    found.value = p + 1
+    found.length = <uint32_t> size
+    fields.next = p + 1 + size
+    if p[0] in (b"S", b"x"):
+        found.value += 4
+        found.length -= 4
+    return True
+
+
 cdef bint header(const uint8_t* properties, uint32_t length, const char* name, size_t name_length,
                  Header* found) noexcept nogil:
     """Finds a header by name."""
-    cdef const uint8_t* p = table_of(properties, length)
-    cdef const uint8_t* end
-    cdef const uint8_t* start
-    cdef int64_t size
-    if p == NULL or not load16(properties) & HEADERS:
-        return False
-    end = p + 4 + load32(p)
-    p += 4
-    while p < end:
-        start = p
-        p += 1 + <uint32_t> p[0]
-        if p >= end:
-            return False
-        size = value_bytes(p[0], p + 1, end)
-        if size < 0:
-            return False
-        if start[0] == name_length and memcmp(start + 1, name, name_length) == 0:
-            found.start = start
-            found.kind = p[0]
-            found.value = p + 1
-            found.length = <uint32_t> size
-            if p[0] in (b"S", b"x"):
-                found.value += 4
-                found.length -= 4
+    cdef Fields fields
+    begin_fields(&fields, properties, length)
+    while next_field(&fields, found):
+        if found.start[0] == name_length and memcmp(found.start + 1, name, name_length) == 0:
             return True
-        p += 1 + size
     return False
 
 

@@ -240,7 +240,8 @@ cdef class StreamReader(Queue):
                 self.wait()
                 break
             records += 1
-            size += message.body_length
+            # A filter walks through the headers, and the offset is written into a copy of them.
+            size += message.body_length + message.properties_length
             cursor.step()
             if again:
                 self.returned.pop(0)
@@ -384,7 +385,7 @@ cdef class StreamBrowser:
                 message.properties[:message.properties_length],
                 message.body[:message.body_length]))
             records += 1
-            size += message.body_length
+            size += message.body_length + message.properties_length
             self.left -= 1
             self.bytes_left -= min(self.bytes_left, <uint64_t> message.body_length)
         self.done(self.rows)

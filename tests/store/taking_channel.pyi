@@ -1,0 +1,5 @@
+from broker.contracts import Channel
+
+class TakingChannel(Channel):
+    @property
+    def taken(self) -> list[bytes]: ...
