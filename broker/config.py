@@ -44,6 +44,7 @@ SECTIONS = {
     "metrics": "Prometheus metrics",
     "tls": "TLS",
     "login": "Signing in",
+    "queues": "Queues, streams and exchanges",
     "store": "The store",
     "reports": "Usage reports",
     "log": "The log",
@@ -228,6 +229,15 @@ class Config:
         "websocket", 15670, "port", "AMQP 0-9-1 over WebSocket; 0 for any free port"
     )
 
+    ws_message_max: int = setting(
+        "websocket",
+        4 * 1024 * 1024,
+        "size",
+        "longest WebSocket message of a client; a larger frame_max raises it",
+        least=4096,
+        most=1024 * 1024 * 1024,
+    )
+
     http_port: int = setting("http", 15672, "port", "web app and HTTP API; 0 for any free port")
     http_timeout: float = setting(
         "http",
@@ -382,6 +392,77 @@ class Config:
         "longest wait imposed after too many failed logins",
         least=1,
         reload=True,
+    )
+
+    logins_waiting_max: int = setting(
+        "login",
+        1024,
+        "count",
+        "logins that may wait for their password to be checked; one more is refused",
+        least=1,
+        reload=True,
+    )
+
+    stuck_after: float = setting(
+        "queues",
+        60.0,
+        "time",
+        "with messages delivered, and none of them acknowledged for this long, a queue or consumer"
+        " is shown as stuck",
+        least=1,
+        reload=True,
+    )
+    refused_backlog_max: int = setting(
+        "queues",
+        4096,
+        "count",
+        "messages of one queue, or of one delayed exchange, that may wait for a full queue to take"
+        " them; until some are taken no more leave it",
+        least=1,
+        most=1_000_000,
+    )
+    stream_filter_values_max: int = setting(
+        "queues",
+        1024,
+        "count",
+        "values and headers that a stream consumer's filter may name; more are refused with 406",
+        least=1,
+        most=65_536,
+    )
+    stream_filter_bytes_max: int = setting(
+        "queues",
+        64 * 1024,
+        "size",
+        "bytes of those values and headers together; more are refused with 406",
+        least=256,
+        most=16 * 1024 * 1024,
+    )
+    stream_offsets_max: int = setting(
+        "queues",
+        10_000,
+        "count",
+        "consumer tags whose place a stream keeps; of those that do not consume, the one stored"
+        " longest ago makes room for one more, and the log and the queue's page tell",
+        least=1,
+        most=10_000_000,
+    )
+    delayed_cancelled_max: int = setting(
+        "queues",
+        250_000,
+        "count",
+        "cancelled messages that are not yet due, of one delayed exchange; no more can be cancelled"
+        " until some are",
+        least=1,
+        most=100_000_000,
+    )
+    hash_ring_weights_max: int = setting(
+        "queues",
+        16_384,
+        "count",
+        "weights of all bindings of one consistent-hash exchange with a ring, together; each unit"
+        " takes about 10 kB of memory; more are refused with 406",
+        least=1,
+        most=1_000_000,
     )
 
     no_sync: bool = setting(

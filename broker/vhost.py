@@ -17,6 +17,7 @@ from typing import Any
 from broker import arguments as argument_table
 from broker.applied_policies import AppliedPolicies
 from broker.bindings import Bindings
+from broker.bounds import DEFAULTS, Bounds
 from broker.changes import (
     QUEUE_FLOW,
     binding_change,
@@ -88,6 +89,7 @@ class VHost:
         default_queue_type: str = "classic",
         features: Sequence[Any] = (),
         body_settings: BodySettings | None = None,
+        bounds: Bounds = DEFAULTS,
     ) -> None:
         self.name = name
         self.incarnation = incarnation
@@ -121,6 +123,7 @@ class VHost:
         self.recovering = False
         self.lacks_definitions = False
         self._features = features
+        self._bounds = bounds
         self._started = False
         self._journal: Journal | None = None
         self._replaying = False
@@ -341,6 +344,7 @@ class VHost:
 
     def _add_exchange(self, exchange: BoundExchange) -> None:
         self._unbinding.finish("exchange", exchange.name)
+        exchange.bounds = self._bounds
         self.exchanges[exchange.name] = exchange
         if self._replaying:
             return
@@ -552,6 +556,7 @@ class VHost:
             auto_delete=change["auto_delete"],
             arguments=change["arguments"],
             owner=owner,
+            bounds=self._bounds,
         )
         queue.later = self._later
         queue.bodies = self.bodies

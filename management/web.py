@@ -27,8 +27,6 @@ STOP_PATIENCE_S = 3
 DESCRIPTORS_KEPT = 100
 ACCEPTED_AT_ONCE = 16
 """Sockets a listener takes in a turn of the loop."""
-SOCKET_MESSAGE_MAX = 4 * 1024 * 1024
-"""Longest WebSocket message in bytes; a larger frame_max raises it."""
 
 
 def main(config: "Config") -> int:
@@ -151,7 +149,7 @@ def _server(config: "Config", name: str) -> _Server:
         build(config),
         http=BoundedHTTP,
         ws=PatientWebSocket,
-        ws_max_size=max(SOCKET_MESSAGE_MAX, config.frame_max + 8),
+        ws_max_size=max(config.ws_message_max, config.frame_max + 8),
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,

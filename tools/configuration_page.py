@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from broker import config  # noqa: E402
+from broker.bounds import FIXED  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 HEAD = """\
@@ -66,6 +67,10 @@ def page() -> str:
                 text = item.text[0].upper() + item.text[1:]
                 lines.append(f"| `{item.name}` | {default} | {item.kind} | {when} | {text} |")
         lines.append("")
+    lines += ["## Limits that cannot be set", "", "| At most | Of | Why it is fixed |"]
+    lines += ["| --- | --- | --- |"]
+    lines += [f"| {row.value:,} | {row.what} | {row.why} |" for row in FIXED]
+    lines.append("")
     return "\n".join(lines)
 
 

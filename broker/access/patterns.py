@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re2
 
+from broker.bounds import PATTERN_CHARACTERS_MAX
+
 _options = re2.Options()
 _options.log_errors = False
 _options.max_mem = 1 << 20
 
-
-_LENGTH_MAX = 4_096
 _NOT_FIRST = "^(?!"
 
 
@@ -70,8 +70,10 @@ def _without(text: str) -> tuple[str, str] | None:
 
 
 def _compile(text: str) -> re2._Regexp:
-    if len(text) > _LENGTH_MAX:
-        raise BadPattern(f"regular expression of {len(text)} characters; at most {_LENGTH_MAX}")
+    if len(text) > PATTERN_CHARACTERS_MAX:
+        raise BadPattern(
+            f"regular expression of {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}"
+        )
     try:
         return re2.compile(_octets(text), options=_options)
     except re2.error as error:

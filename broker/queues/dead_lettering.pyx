@@ -24,7 +24,6 @@ cdef enum:
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
     LETTER_DROPS = 64            # messages that could be dropped in the time of one dead letter
     HOPS_MAX = 16                # queues that a message passes without being stored in one
-    DYING_MAX = 4096             # dead letters that wait for a full queue before no more may die
 
 # How long a dead letter waits before it is offered to a full queue again.
 cdef double BURY_AGAIN_S = 0.25
@@ -46,7 +45,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         if message != NULL and self.holds:
             self.note_origin(message, place)
         if self.dying is None:
-            self.dying = Dying()
+            self.dying = Dying(self.bounds.refused_backlog)
         self.dying.add(place, reason)
         if not self.pending:
             self.turn.touch_queue(self)
@@ -54,7 +53,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
 
     cdef bint is_choked(self) noexcept:
         """Whether dead letters wait for a full queue: nothing more dies until they are gone."""
-        return self.dying is not None and self.dying.count >= DYING_MAX
+        return self.dying is not None and self.dying.count >= self.dying.most
 
     cdef bint may_drop(self) except -1:
         """Whether one more message may go in this turn; if not, the queue goes on in the next one,

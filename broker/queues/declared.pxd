@@ -12,6 +12,7 @@ cdef class DeclaredQueue(Queue):
     cdef object _arguments
     cdef readonly uint64_t incarnation
     cdef readonly bint deleted
+    cdef readonly object bounds          # `broker.bounds.Bounds`
     cdef public object owner
     cdef public object unused            # called when an auto-delete queue's last consumer has left
     cdef public object policy            # the policies it is under (`broker.policies`), or None

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from broker.bounds import Bounds
 from broker.contracts import Queue
 from broker.store.bodies import BodyStore
 
@@ -27,7 +28,10 @@ class DeclaredQueue(Queue):
         auto_delete: bool,
         arguments: dict[str, Any] | None,
         owner: Any,
+        bounds: Bounds,
     ) -> None: ...
+    @property
+    def bounds(self) -> Bounds: ...
     @property
     def name(self) -> str: ...
     @property

@@ -12,7 +12,7 @@ cdef class DeclaredQueue(Queue):
     vhost; `owner` the connection of an exclusive queue."""
 
     def __init__(self, str vhost_name, str name, uint64_t incarnation, *, bint durable,
-                 bint exclusive, bint auto_delete, arguments, owner):
+                 bint exclusive, bint auto_delete, arguments, owner, bounds):
         self.vhost_name = vhost_name
         self.name = name
         self.incarnation = incarnation
@@ -21,6 +21,7 @@ cdef class DeclaredQueue(Queue):
         self.auto_delete = auto_delete
         self._arguments = arguments or None
         self.owner = owner
+        self.bounds = bounds
         self.used_at = clock.now_ms
 
     @property

@@ -16,7 +16,11 @@ def reason_name(int reason) -> str:
 
 
 cdef class Dying:
-    """A ring of places. Owns no memory while it is empty."""
+    """A ring of places, `most` of them if those who add look at it. Owns no memory while it is
+    empty."""
+
+    def __init__(self, uint32_t most=0):
+        self.most = most
 
     def __dealloc__(self):
         free(self.entries)

@@ -1,5 +1,6 @@
 from typing import Any
 
+from broker.bounds import Bounds
 from broker.kernel.turn import Turn
 from broker.queues.declared import DeclaredQueue
 from broker.queues.limits import Limits
@@ -21,6 +22,7 @@ class StoredQueue(DeclaredQueue):
         auto_delete: bool = False,
         arguments: dict[str, Any] | None = None,
         owner: Any = None,
+        bounds: Bounds = ...,
     ) -> None: ...
     @property
     def limits(self) -> Limits | None: ...

@@ -4,6 +4,7 @@ what can be counted."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from broker.bounds import DEFAULTS
 from broker.kernel.turn cimport Turn
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.limits cimport HAS_EXPIRY, Limits
@@ -18,10 +19,10 @@ cdef class StoredQueue(DeclaredQueue):
 
     def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name,
                  uint64_t incarnation, *, bint durable=False, bint exclusive=False,
-                 bint auto_delete=False, arguments=None, owner=None):
+                 bint auto_delete=False, arguments=None, owner=None, bounds=DEFAULTS):
         DeclaredQueue.__init__(
             self, vhost_name, name, incarnation, durable=durable, exclusive=exclusive,
-            auto_delete=auto_delete, arguments=arguments, owner=owner)
+            auto_delete=auto_delete, arguments=arguments, owner=owner, bounds=bounds)
         self.turn = turn
         self.persister = persister
         self.parent = parent

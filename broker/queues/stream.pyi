@@ -1,6 +1,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.bounds import Bounds
 from broker.contracts import Consumer
 from broker.kernel.turn import Turn
 from broker.queues.declared import DeclaredQueue
@@ -24,7 +25,7 @@ class StreamQueue(DeclaredQueue):
         auto_delete: bool = False,
         arguments: dict[str, Any] | None = None,
         owner: Any = None,
-        offsets_max: int = 10000,
+        bounds: Bounds = ...,
     ) -> None: ...
     @property
     def type(self) -> str: ...

@@ -9,6 +9,7 @@ import logging
 
 from libc.stdint cimport INT64_MIN, uint32_t, uint64_t
 
+from broker.bounds import DEFAULTS
 from broker.contracts cimport Consumer, NEEDS_SYNC
 from broker.errors import NotImplementedYet, describe
 from broker.kernel cimport clock
@@ -30,18 +31,18 @@ AGE_CHECK_S = 60.0
 
 
 cdef class StreamQueue(DeclaredQueue):
-    """A queue of type stream. `parent` is the directory of the vhost's queues; at most
-    `offsets_max` consumers' places are kept."""
+    """A queue of type stream. `parent` is the directory of the vhost's queues."""
 
     def __init__(self, Turn turn, Persister persister, str parent, str vhost_name, str name,
                  uint64_t incarnation, *, bint durable=True, bint exclusive=False,
-                 bint auto_delete=False, arguments=None, owner=None, uint32_t offsets_max=10000):
+                 bint auto_delete=False, arguments=None, owner=None, bounds=DEFAULTS):
         DeclaredQueue.__init__(
             self, vhost_name, name, incarnation, durable=durable, exclusive=exclusive,
-            auto_delete=auto_delete, arguments=arguments, owner=owner)
+            auto_delete=auto_delete, arguments=arguments, owner=owner, bounds=bounds)
         self.retention = Retention.of(arguments or {})
         self.store = StreamStore(persister, parent, incarnation, durable, self.advanced,
-                                 offsets_max, self.retention.segment_size)
+                                 bounds.stream_offsets, self.retention.segment_size)
+        self.store.offsets.forgot = self.forgot_offset
         self.store.note_message = note_values
         self.readers = Readers(turn, self.store)
 
@@ -147,7 +148,21 @@ cdef class StreamQueue(DeclaredQueue):
             "consumer_offsets": [
                 {"consumer_tag": tag, "offset": offset}
                 for tag, offset in self.store.offsets.stored().items()],
+            "consumer_offsets_max": self.bounds.stream_offsets,
+            "consumer_offsets_forgotten": self.store.offsets.forgotten,
         }
+
+    def forgot_offset(self, str tag):
+        """A consumer's place made room for another one's. The 1st, 2nd, 4th, 8th … are told in the
+        log."""
+        cdef uint64_t count = self.store.offsets.forgotten
+        if count & (count - 1) == 0:
+            log.warning(
+                "%s keeps the places of %d consumer tags (stream_offsets_max): that of %r, stored "
+                "longest ago, is forgotten, %d since the start; its consumer would go on at the "
+                "end",
+                describe("queue", self.name, self.vhost_name), self.bounds.stream_offsets, tag,
+                count)
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -227,7 +242,8 @@ cdef class StreamQueue(DeclaredQueue):
             arguments, tag=tag, no_ack=no_ack, exclusive=exclusive,
             prefetch_count=channel.prefetch_count,
             global_prefetch_count=channel.global_prefetch_count,
-            now_ms=clock.now_ms, resource=describe("queue", self.name, self.vhost_name))
+            now_ms=clock.now_ms, resource=describe("queue", self.name, self.vhost_name),
+            bounds=self.bounds)
         return StreamReader(self, self.readers, reading.start or Start("next"), reading.filter,
                             tag if reading.tracked else None)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from broker.arguments import BY_OWNER
+from broker.bounds import Bounds
 from broker.errors import PreconditionFailed
 from broker.queues.stream_filter import ALL, ANY, BY_DEFAULT, StreamFilter
 from broker.times import Timestamp, age_ms
@@ -130,6 +131,7 @@ def reading_of(
     global_prefetch_count: int,
     now_ms: int,
     resource: str,
+    bounds: Bounds,
 ) -> Reading:
     """What a consumer of a stream asks for. Raises PreconditionFailed (406)."""
     if exclusive:
@@ -159,10 +161,12 @@ def reading_of(
         raise PreconditionFailed(
             f"invalid arg 'x-stream-automatic-offset-tracking' for {resource}: expected a boolean"
         )
-    return Reading(start, tracked, filter_of(arguments, resource))
+    return Reading(start, tracked, filter_of(arguments, resource, bounds))
 
 
-def filter_of(arguments: Mapping[str, Any], resource: str) -> StreamFilter | None:
+def filter_of(
+    arguments: Mapping[str, Any], resource: str, bounds: Bounds
+) -> StreamFilter | None:
     """The filter that a consumer asks for, None for everything. Raises PreconditionFailed (406)."""
     match = arguments.get("x-filter-match-type")
     if match is not None and (not isinstance(match, str) or match.lower() not in ("all", "any")):
@@ -179,6 +183,17 @@ def filter_of(arguments: Mapping[str, Any], resource: str) -> StreamFilter | Non
     _gather(arguments.get("x-stream-filter"), values, headers, resource)
     if not values and not headers:
         return None
+    count = len(values) + len(headers)
+    size = sum(map(len, values)) + sum(len(name) + len(value) for name, value in headers)
+    for found, most, what, setting in (
+        (count, bounds.stream_filter_values, "values and headers", "stream_filter_values_max"),
+        (size, bounds.stream_filter_bytes, "bytes", "stream_filter_bytes_max"),
+    ):
+        if found > most:
+            raise PreconditionFailed(
+                f"invalid arg 'x-stream-filter' for {resource}: {found} {what}, at most {most} "
+                f"({setting})"
+            )
     kind = BY_DEFAULT if match is None else ALL if match.lower() == "all" else ANY
     return StreamFilter(values, headers, bool(unfiltered), kind)
 

@@ -69,7 +69,7 @@ cdef class StreamFilter:
         self.match_unfiltered = match_unfiltered
         self.match = match
         self.wanted_values = WantedTexts(values)
-        self.wanted_names = WantedTexts([name for name, value in headers])
+        self.wanted_names = WantedTexts([name for name, _ in headers])
         self.conditions = [[value for name, value in headers if name == wanted]
                            for wanted in self.wanted_names.texts]
         self.hashes = [hash_of(<const uint8_t*> <char*> <bytes> value, len(value))

@@ -166,6 +166,8 @@ cdef class StreamReader(Queue):
         self.stop_expecting(consumer)
         self.consumer = consumer
         self.readers.all.append(self)
+        if self.tracked is not None:
+            self.tracked.readers += 1
         self.touch()
 
     def remove_consumer(self, Consumer consumer) -> None:
@@ -174,6 +176,8 @@ cdef class StreamReader(Queue):
         self.stop_expecting(consumer)
         if self in self.readers.all:
             self.readers.all.remove(self)
+            if self.tracked is not None:
+                self.tracked.readers -= 1
             self.readers.skipped_before += self.cursor.segments_skipped
         if self.is_waiting:
             self.is_waiting = False

@@ -14,7 +14,7 @@ from typing import Any
 
 from broker.errors import PreconditionFailed
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
-from broker.routing.hashing import RING_WEIGHT_SUM_MAX, Jump, Ring, Spread, hash_of
+from broker.routing.hashing import Jump, Ring, Spread, hash_of
 
 ALGORITHMS: dict[str, type[Spread]] = {"ring": Ring, "jump": Jump}
 PROPERTIES = ("correlation_id", "message_id", "timestamp")
@@ -53,10 +53,11 @@ class ConsistentHashExchange(BoundExchange):
             raise PreconditionFailed(
                 f"The binding key is a weight and must not be greater than {most}: {key}"
             )
-        if not self._spread.has_room(binding, int(key)):
+        together = self.bounds.hash_ring_weights
+        if not self._spread.has_room(binding, int(key), together):
             raise PreconditionFailed(
-                f"The weights of all bindings of a ring must not be greater than "
-                f"{RING_WEIGHT_SUM_MAX} together; smaller ones in the same proportions do the same"
+                f"The weights of all bindings of a ring must not be greater than {together} "
+                "together (hash_ring_weights_max); smaller ones in the same proportions do the same"
             )
 
     def add(self, binding: Binding) -> None:

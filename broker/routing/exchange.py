@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from broker.bounds import DEFAULTS
 from broker.contracts import Exchange
 
 # For whoever routes by key and headers alone.
@@ -56,6 +57,7 @@ class BoundExchange(Exchange):
     type = ""
     by_key = True
     picks_one = False
+    bounds = DEFAULTS
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

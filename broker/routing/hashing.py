@@ -13,15 +13,14 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Protocol
 
+from broker.bounds import RING_WEIGHT_MAX
 from broker.routing.exchange import Binding, Identity, identity
 
 # Points on the ring for each unit of weight. A share's standard deviation is about a tenth of the
 # share with 96, and falls with the square root of their number.
 RING_POINTS = 96
-# Each unit of weight costs the ring 96 places of about 100 bytes, and binding it 40 microseconds.
-RING_WEIGHT_MAX = 256
-# Of all its bindings together: 1.5 million points, some 200 MB.
-RING_WEIGHT_SUM_MAX = 16_384
+# Each unit of weight costs the ring so many places of about 100 bytes, and binding it 40
+# microseconds.
 JUMP_WEIGHT_MAX = 2**32 - 1
 
 _POINTS_PER_DIGEST = 8
@@ -42,8 +41,9 @@ class Spread(Protocol):
 
     weight_max: int
 
-    def has_room(self, binding: Binding, weight: int) -> bool:
-        """Whether a binding of this weight may be added, or is there already."""
+    def has_room(self, binding: Binding, weight: int, most: int) -> bool:
+        """Whether a binding of this weight may be added, or is there already, where all weights
+        together may be `most`."""
 
     def add(self, binding: Binding, weight: int) -> None: ...
 
@@ -67,8 +67,8 @@ class Ring(Spread):
         self._bindings: dict[tuple[str, str], Bound] = {}
         self._weight = 0
 
-    def has_room(self, binding: Binding, weight: int) -> bool:
-        if self._weight + weight <= RING_WEIGHT_SUM_MAX:
+    def has_room(self, binding: Binding, weight: int, most: int) -> bool:
+        if self._weight + weight <= most:
             return True
         bound = self._bindings.get((binding.destination_type, binding.destination))
         return bound is not None and identity(binding) in bound.bindings
@@ -177,7 +177,7 @@ class Jump(Spread):
         # Made when they are asked for: many changes in a row cost no more than one.
         self._buckets: tuple[list[Binding], list[int]] | None = None
 
-    def has_room(self, binding: Binding, weight: int) -> bool:
+    def has_room(self, binding: Binding, weight: int, most: int) -> bool:
         return True
 
     def add(self, binding: Binding, weight: int) -> None:

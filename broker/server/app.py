@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker import features
 from broker.access import Access
+from broker.bounds import bounds_of
 from broker.certificates import CertificateError, Certificates
 from broker.contracts import Topology
 from broker.definitions import Definitions
@@ -230,7 +231,7 @@ class Broker(SignIn):
         self.loop = loop = asyncio.get_running_loop()
         self.timers = TimingWheel(loop)
         self.turn.schedule = loop.call_soon
-        self.logins = Logins(self.access)
+        self.logins = Logins(self.access, self.config.logins_waiting_max)
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
         self.persister.start()
@@ -274,6 +275,7 @@ class Broker(SignIn):
             turn=self.turn,
             topology=self.topology,
             body_settings=body_settings(self.config),
+            bounds=bounds_of(self.config),
             policies=self.policies,
             next_incarnation=self.definitions.next_incarnation,
             emit=self.emit,
@@ -321,10 +323,7 @@ class Broker(SignIn):
         self.connections[session.id] = session
         session.set_alarmed(bool(self.alarms))
         self.stats.connection_opened(session)
-        self.emit(
-            "connection.created",
-            {"name": session.name, "user": session.user, "vhost": session.vhost.name},
-        )
+        self.emit("connection.created", _facts(session))
         log.info(
             "connection %s: user '%s' opened vhost '%s'",
             session.name,
@@ -338,10 +337,7 @@ class Broker(SignIn):
             self.stats.connection_closed(session)
             for feature in self.features:
                 feature.connection_closed(session, clock.now())
-            self.emit(
-                "connection.closed",
-                {"name": session.name, "user": session.user, "vhost": session.vhost.name},
-            )
+            self.emit("connection.closed", _facts(session))
             log.info(
                 "connection %s closed%s",
                 session.name,
@@ -484,6 +480,11 @@ class Broker(SignIn):
         self.logins.close()
         self._listeners.unsay_where()
         log.info("stopped")
+
+
+def _facts(session: Session) -> dict[str, Any]:
+    """What events tell of a connection."""
+    return {"name": session.name, "user": session.user, "vhost": session.vhost.name}
 
 
 def main(config: Config) -> int:

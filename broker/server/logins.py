@@ -16,15 +16,16 @@ from broker.access.passwords import hash_password
 log = logging.getLogger(__name__)
 
 _THREADS = 2
-_WAITING_MAX = 1_024
 _BUSY = Refused("Too many logins at once; try again", 503, "busy")
 
 
 class Logins:
-    """Checks passwords without holding up the loop. One hash takes about 40 ms and 19 MiB."""
+    """Checks passwords without holding up the loop, `waiting_max` at a time. One hash takes about
+    40 ms and 19 MiB."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, waiting_max: int) -> None:
         self._access = access
+        self.waiting_max = waiting_max
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="login")
         self._running: set[asyncio.Task[bool | None]] = set()
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -44,7 +45,7 @@ class Logins:
         if not isinstance(begun, Job):
             return begun
         if begun.outcome is None:
-            if len(self._running) >= _WAITING_MAX:
+            if len(self._running) >= self.waiting_max:
                 self._access.abandon(begun)
                 return _BUSY
             # A task of its own: those who asked may go away, and the outcome still counts.

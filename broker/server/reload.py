@@ -80,5 +80,6 @@ class Reload:
         broker.proxies = Sources(config.proxy_protocol_sources)
         broker.admission.configure(config.connections_max)
         broker.watch.configure(config)
+        broker.logins.waiting_max = config.logins_waiting_max
         broker.access.throttle.configure(config.login_failures_max, config.login_backoff_max)
         reloading.follow_log("broker", reloaded)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MESSAGE_MAX = 4 * 1024 * 1024
-"""Longest message of a browser in bytes; a larger `frame_max` raises it."""
 PING_AFTER_S = 20.0
 GONE_AFTER_S = 60.0
 CLOSE_PATIENCE_S = 5.0
@@ -75,7 +73,7 @@ class Door(asyncio.Protocol):
         config = self.broker.config
         self._socket = ServerProtocol(
             select_subprotocol=_select_subprotocol,
-            max_size=max(MESSAGE_MAX, config.frame_max + 8),
+            max_size=max(config.ws_message_max, config.frame_max + 8),
             logger=_quiet,
         )
         self._before_login = config.pre_login_bytes

@@ -60,6 +60,7 @@ class Gauge:
         "_rows",
         "acked_at",
         "changed_at",
+        "consumers",
         "growth",
         "history",
         "names",
@@ -67,14 +68,18 @@ class Gauge:
         "unconfirmed_since",
     )
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, at: int = 0) -> None:
+        """`at`: now, in ms since 1970."""
         counters, levels = KINDS[kind]
         self.names = (*counters, *levels)
         self._places = {name: place for place, name in enumerate(self.names)}
         self._rows: deque[tuple[int, array[float]]] = deque()
         self.history: Series | None = None
-        self.acked_at = 0
-        """When something was acknowledged last, or nothing was waiting for it; ms since 1970."""
+        self.acked_at = at
+        """When something was acknowledged last, or nothing was waiting for it, or a consumer came;
+        ms since 1970."""
+        self.consumers = 0
+        """How many there were at the last look."""
         self.changed_at = 0
         """When a counter or a level changed last; ms since 1970."""
         self.oldest_unconfirmed = 0
@@ -95,6 +100,13 @@ class Gauge:
             rows.popleft()
         if self.history is not None:
             self.history.add(at, row)
+
+    def judge(self, at: int, unacked: int, consumers: int) -> None:
+        """Whether its consumers go on: nothing waits for their acknowledgement, or some came. One
+        more consumer than before has its own time to begin."""
+        if not unacked or consumers > self.consumers or self.rate_of(("ack", "reject")) > 0:
+            self.acked_at = at
+        self.consumers = consumers
 
     @property
     def newest(self) -> Sequence[float]:

@@ -145,8 +145,9 @@ class Stats:
         """The history of an object that somebody looks at; it begins now if there was none."""
         gauge = self._gauges[kind].get(thing)
         if gauge is None:
-            gauge = self._gauges[kind][thing] = Gauge(kind)
-            gauge.add(self._clock_ms(), self._row(kind, thing))
+            at = self._clock_ms()
+            gauge = self._gauges[kind][thing] = Gauge(kind, at)
+            gauge.add(at, self._row(kind, thing))
         return self._keep_history(kind, thing, gauge)
 
     def sample(self, broker: Any) -> Iterator[None]:
@@ -210,8 +211,7 @@ class Stats:
                 gauge = self._visit("channel", channel, vhost, at)
                 if gauge is None:
                     continue
-                if not (channel.messages_unacknowledged and gauge.rate("ack") == 0):
-                    gauge.acked_at = at
+                gauge.judge(at, channel.messages_unacknowledged, len(channel.consumers))
                 if channel.oldest_unconfirmed != gauge.oldest_unconfirmed:
                     gauge.oldest_unconfirmed = channel.oldest_unconfirmed
                     gauge.unconfirmed_since = at
@@ -227,8 +227,7 @@ class Stats:
         if gauge is None:
             if not any(row):
                 return None
-            gauge = gauges[thing] = Gauge(kind)
-            gauge.acked_at = at
+            gauge = gauges[thing] = Gauge(kind, at)
             if self.sampled_at:
                 # Nothing was counted yet at the last look, so there is a rate from the first on.
                 counters = len(KINDS[kind][0])
@@ -259,8 +258,7 @@ class Stats:
         self._take(kind, gauge, self._row(kind, thing), vhost)
 
     def _judge(self, queue: Any, gauge: Gauge, at: int) -> None:
-        if not queue.messages_unacknowledged or gauge.rate_of(("ack", "reject")) > 0:
-            gauge.acked_at = at
+        gauge.judge(at, queue.messages_unacknowledged, queue.consumer_count)
         ready = gauge.rate("messages_ready")
         gauge.growth += (ready - gauge.growth) * 0.1
 

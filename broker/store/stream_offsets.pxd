@@ -12,13 +12,17 @@ cdef class TrackedOffset:
     cdef readonly uint64_t offset            # of the last message it is done with
     cdef bint known                          # `offset` was stored, ever
     cdef bint changed                        # since it was handed to the writer
+    cdef uint32_t readers           # that go on from it
 
 
 cdef class ConsumerOffsets:
     cdef str directory
     cdef readonly uint32_t most
+    cdef readonly uint64_t forgotten         # tags that made room for others, since the start
+    cdef public object forgot                # called with each such tag
     cdef dict tracked                        # tag -> TrackedOffset, longest not stored first
     cdef list changed
+    cdef list gone                           # forgotten tags that the file still names
     cdef File* file
     cdef readonly uint32_t number            # of the file
     cdef readonly uint64_t length
@@ -27,6 +31,7 @@ cdef class ConsumerOffsets:
     cdef list retired                        # addresses of files that are in the way of nothing
 
     cdef TrackedOffset track(self, bytes tag)
+    cdef int make_room(self) except -1
     cdef int store(self, TrackedOffset tracked, uint64_t offset) except -1
     cdef int freeze(self, Round* round, Persister persister, Segments store) except -1
     cdef int written(self, Round* round, Persister persister) except -1

@@ -3,9 +3,9 @@
 done with.
 
 Changes gather until the next round and are appended to `offsets.N`, entries as in a journal: offset
-(u64, big-endian) and tag. The file is synced as acks files are, within 200 ms. When most of it is
-outdated, and at the first change after a start, `offsets.N+1` begins with everything, and the older
-file goes once that is synced.
+(u64, big-endian; all ones where the tag was forgotten) and tag. The file is synced as acks files
+are, within 200 ms. When most of it is outdated, and at the first change after a start,
+`offsets.N+1` begins with everything, and the older file goes once that is synced.
 """
 
 import os
@@ -25,6 +25,10 @@ cdef enum:
     ENTRY_BYTES = 16             # of an entry beside its tag
     COMPACT_FROM = 64 << 10      # a file smaller than this is never rewritten
     WASTE_MAX = 4                # rewritten when it is this many times what is live
+    LOOKS_MAX = 64               # at places of consumers that are there, for one that is not
+
+# In place of an offset: the tag has no place any more.
+FORGOTTEN = b"\xff" * 8
 
 
 cdef class TrackedOffset:
@@ -32,14 +36,16 @@ cdef class TrackedOffset:
 
 
 cdef class ConsumerOffsets:
-    """The places of a stream's consumers, `most` at the most: beyond, the one that was not stored
-    for longest is forgotten."""
+    """The places of a stream's consumers, `most` at the most: beyond, of those that nobody reads
+    from now, the one that was not stored for longest is forgotten, and `forgot(tag)` called. Those
+    of consumers that are there are kept, however many."""
 
     def __init__(self, str directory, uint32_t most):
         self.directory = directory
         self.most = most
         self.tracked = {}
         self.changed = []
+        self.gone = []
         self.stale = []
         self.retired = []
         self.file = NULL
@@ -69,10 +75,31 @@ cdef class ConsumerOffsets:
         if self.tracked.pop(tracked.tag, None) is None:
             self.live += ENTRY_BYTES + len(tracked.tag)
         self.tracked[tracked.tag] = tracked
-        while len(self.tracked) > self.most:
-            forgotten = next(iter(self.tracked))
-            del self.tracked[forgotten]
-            self.live -= ENTRY_BYTES + len(forgotten)
+        if len(self.tracked) > self.most:
+            self.make_room()
+        return 0
+
+    cdef int make_room(self) except -1:
+        """Forgets the oldest places that nobody reads from. Those met on the way that somebody
+        does read from become the newest, here and in the file, so that the next start would forget
+        the same."""
+        cdef TrackedOffset oldest
+        cdef uint32_t looks = 0
+        while len(self.tracked) > self.most and looks < LOOKS_MAX:
+            looks += 1
+            oldest = self.tracked.pop(next(iter(self.tracked)))
+            if oldest.readers:
+                self.tracked[oldest.tag] = oldest
+                if not oldest.changed:
+                    oldest.changed = True
+                    self.changed.append(oldest)
+                continue
+            oldest.known = False
+            self.live -= ENTRY_BYTES + len(oldest.tag)
+            self.gone.append(oldest.tag)
+            self.forgotten += 1
+            if self.forgot is not None:
+                self.forgot(oldest.tag.decode("utf-8", "surrogateescape"))
         return 0
 
     def stored(self) -> dict:
@@ -93,10 +120,14 @@ cdef class ConsumerOffsets:
             return 0
         rows = self.tracked.values() if anew else self.changed
         data = b"".join([encode(tracked.offset.to_bytes(8, "big") + tracked.tag)
-                         for tracked in rows])
+                         for tracked in rows if tracked.known])
+        if not anew:
+            # In front: a tag that was forgotten may have a place again.
+            data = b"".join([encode(FORGOTTEN + tag) for tag in self.gone]) + data
         for tracked in self.changed:
             tracked.changed = False
         self.changed = []
+        self.gone = []
         if anew:
             data = MAGIC + data
             if self.file != NULL:
@@ -170,10 +201,16 @@ cdef class ConsumerOffsets:
             for payload in payloads:
                 if next_offset == 0 or len(payload) < 8:
                     continue
+                if payload.startswith(FORGOTTEN):
+                    if self.tracked.pop(payload[8:], None) is not None:
+                        self.live -= ENTRY_BYTES + len(payload) - 8
+                    continue
                 tracked = self.track(payload[8:])
                 self.store(tracked, min(int.from_bytes(payload[:8], "big"), next_offset - 1))
                 tracked.changed = False
+        # The first change begins a new file, without those.
         self.changed = []
+        self.gone = []
 
     cdef bint is_busy(self) noexcept:
         """Whether a round in flight uses a file."""
@@ -197,4 +234,5 @@ cdef class ConsumerOffsets:
         self.stale = []
         self.tracked = {}
         self.changed = []
+        self.gone = []
         return 0

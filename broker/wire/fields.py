@@ -14,12 +14,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from broker.bounds import NESTING_MAX, TABLE_VALUES_MAX
 from broker.errors import FrameError
 from broker.times import Timestamp as Timestamp
 
 # A hostile table must not cost more than its bytes: nesting and element counts are bounded.
-DEPTH_MAX = 32
-ELEMENTS_MAX = 65536
+DEPTH_MAX = NESTING_MAX
+ELEMENTS_MAX = TABLE_VALUES_MAX
 
 
 class Malformed(FrameError):

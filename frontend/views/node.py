@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
+from broker.bounds import FIXED
 from broker.config import SECTIONS, settings
 from frontend import figures
 from frontend.asking import ask
@@ -23,6 +24,7 @@ async def node(request: HttpRequest) -> HttpResponseBase:
         "overview": overview,
         "gauges": _gauges(row),
         "settings": _settings(),
+        "fixed": FIXED,
     }
     return render(request, "node.html", facts)
 

@@ -337,6 +337,7 @@ class Broker:
         self.certificates = SimpleNamespace(verifies_clients=False)
         self.admission = SimpleNamespace(sockets=0, limit=1000)
         self.config = SimpleNamespace(
+            stuck_after=60.0,
             http_timeout=30.0,
             tcp_backlog=100,
             data_dir=directory,
@@ -355,7 +356,7 @@ class Broker:
         self.disk = MemoryDisk()
         self.files = SettingsFiles(directory, self.disk)
         self.access = Access(self.files)
-        self.logins = Logins(self.access)
+        self.logins = Logins(self.access, 1024)
         self.policies = Policies(self.files)
         self.policy_sweep = PolicySweep(self)
         self.stats = Stats()

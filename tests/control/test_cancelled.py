@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from broker.features.delayed import cancelled
 from broker.features.delayed.cancelled import Cancelled
+
+MOST = 100
 
 
 def test_it_knows_a_place_until_it_is_taken() -> None:
-    found = Cancelled()
+    found = Cancelled(MOST)
     found.add(1, 8)
     found.add(1, 8)
     found.add(2, 8)
@@ -21,7 +22,7 @@ def test_it_knows_a_place_until_it_is_taken() -> None:
 
 
 def test_it_forgets_those_of_segments_that_are_gone() -> None:
-    found = Cancelled()
+    found = Cancelled(MOST)
     for segment in range(10):
         for position in range(100):
             found.add(segment, position)
@@ -32,8 +33,8 @@ def test_it_forgets_those_of_segments_that_are_gone() -> None:
 
 
 def test_it_is_full_at_its_limit() -> None:
-    found = Cancelled()
-    for position in range(cancelled.COUNT_MAX):
+    found = Cancelled(MOST)
+    for position in range(MOST):
         found.add(1, position)
     assert found.is_full
     assert found.take(1, 7)

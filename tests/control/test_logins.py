@@ -249,7 +249,7 @@ async def test_it_hashes_once_for_logins_that_come_together(
     monkeypatch.setattr(
         Access, "verify", staticmethod(lambda job: verified.append(job) or verify(job))
     )
-    logins = Logins(access)
+    logins = Logins(access, 100)
     answers = await asyncio.gather(
         *(logins.check("anna", "secret", "192.0.2.1", "amqp") for _ in range(50))
     )
@@ -260,7 +260,7 @@ async def test_it_hashes_once_for_logins_that_come_together(
 
 
 async def test_it_counts_a_wrong_password_whose_asker_has_gone(access: Access) -> None:
-    logins = Logins(access)
+    logins = Logins(access, 100)
     for number in range(BAD_LOGINS):
         asking = asyncio.create_task(logins.check("anna", f"guess {number}", "192.0.2.1", "http"))
         await asyncio.sleep(0)
@@ -274,7 +274,7 @@ async def test_it_counts_a_wrong_password_whose_asker_has_gone(access: Access) -
 
 
 async def test_it_leaves_room_for_others_when_one_address_floods(access: Access) -> None:
-    logins = Logins(access)
+    logins = Logins(access, 100)
     order = []
 
     async def ask(user: str, peer: str) -> None:
@@ -306,3 +306,19 @@ async def test_it_leaves_room_for_others_when_one_address_floods(access: Access)
 def test_it_knows_its_own_machine(peer: str, loopback: bool, address: str) -> None:
     assert is_loopback(peer) is loopback
     assert address_of(peer) == address
+
+
+async def test_it_refuses_more_logins_than_may_wait(access: Access) -> None:
+    logins = Logins(access, 2)
+    waiting = [
+        asyncio.create_task(logins.check(f"user {number}", "guess", f"192.0.2.{number}", "amqp"))
+        for number in range(2)
+    ]
+    await asyncio.sleep(0)
+    one_more = await logins.check("user 2", "guess", "192.0.2.2", "amqp")
+    assert isinstance(one_more, Refused)
+    assert one_more.status == 503
+    for answer in await asyncio.gather(*waiting):
+        assert isinstance(answer, Refused)
+        assert answer.status != 503
+    logins.close()

@@ -8,6 +8,7 @@ import pytest
 
 from broker.queues.limits import Limits
 from broker.stats import Series, Stats, sample_details
+from management.broker_client import BrokerClient
 from tests.control.stand_in import Broker
 
 
@@ -235,6 +236,61 @@ async def test_it_finds_the_word_of_trouble(broker: Broker, clock: Clock) -> Non
         assert overview["top_queues"][0]["name"] == "growing"
         assert overview["queue_troubles"]["idle"] == 1
     finally:
+        await client.close()
+        await broker.stop()
+
+
+async def word_of(client: BrokerClient, name: str) -> str:
+    found = await client.call("list", noun="queues", name=name, columns=["name", "trouble"])
+    return str(found["items"][0]["trouble"])
+
+
+async def test_a_queue_is_stuck_after_the_time_that_the_setting_says(
+    broker: Broker, clock: Clock
+) -> None:
+    broker.config.stuck_after = 10
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    client = await broker.start()
+    try:
+        queue.add("", b"\0\0", b"x")
+        queue.consumers.append(object())
+        # Somebody opens its page, before anything was counted.
+        broker.stats.watch("queue", queue)
+        queue.out[99] = queue.ready[0]
+        for _ in range(10):
+            sample(broker, clock)
+            assert await word_of(client, "q") != "stuck"
+        for _ in range(3):
+            sample(broker, clock)
+        assert await word_of(client, "q") == "stuck"
+        (problem,) = (await client.call("overview"))["problems"]
+        assert problem["text"].startswith("consumers acknowledged nothing for 12 s; 1 ")
+    finally:
+        queue.consumers = []
+        await client.close()
+        await broker.stop()
+
+
+async def test_a_consumer_that_comes_to_a_stuck_queue_has_its_own_time(
+    broker: Broker, clock: Clock
+) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    client = await broker.start()
+    try:
+        queue.add("", b"\0\0", b"x")
+        queue.out[99] = queue.ready[0]
+        queue.consumers.append(object())
+        for _ in range(70):
+            sample(broker, clock)
+        assert await word_of(client, "q") == "stuck"
+        queue.consumers.append(object())
+        sample(broker, clock)
+        assert await word_of(client, "q") == "fine"
+        for _ in range(70):
+            sample(broker, clock)
+        assert await word_of(client, "q") == "stuck"
+    finally:
+        queue.consumers = []
         await client.close()
         await broker.stop()
 

@@ -76,6 +76,8 @@ async def test_it_shows_what_a_stream_has(client: BrokerClient, amqp: Client) ->
         "segments_skipped": 0,
         "unreadable_bytes": 0,
         "consumer_offsets": [],
+        "consumer_offsets_max": 10_000,
+        "consumer_offsets_forgotten": 0,
     }
     before = time.time_ns() // 1_000_000 - 1000
     streams.fill(amqp, stream, b"a", b"bc", b"d")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from broker import config
+from broker.bounds import FIXED
 from broker.config import ConfigError, load
 from broker.config_sources import Setting
 from tests.appliance import ROOT, Appliance
@@ -129,6 +130,14 @@ def test_help_and_document_have_every_row() -> None:
         assert cells[3].strip() == ("yes" if item.reload else "")
         entry = told[told.index(f"  {item.option}") :].partition("\n  --")[0]
         assert ("[SIGHUP]" in entry) is item.reload, entry
+
+
+def test_the_documents_name_what_cannot_be_set() -> None:
+    settings_page = (ROOT / "docs/configuration.md").read_text()
+    compatibility = (ROOT / "docs/compatibility.md").read_text()
+    for row in FIXED:
+        assert f"| {row.value:,} | {row.what} | {row.why} |" in settings_page
+        assert re.search(rf"\b{row.value:,}\b", compatibility), row
 
 
 # SIGHUP.

@@ -1,14 +1,15 @@
 """Consistent hashing against a ring that is searched point by point, and against what jump is
 known to give."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.bounds import DEFAULTS
 from broker.errors import PreconditionFailed
-from broker.routing import hashing
 from broker.routing.consistent_hash import ConsistentHashExchange
 from broker.routing.exchange import Binding
 from broker.routing.hashing import Jump, Ring, hash_of, jump
@@ -45,9 +46,9 @@ def test_a_ring_depends_on_what_is_bound_only(
     assert homes(exchange) == homes(made(sorted(set(rows), reverse=True)))
 
 
-def test_a_ring_refuses_more_weight_than_fits_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashing, "RING_WEIGHT_SUM_MAX", 10)
+def test_a_ring_refuses_more_weight_than_fits_its_memory() -> None:
     exchange = made([("a", 4), ("b", 6)])
+    exchange.bounds = dataclasses.replace(DEFAULTS, hash_ring_weights=10)
     with pytest.raises(PreconditionFailed, match=r"must not be greater than .* together"):
         exchange.check(bound("c", 1))
     exchange.check(bound("b", 6))  # it is there

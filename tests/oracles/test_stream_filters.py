@@ -1,4 +1,4 @@
-"""Filters of stream consumers against their slow twin, which compares everything with everything."""
+"""Filters of stream consumers against their slow twin, which compares all with all."""
 
 from typing import Any
 

@@ -19,6 +19,7 @@ FLOORS = (
         "broker.config_sources",
         "broker.certificates",
         "broker.arguments",
+        "broker.bounds",
         "broker.policy_keys",
         "broker.contracts",
         "broker.control_schema",
@@ -57,6 +58,7 @@ ABOVE = ("management", "api", "frontend")
 COPIED = ("broker.quantities", "broker.store.disk", "broker.store.snapshot")
 SHARED = (
     "broker.arguments",
+    "broker.bounds",
     "broker.certificates",
     "broker.config",
     "broker.control_schema",

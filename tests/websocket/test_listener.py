@@ -113,11 +113,13 @@ async def test_it_closes_with_1003_on_text(listen: Listen) -> None:
 
 
 async def test_it_closes_with_1009_on_a_message_that_is_too_long(listen: Listen) -> None:
-    broker, url = await listen(frame_max=4096, pre_login_bytes=64 * 1024 * 1024)
+    broker, url = await listen(
+        frame_max=4096, ws_message_max=1024 * 1024, pre_login_bytes=64 * 1024 * 1024
+    )
     async with connect(url, max_size=None) as socket:
         connection = await broker.accepted.get()
         with pytest.raises(ConnectionClosed) as closed:
-            await socket.send(bytes(5 * 1024 * 1024))
+            await socket.send(bytes(2 * 1024 * 1024))
             await socket.recv()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009

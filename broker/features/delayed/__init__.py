@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.bounds import bounds_of
 from broker.features.delayed.exchange import DelayedMessageExchange
 from broker.features.delayed.feature import Delayed
 from broker.routing.types import TYPES
@@ -17,4 +18,4 @@ from broker.routing.types import TYPES
 def build(host: Any) -> Delayed:
     """Delayed messages of a broker. Makes the exchange type known."""
     TYPES[DelayedMessageExchange.type] = DelayedMessageExchange
-    return Delayed(host.turn, host.persister, host.later)
+    return Delayed(host.turn, host.persister, host.later, bounds_of(host.config))

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-COUNT_MAX = 250_000
-
 
 class Cancelled:
-    """Places of cancelled messages, by their segments."""
+    """Places of cancelled messages, by their segments; `most` of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self._places: dict[int, set[int]] = {}
         self.count = 0
 
     @property
     def is_full(self) -> bool:
         """Whether no more may be cancelled until some are due."""
-        return self.count >= COUNT_MAX
+        return self.count >= self.most
 
     def add(self, segment: int, position: int) -> None:
         positions = self._places.setdefault(segment, set())

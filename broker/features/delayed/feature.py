@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from broker.bounds import Bounds
 from broker.features.delayed.holding import Holding
 from broker.features.joints import Feature
 from broker.store import disk
@@ -25,11 +26,16 @@ class Delayed(Feature):
     """The delayed messages of all vhosts."""
 
     def __init__(
-        self, turn: Any, persister: Any, later: Callable[[float, Callable[[], None]], Any]
+        self,
+        turn: Any,
+        persister: Any,
+        later: Callable[[float, Callable[[], None]], Any],
+        bounds: Bounds,
     ) -> None:
         self._turn = turn
         self._persister = persister
         self._later = later
+        self._bounds = bounds
         self._holdings: dict[Any, dict[str, Holding]] = {}
 
     def exchange_configured(self, vhost: Any, exchange: Any) -> None:
@@ -60,6 +66,7 @@ class Delayed(Feature):
             exchange.durable,
             Route(vhost, exchange),
             vhost.bodies,
+            self._bounds,
         )
         if vhost.recovering and exchange.durable:
             problems = holding.recover()

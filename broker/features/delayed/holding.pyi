@@ -1,6 +1,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.bounds import Bounds
 from broker.contracts import Queue
 from broker.features.delayed.browser import Browser, Place
 from broker.features.delayed.schedule import Schedule
@@ -23,6 +24,7 @@ class Holding(Queue):
         durable: bool,
         route: Callable[[bytes, bytes], tuple[tuple[Any, ...], bytes | None]],
         bodies: BodyStore,
+        bounds: Bounds = ...,
     ) -> None: ...
     @property
     def name(self) -> str: ...

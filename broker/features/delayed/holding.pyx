@@ -31,6 +31,7 @@ from broker.store.bodies cimport BodyStore
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport FOUND, QueueStore, WAIT
 from broker.store.record cimport record_bytes
+from broker.bounds import DEFAULTS
 from broker.features.delayed.browser import Browser, START
 from broker.features.delayed.delay import delay_in
 from broker.features.delayed.restart import restore
@@ -42,7 +43,6 @@ log = logging.getLogger("leveret.delayed")
 
 cdef enum:
     TURN_RELEASES = 128          # messages routed in one turn of the loop
-    REFUSED_MAX = 4096           # messages that wait for full queues before no more are released
     # A timer is never set further ahead: one that is taken back stays in the wheel until then.
     TIMER_MAX_MS = 10000
 
@@ -90,7 +90,7 @@ cdef class Holding(Queue):
     """
 
     def __init__(self, Turn turn, Persister persister, later, str parent, str index, str name,
-                 uint64_t incarnation, bint durable, route, BodyStore bodies):
+                 uint64_t incarnation, bint durable, route, BodyStore bodies, bounds=DEFAULTS):
         self.turn = turn
         self.persister = persister
         self.later = later
@@ -101,7 +101,9 @@ cdef class Holding(Queue):
         self.bodies = bodies
         self.store = QueueStore(persister, parent, incarnation, durable, self.wake)
         self.schedule = Schedule(
-            persister, f"{index}/{incarnation:016x}", incarnation, durable, self.wake)
+            persister, f"{index}/{incarnation:016x}", incarnation, durable, self.wake,
+            cancelled_max=bounds.delayed_cancelled)
+        self.refused_max = bounds.refused_backlog
         self.open = True
         self.refused = []
         memset(&self.last, 0, sizeof(Entry))
@@ -235,7 +237,7 @@ cdef class Holding(Queue):
         cdef Message message
         cdef int found
         cdef uint32_t count = 0
-        while len(self.refused) < REFUSED_MAX:
+        while len(self.refused) < self.refused_max:
             found = self.schedule.peek(&entry)
             if found == NONE or found == LATER:
                 break
@@ -432,8 +434,8 @@ cdef class Holding(Queue):
             if self.schedule.cancelled.is_full:
                 raise PreconditionFailed(
                     f"{self.schedule.cancelled.count} cancelled messages of exchange "
-                    f"'{self.name}' are not yet due: no more can be cancelled until some are; "
-                    "deleting the exchange drops all")
+                    f"'{self.name}' are not yet due: no more can be cancelled until some are "
+                    "(delayed_cancelled_max); deleting the exchange drops all")
         self.schedule.cancel(segment, position)
         self.store.ready -= 1
         self.store.ready_bytes -= body_length

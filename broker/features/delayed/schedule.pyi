@@ -16,6 +16,7 @@ class Schedule(Dirty):
         durable: bool,
         wake: Callable[[], object],
         table_max: int = 16384,
+        cancelled_max: int = ...,
     ) -> None: ...
     @property
     def directory(self) -> str: ...

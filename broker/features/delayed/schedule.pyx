@@ -17,6 +17,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, strdup
 
+from broker.bounds import DEFAULTS
 from broker.features.delayed.cancelled import Cancelled
 from broker.features.delayed.entry cimport (
     ENTRY_BYTES, Entry, RUN_HEADER_BYTES, RUN_MAGIC, RUN_VERSION, RunHeader, entry_check,
@@ -51,10 +52,10 @@ def in_order(bytes entries) -> bytes:
 
 cdef class Schedule(Dirty):
     """`wake()` is called when an entry that had to be read is there. `table_max` entries make a
-    run."""
+    run; `cancelled_max` may be cancelled and not yet due."""
 
     def __init__(self, Persister persister, str directory, uint64_t incarnation, bint durable, wake,
-                 uint32_t table_max=16384):
+                 uint32_t table_max=16384, cancelled_max=DEFAULTS.delayed_cancelled):
         self.persister = persister
         self.directory = directory
         self.incarnation = incarnation
@@ -66,7 +67,7 @@ cdef class Schedule(Dirty):
         self.forming = []
         self.writing = []
         self.leaving = []
-        self.cancelled = Cancelled()
+        self.cancelled = Cancelled(cancelled_max)
         self.next_number = 1
 
     def __dealloc__(self):
@@ -444,5 +445,5 @@ cdef class Schedule(Dirty):
                 self.leaving.append(run)
         self.heads = []
         self.unread = []
-        self.cancelled = Cancelled()
+        self.cancelled = Cancelled(self.cancelled.most)
         self.remove_waiting()

@@ -254,7 +254,7 @@ class Consumers(View):
 
     def trouble(self, thing: Any) -> str:
         gauge = self.stats.gauge("channel", thing.channel)
-        return troubles.of_consumer(thing, gauge, self.now)
+        return troubles.of_consumer(thing, gauge, self.now, self.stuck_after)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "trouble":

@@ -50,11 +50,12 @@ async def look(broker: Any) -> Findings:
     findings = Findings(round=broker.stats.rounds)
     pace = Pace()
     stats, now = broker.stats, broker.stats.sampled_at
+    stuck_after = broker.config.stuck_after
     for vhost in list(broker.vhosts.values()):
         words = findings.words[vhost.name] = Counter()
         for queue in list(vhost.queues.values()):
             gauge = stats.gauge("queue", queue)
-            word = troubles.of_queue(queue, gauge, now)
+            word = troubles.of_queue(queue, gauge, now, stuck_after)
             words[word] += 1
             if word in _SEVERITY:
                 problem = _queue_problem(queue, word, gauge, now)
@@ -79,7 +80,7 @@ async def look(broker: Any) -> Findings:
                 _add_unconfirmed(findings, channel, now - gauge.unconfirmed_since)
             if channel.messages_unacknowledged:
                 for consumer in list(channel.consumers.values()):
-                    _add_stuck_consumer(findings, stats, consumer, now)
+                    _add_stuck_consumer(findings, stats, consumer, now, stuck_after)
             await pace()
     findings.problems.sort(key=lambda one: one[:2])
     del findings.problems[_AT_MOST:]
@@ -152,8 +153,8 @@ def _queue_problem(queue: Any, word: str, gauge: Any, now: int) -> dict[str, Any
     if word == "not served":
         text = f"{ready:,} messages and no consumer{rate}"
     elif word == "stuck":
-        minutes = (now - gauge.acked_at) // 60_000
-        text = f"consumers acknowledged nothing for {minutes} min; {unacked:,} unacknowledged"
+        text = f"consumers acknowledged nothing for {_span(now - gauge.acked_at)}; "
+        text += f"{unacked:,} unacknowledged"
     elif word == "paused":
         text = f"deliveries are paused; {ready:,} messages wait{rate}"
     elif word == "at a limit":
@@ -171,14 +172,15 @@ def _queue_problem(queue: Any, word: str, gauge: Any, now: int) -> dict[str, Any
     }
 
 
-def _add_stuck_consumer(findings: Findings, stats: Any, consumer: Any, now: int) -> None:
+def _add_stuck_consumer(
+    findings: Findings, stats: Any, consumer: Any, now: int, stuck_after: float
+) -> None:
     """A consumer that is stuck while others of its queue go on; else the queue is the problem."""
     queue, gauge = consumer.queue, stats.gauge("channel", consumer.channel)
-    if troubles.of_consumer(consumer, gauge, now) != "stuck":
+    if troubles.of_consumer(consumer, gauge, now, stuck_after) != "stuck":
         return
-    if troubles.of_queue(queue, stats.gauge("queue", queue), now) == "stuck":
+    if troubles.of_queue(queue, stats.gauge("queue", queue), now, stuck_after) == "stuck":
         return
-    minutes = (now - gauge.acked_at) // 60_000
     held = f"{consumer.unacked:,}"
     if consumer.prefetch_count:
         held += f" of {consumer.prefetch_count:,}"
@@ -189,9 +191,15 @@ def _add_stuck_consumer(findings: Findings, stats: Any, consumer: Any, now: int)
         "vhost": queue.vhost_name,
         "name": queue.name,
         "consumer": consumer.tag,
-        "text": f"consumer {consumer.tag} acknowledged nothing for {minutes} min; it holds {held}",
+        "text": f"consumer {consumer.tag} acknowledged nothing for {_span(now - gauge.acked_at)}; "
+        f"it holds {held}",
     }
     findings.problems.append((troubles.RANK["stuck"], -float(consumer.unacked), problem))
+
+
+def _span(milliseconds: int) -> str:
+    minutes, rest = divmod(milliseconds // 1000, 60)
+    return f"{minutes} min" if minutes else f"{rest} s"
 
 
 def _add_unconfirmed(findings: Findings, channel: Any, age: int) -> None:

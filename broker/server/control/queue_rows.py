@@ -54,7 +54,9 @@ class Queues(View):
         return str(thing.name)
 
     def trouble(self, thing: Any) -> str:
-        return troubles.of_queue(thing, self.stats.gauge("queue", thing), self.now)
+        return troubles.of_queue(
+            thing, self.stats.gauge("queue", thing), self.now, self.stuck_after
+        )
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "trouble":
@@ -138,7 +140,7 @@ class Queues(View):
             "disk_bytes_live": getattr(thing, "disk_bytes_live", thing.disk_bytes),
             "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
             "limit_share": troubles.limit_share(thing),
-            "trouble": troubles.of_queue(thing, gauge, self.now),
+            "trouble": troubles.of_queue(thing, gauge, self.now, self.stuck_after),
         }
         row |= feature_facts(getattr(thing, "duplicates", None), row["message_stats"])
         if thing.owner is not None:
@@ -174,7 +176,7 @@ class Queues(View):
             "message_bytes": thing.message_bytes_ready + thing.message_bytes_unacknowledged,
             "consumers": thing.consumer_count,
             "state": thing.state,
-            "trouble": troubles.of_queue(thing, gauge, self.now),
+            "trouble": troubles.of_queue(thing, gauge, self.now, self.stuck_after),
             "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
             "limit_share": troubles.limit_share(thing),
         }

@@ -7,9 +7,6 @@ from typing import Any
 from broker.control_schema import TROUBLE
 from broker.stats import Gauge
 
-STUCK_AFTER_MS = 60_000
-"""Without an ack while messages wait for one."""
-
 UNCONFIRMED_AFTER_MS = 60_000
 """Without the confirm of the oldest message that a channel published."""
 
@@ -21,8 +18,9 @@ RANK = {word: place for place, word in enumerate((*TROUBLE[:5], "full", *TROUBLE
 WORRYING = frozenset(RANK) - {"fine", "idle"}
 
 
-def of_queue(queue: Any, gauge: Gauge | None, now: int) -> str:
-    """The word for a queue. A stream has few: nobody has to take anything out of it."""
+def of_queue(queue: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str:
+    """The word for a queue; `stuck_after` is the setting, in seconds. A stream has few: nobody has
+    to take anything out of it."""
     if queue.paused:
         return "paused"
     if queue.type == "stream":
@@ -34,7 +32,7 @@ def of_queue(queue: Any, gauge: Gauge | None, now: int) -> str:
         return "not served"
     if gauge is None:
         return "fine"
-    if unacked and now - gauge.acked_at > STUCK_AFTER_MS:
+    if unacked and now - gauge.acked_at > stuck_after * 1000:
         return "stuck"
     share = limit_share(queue)
     if share is not None and share >= NEAR_LIMIT:
@@ -46,10 +44,10 @@ def of_queue(queue: Any, gauge: Gauge | None, now: int) -> str:
     return "idle" if not ready and not unacked and gauge.is_quiet else "fine"
 
 
-def of_consumer(consumer: Any, gauge: Gauge | None, now: int) -> str:
+def of_consumer(consumer: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str:
     """The word for a consumer; `gauge` is its channel's."""
     unacked = consumer.unacked
-    if unacked and gauge is not None and now - gauge.acked_at > STUCK_AFTER_MS:
+    if unacked and gauge is not None and now - gauge.acked_at > stuck_after * 1000:
         return "stuck"
     if consumer.prefetch_count and unacked >= consumer.prefetch_count:
         return "full"

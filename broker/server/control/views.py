@@ -25,6 +25,7 @@ class View:
         self.broker = broker
         self.stats: Stats = broker.stats
         self.now: int = broker.stats.sampled_at
+        self.stuck_after: float = broker.config.stuck_after
 
     def all(self, caller: Caller, args: List) -> Iterable[Any]:
         """The things that the caller may see and the filters of the noun let through."""
@@ -123,7 +124,7 @@ def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
         "priority": consumer.priority,
         "consumer_timeout": timeout_of(queue, view.broker.config.consumer_timeout) or None,
         "unacked": consumer.unacked,
-        "trouble": troubles.of_consumer(consumer, gauge, view.now),
+        "trouble": troubles.of_consumer(consumer, gauge, view.now, view.stuck_after),
     }
     if queue.type == "stream":
         row["stream"] = queue.reader_figures()

@@ -1,0 +1,75 @@
+"""Limits that keep one client from taking what belongs to all: those that the settings say, and
+those that cannot be set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from broker.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the settings say for queues and exchanges. Sizes are bytes."""
+
+    stream_filter_values: int
+    stream_filter_bytes: int
+    stream_offsets: int
+    refused_backlog: int
+    delayed_cancelled: int
+    hash_ring_weights: int
+
+
+def bounds_of(config: Config) -> Bounds:
+    """The bounds that are in force from the start on."""
+    return Bounds(
+        stream_filter_values=config.stream_filter_values_max,
+        stream_filter_bytes=config.stream_filter_bytes_max,
+        stream_offsets=config.stream_offsets_max,
+        refused_backlog=config.refused_backlog_max,
+        delayed_cancelled=config.delayed_cancelled_max,
+        hash_ring_weights=config.hash_ring_weights_max,
+    )
+
+
+DEFAULTS = bounds_of(Config())
+
+NESTING_MAX = 32
+TABLE_VALUES_MAX = 65_536
+PATTERN_CHARACTERS_MAX = 4_096
+RING_WEIGHT_MAX = 256
+
+
+class Fixed(NamedTuple):
+    """A limit without a setting: what it is of, its value, and why nobody can set it."""
+
+    what: str
+    value: int
+    why: str
+
+
+FIXED = (
+    Fixed(
+        "tables and arrays inside one another in headers or arguments",
+        NESTING_MAX,
+        "each level takes a part of the machine's stack, and what was stored under a higher limit"
+        " could not be read under a lower one",
+    ),
+    Fixed(
+        "values in one table of headers or arguments",
+        TABLE_VALUES_MAX,
+        "what was stored under a higher limit could not be read under a lower one",
+    ),
+    Fixed(
+        "characters in a pattern of a permission or a policy",
+        PATTERN_CHARACTERS_MAX,
+        "stored patterns are compiled at the next start: under a lower limit those of a user would"
+        " be none",
+    ),
+    Fixed(
+        "weight of one binding of a hash ring",
+        RING_WEIGHT_MAX,
+        "smaller weights in the same proportions do the same",
+    ),
+)
