@@ -483,7 +483,6 @@ class Broker(SignIn):
 
 
 def _facts(session: Session) -> dict[str, Any]:
-    """What events tell of a connection."""
     return {"name": session.name, "user": session.user, "vhost": session.vhost.name}
 
 

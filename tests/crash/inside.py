@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from broker.config import Config
 from broker.contracts import Topology
 from broker.definitions import Definitions
 from broker.features import delayed
@@ -71,6 +72,7 @@ class Inside:
         self.topology = Topology()
         self.files = SettingsFiles(directory, disk)
         self.policies = Policies(self.files)
+        self.config = Config()
         self.features = [delayed.build(self)]
         self.definitions = Definitions(str(directory), self.files, self._make_vhost)
         self.running = False
