@@ -1,16 +1,33 @@
-"""Carrying out the journal of a vhost at start, and setting aside what cannot be carried out."""
+"""Carrying out the journal of a vhost at start, and setting aside what cannot be carried out: an
+entry, or the messages of a queue."""
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from broker.bindings import Bindings
 from broker.changes import read_entry, told
+from broker.store import disk
 from broker.store.journal import Journal
 
 log = logging.getLogger("leveret.vhost")
+
+# Errors that say nothing about the file or directory they came from: the next one may be sound and
+# fail just so.
+OF_EVERY_FILE = frozenset(
+    {
+        errno.EDQUOT,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOSPC,
+        errno.EROFS,
+    }
+)
 
 
 class Replay:
@@ -69,3 +86,28 @@ class Replay:
                 f"vhost '{self._name}': a binding of exchange '{binding.source}' to "
                 f"{binding.destination_type} '{binding.destination}', lost, was removed"
             )
+
+
+def is_of_one_queue(error: Exception) -> bool:
+    """Whether the messages of other queues may well be found where those of one were not."""
+    if isinstance(error, OSError):
+        return error.errno not in OF_EVERY_FILE
+    return not isinstance(error, MemoryError)
+
+
+def set_aside(directory: str, quarantine: str) -> str:
+    """Moves the directory of a queue whose messages cannot be found again to quarantine, whole;
+    where it is now. Raises OSError.
+
+    An empty one takes its place until the next start: what was begun in it has to go somewhere.
+    """
+    disk.makedirs(quarantine)
+    kept = stem = f"{quarantine}/queues-{Path(directory).name}"
+    number = 1
+    while disk.exists(kept):
+        number += 1
+        kept = f"{stem}.{number}"
+    disk.rename(directory, kept)
+    disk.sync_directory(quarantine)
+    disk.makedirs(directory)
+    return kept

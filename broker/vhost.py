@@ -23,6 +23,7 @@ from broker.changes import (
     binding_change,
     binding_of,
     entry,
+    queue_change,
     snapshot,
 )
 from broker.contracts import REJECTED, Topology
@@ -39,7 +40,7 @@ from broker.kernel import clock
 from broker.policies import Policies, move
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
-from broker.replaying import Replay
+from broker.replaying import Replay, is_of_one_queue, set_aside
 from broker.routes import Routes
 from broker.routing.exchange import Binding, BoundExchange, identity
 from broker.routing.types import PREDECLARED, TYPES
@@ -199,15 +200,46 @@ class VHost:
             queue for queue in self.queues.values() if f"{queue.incarnation:016x}" in with_files
         ]
         ahead = ReadAhead([f"{self.queues_directory}/{queue.incarnation:016x}" for queue in kept])
+        any_anew = False
         try:
             for queue in kept:
-                for problem in queue.recover():
-                    self.problems.append(f"queue '{queue.name}' in vhost '{self.name}': {problem}")
+                try:
+                    for problem in queue.recover():
+                        self.problems.append(
+                            f"queue '{queue.name}' in vhost '{self.name}': {problem}"
+                        )
+                except Exception as error:
+                    if not is_of_one_queue(error):
+                        raise
+                    log.exception("a queue of vhost '%s' cannot be recovered", self.name)
+                    self._begin_anew(queue, error)
+                    any_anew = True
                 ahead.passed()
-                yield queue
+                yield self.queues[queue.name]
         finally:
             ahead.stop()
+        if any_anew and self._journal is not None:
+            self._journal.rewrite(self._snapshot())
         self.bodies.finish_recovery()
+
+    def _begin_anew(self, queue: MessageQueue, error: Exception) -> None:
+        """The messages of a queue cannot be found again: its directory goes to quarantine as it is,
+        and the queue is declared anew, empty, with all its bindings."""
+        assert self._journal is not None
+        definitions = self._journal.keep_copy()
+        directory = f"{self.queues_directory}/{queue.incarnation:016x}"
+        kept = set_aside(directory, self._persister.quarantine.directory)
+        self.bodies.keep_all()
+        move("queue", queue.policy, None)
+        del self.queues[queue.name]
+        self._add_queue(queue_change(queue), self._next_incarnation(), None)
+        if queue.paused:
+            self.queues[queue.name].pause()
+        self.problems.append(
+            f"queue '{queue.name}' in vhost '{self.name}' cannot be recovered and begins empty "
+            f"({type(error).__name__}: {error}); its messages are in {kept}, and the definitions "
+            f"that name it in {definitions}"
+        )
 
     def start(self) -> None:
         """The loop runs: timers of what was recovered begin."""
