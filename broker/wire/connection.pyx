@@ -426,10 +426,12 @@ cdef class Connection(Output):
         return len(self.open_channels())
 
     cdef int uncongested(self) except -1:
-        for channel in self.open_channels():
-            (<WireChannel> channel).touch_queues()
-            if (<WireChannel> channel).gets is not None:
-                (<WireChannel> channel).gets.go_on()
+        for channel in self.slots:
+            if channel is not None:
+                channel.resume()
+        if self.numbered_high:
+            for channel in self.numbered_high.values():
+                channel.resume()
         return 0
 
     def fail(self, error):

@@ -283,9 +283,11 @@ cdef class DeliveringChannel(ReplyingChannel):
         return 0
 
     def resume(self):
-        """Deliveries may go on: the socket took what it had, flow was turned on, or the prefetch
-        changed."""
+        """Deliveries and gets may go on: the socket took what it had, flow was turned on, or the
+        prefetch changed."""
         self.touch_queues()
+        if self.gets is not None:
+            self.gets.go_on()
 
     def add_consumer(self, Consumer consumer):
         self.consumers[consumer.tag] = consumer
