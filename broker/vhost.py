@@ -753,19 +753,25 @@ class VHost:
     # -- publishing --------------------------------------------------------------------------------
 
     def publish(
-        self, exchange: BoundExchange, keys: list[str], found: dict[str, Any], body: bytes
+        self,
+        exchange: BoundExchange,
+        keys: list[str],
+        found: dict[str, Any],
+        body: bytes,
+        queues: Sequence[Any] | None = None,
     ) -> bool:
         """Publishes a message that comes over no channel; whether any queue took it.
 
         `keys` are its routing key and those of CC and BCC, `found` its properties by name, both as
-        checked.
+        checked; `queues` are those it goes to, where that is known already.
         """
         headers = found.get("headers", {})
         listed = properties.encode(found)
         if "BCC" in headers and not exchange.holds(headers):
             kept = {name: value for name, value in headers.items() if name != "BCC"}
             listed = properties.encode({**found, "headers": kept})
-        queues = self.routes.publish(exchange, keys, found, listed)
+        if queues is None:
+            queues = self.routes.publish(exchange, keys, found, listed)
         persistent = found.get("delivery_mode") == 2
         taken = 0
         reference = None

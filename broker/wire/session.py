@@ -406,7 +406,7 @@ class Session(Connection):
         exchange = publishing.check_target(self.rights, self.vhost, name, key)
         added = added_queues.of_key(key) if not name else None
         targets: tuple[Any, ...] | None = (
-            added.targets(self, key)
+            added.targets(self._host, self.vhost, key)
             if added is not None
             else self.vhost.routes.route(exchange, [key], {})
             if self.vhost.routes.is_by_key(exchange)

@@ -6,7 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.amqp import raw
 from tests.api.conftest import VHOST, path
+from tests.appliance import Appliance
 
 QUEUE = "messages"
 WHERE = path("queues", VHOST, QUEUE)
@@ -192,6 +194,26 @@ def test_publishing_to_an_exchange_that_is_missing_is_not_found(api: httpx.Clien
     answer = api.post(path("exchanges", VHOST, "missing", "publish"), json=body)
     assert answer.status_code == 404
     assert answer.json()["error"] == "not_found"
+
+
+def test_a_reply_goes_to_the_client_that_asked(
+    api: httpx.Client, shared_leveret: Appliance
+) -> None:
+    """A server may answer over HTTP: to whom, only the request tells."""
+    address = (shared_leveret.host, shared_leveret.amqp_port)
+    with raw.Client.open(address, virtual_host=VHOST) as client:
+        pseudo = "amq.rabbitmq.reply-to"
+        client.call(1, "basic.consume", queue=pseudo, no_ack=True, consumer_tag="replies")
+        client.publish(1, "", QUEUE, b"ping", reply_to=pseudo)
+        client.fence(1)
+        (request,) = get(api).json()
+        asker = request["properties"]["reply_to"]
+        answer = publish(api, routing_key=asker, properties={"correlation_id": "7"})
+        assert (answer.status_code, answer.json()) == (200, {"routed": True})
+        reply = client.expect_message(channel=1)
+        assert (reply.body, reply.properties["correlation_id"]) == (b"hello", "7")
+        client.call(1, "basic.cancel", consumer_tag="replies")
+        assert publish(api, routing_key=asker).json() == {"routed": False}
 
 
 def test_a_purge_drops_what_is_ready(api: httpx.Client) -> None:

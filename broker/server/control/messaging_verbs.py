@@ -43,6 +43,7 @@ from broker.server.control.requests import (
 )
 from broker.server.control.views import name_of
 from broker.wire import properties
+from broker.wire.commands import added_queues
 from broker.wire.commands.publishing import check_properties, check_target
 
 _REASON_MAX = 255
@@ -176,7 +177,9 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         raise bad_request(str(error)) from None
     told = properties.decode(encoded)
     keys = check_properties(rights, None, exchange, args.routing_key, told)
-    routed = vhost.publish(exchange, keys, told, args.payload)
+    added = added_queues.of_key(args.routing_key) if not name and len(keys) == 1 else None
+    queues = added.targets(request.broker, vhost, args.routing_key) if added is not None else None
+    routed = vhost.publish(exchange, keys, told, args.payload, queues)
     request.broker.stats.publish_from_api(vhost.name, routed)
     if args.properties.get("delivery_mode") == 2:
         await request.broker.synced(records=True)

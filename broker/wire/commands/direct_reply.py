@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.errors import PreconditionFailed
 from broker.queues.reply import PSEUDO_NAME, ReplyQueue
@@ -47,13 +47,13 @@ def open_queue(session: Session, channel: WireChannel, no_ack: bool) -> ReplyQue
     return queue
 
 
-def targets(session: Session, routing_key: str) -> tuple[ReplyQueue, ...]:
+def targets(host: Any, vhost: Any, routing_key: str) -> tuple[ReplyQueue, ...]:
     """Who gets a message published to the default exchange with this key: the requester, if it is
     there and in the same vhost."""
-    queue = session.host.reply_queues.get(routing_key)
+    queue = host.reply_queues.get(routing_key)
     if queue is None or queue.consumer is None:
         return ()
-    return (queue,) if queue.consumer.channel.connection.vhost is session.vhost else ()
+    return (queue,) if queue.consumer.channel.connection.vhost is vhost else ()
 
 
 def reply_name(channel: WireChannel | None) -> str:
