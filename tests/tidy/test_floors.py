@@ -37,6 +37,7 @@ FLOORS = (
         "broker.changes",
         "broker.dead_letters",
         "broker.declaring",
+        "broker.defining",
         "broker.replaying",
         "broker.routes",
         "broker.slices",
