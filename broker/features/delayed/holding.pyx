@@ -10,19 +10,16 @@ on disk.
 import functools
 import logging
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from broker.contracts cimport NEEDS_SYNC, Queue, REJECTED, STORED
-from broker.features.delayed.delay cimport delay_of
+from broker.features.delayed.delay cimport delay_of, negated
 from broker.features.delayed.entry cimport Entry
 from broker.features.delayed.restart cimport is_live
 from broker.features.delayed.run cimport LATER, NONE
 from broker.features.delayed.schedule cimport Schedule
 from broker.kernel cimport clock
-from broker.kernel.buffer cimport load32, store32, store64
-from broker.kernel.headers cimport find_header, header_table
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
 )
@@ -48,31 +45,6 @@ cdef enum:
 
 # How long a message waits before it is offered to a full queue again.
 cdef double OFFER_AGAIN_S = 0.25
-
-
-cdef bytes negated(Message* message, int64_t delay):
-    """The properties with x-delay negated, as RabbitMQ's plugin hands them on: whoever gets the
-    message sees how long it waited, and no exchange delays it again."""
-    cdef uint32_t size = 0
-    cdef const uint8_t* table = header_table(message.properties, message.properties_length)
-    cdef const uint8_t* value = find_header(
-        message.properties, message.properties_length, b"x-delay", 7, &size)
-    cdef size_t before = value - message.properties
-    cdef bint is_long = delay > 0x7FFFFFFF
-    cdef uint32_t new_size = 9 if is_long else 5
-    cdef bytes changed = PyBytes_FromStringAndSize(
-        NULL, <Py_ssize_t> message.properties_length - size + new_size)
-    cdef uint8_t* p = <uint8_t*> <char*> changed
-    memcpy(p, message.properties, before)
-    store32(p + (table - message.properties), load32(table) - size + new_size)
-    if is_long:
-        p[before] = b"l"
-        store64(p + before + 1, <uint64_t> -delay)
-    else:
-        p[before] = b"I"
-        store32(p + before + 1, <uint32_t> <int> -delay)
-    memcpy(p + before + new_size, value + size, message.properties_length - before - size)
-    return changed
 
 
 cdef class Refused:
