@@ -1,4 +1,4 @@
-"""What a start makes of what it finds: summaries, damage, a disk that failed."""
+"""What a start makes of what it finds: damage, a kill, a disk that failed."""
 
 from __future__ import annotations
 
@@ -44,11 +44,6 @@ def fill(driven: Driven, count: int = 400, size: int = 500) -> list[bytes]:
     return bodies
 
 
-def reads(kind: str) -> int:
-    """How many files of a kind were read whole since the recording began."""
-    return sum(event[0] == "read" and f"/{kind}." in (event[1] or "") for event in disk.recorded())
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 
@@ -70,100 +65,7 @@ def test_a_slow_read_beside_an_unwritten_tail_takes_nothing_for_damage(
     driven.stop()
 
 
-# -- summaries -------------------------------------------------------------------------------------
-
-
-def test_sealed_segments_are_recovered_from_their_summaries(make: Callable[..., Driven]) -> None:
-    driven = make()
-    bodies = fill(driven)
-    summarised = {path.suffix for path in driven.files("meta")}
-    segments = driven.files("msgs")
-    assert summarised == {path.suffix for path in segments[:-1]}
-    driven.kill()
-    again = make()
-    disk.record(True)
-    assert again.recover() == []
-    assert reads("msgs") == 1  # the one that was being written
-    assert again.queue.messages_ready == len(bodies)
-    assert again.queue.message_bytes_ready == sum(map(len, bodies))
-    assert again.drain() == bodies
-    again.kill()
-
-
-def test_a_summary_and_the_acks_are_exact_together(make: Callable[..., Driven]) -> None:
-    driven = make()
-    bodies = fill(driven)
-    for number in range(150):
-        taker = driven.take()
-        if number % 3:
-            driven.settle(taker)
-    driven.tick()
-    left = [each for number, each in enumerate(bodies) if number >= 150 or number % 3 == 0]
-    driven.kill()
-    again = make()
-    disk.record(True)
-    assert again.recover() == []
-    assert reads("msgs") == 1
-    assert again.queue.messages_ready == len(left)
-    assert again.queue.message_bytes_ready == sum(map(len, left))
-    assert again.drain() == left
-    again.kill()
-
-
-def test_records_of_different_overhead_are_counted_one_by_one(make: Callable[..., Driven]) -> None:
-    driven = make()
-    for number in range(400):
-        driven.queue.put(b"", b"k" * (number % 7), b"\x10\x00\x02", body(number), True)
-    driven.sync()
-    driven.tick()
-    for _ in range(10):
-        driven.settle(driven.take())
-    driven.tick()
-    driven.kill()
-    again = make()
-    disk.record(True)
-    assert again.recover() == []
-    assert reads("msgs") == 2  # the last one, and the first, of which something is settled
-    assert again.queue.messages_ready == 390
-    assert again.queue.message_bytes_ready == sum(len(body(number)) for number in range(10, 400))
-    again.kill()
-
-
-@pytest.mark.parametrize("wrong", ["flipped", "short", "gone", "of a longer file"])
-def test_a_summary_that_does_not_fit_is_not_believed(
-    make: Callable[..., Driven], wrong: str
-) -> None:
-    driven = make()
-    bodies = fill(driven)
-    first = driven.files("meta")[0]
-    driven.kill()
-    data = bytearray(first.read_bytes())
-    if wrong == "flipped":
-        data[9] ^= 1
-        first.write_bytes(data)
-    elif wrong == "short":
-        first.write_bytes(data[:-1])
-    elif wrong == "gone":
-        first.unlink()
-    else:
-        segment = first.with_name(first.name.replace("meta", "msgs"))
-        cut = segment.read_bytes()
-        segment.write_bytes(cut[:-10])
-        bodies = [each for each in bodies if each != last_of(cut)]
-    again = make()
-    disk.record(True)
-    problems = again.recover()
-    assert bool(problems) == (wrong == "of a longer file")
-    assert reads("msgs") == 2
-    assert again.drain() == bodies
-    again.tick()
-    assert first.exists()
-    again.kill()
-
-
-def last_of(segment: bytes) -> bytes:
-    """The last body of a segment of these tests."""
-    return segment[-500:]
+# -- again and again -------------------------------------------------------------------------------
 
 
 def test_acks_of_records_that_a_kill_kept_from_the_file_settle_nothing_else(
@@ -184,26 +86,6 @@ def test_acks_of_records_that_a_kill_kept_from_the_file_settle_nothing_else(
         assert again.drain() == bodies[:3]
         again.tick()
         again.kill()
-
-
-def test_expirations_are_known_from_summaries(make: Callable[..., Driven]) -> None:
-    driven = make()
-    properties = b"\x11\x00\x02\x0560000"
-    for number in range(400):
-        driven.queue.put(b"", b"q", properties, body(number), True)
-    driven.sync()
-    driven.tick()
-    last = driven.files("msgs")[-1]
-    driven.kill()
-    last.unlink()
-    again = make()
-    disk.record(True)
-    again.recover()
-    assert reads("msgs") == 0
-    again.queue.wake()
-    again.pump(lambda: bool(again.timers))
-    assert again.timers == [pytest.approx(60, abs=10)]
-    again.kill()
 
 
 def test_recovering_twice_is_recovering_once(make: Callable[..., Driven]) -> None:
