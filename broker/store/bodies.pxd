@@ -27,7 +27,6 @@ cdef class BodyStore(BodyBlocks):
     cdef readonly bint unsure        # references may be too many: no clean stop
     cdef readonly object recovery    # while starting
     cdef readonly object collector
-    cdef readonly object problems
     cdef readonly uint64_t shared
     cdef readonly uint64_t shared_bytes
     cdef readonly uint64_t written_bodies

@@ -18,6 +18,7 @@ Layouts: docs/formats/bodies.md.
 import logging
 import os
 import struct
+from errno import EIO
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
@@ -71,7 +72,6 @@ cdef class BodyStore(BodyBlocks):
         self.reading = set()
         self.write_buffer = settings.write_buffer
         self.next_file = 1
-        self.problems = []
         self.collector = Collector(self, persister)
 
     # -- start and end -----------------------------------------------------------------------------
@@ -88,10 +88,14 @@ cdef class BodyStore(BodyBlocks):
         return self.recovery.problems
 
     cdef bint count_recovered(self, const uint8_t* reference) except? True:
-        """A queue's recovery found a record with this reference; False: its body is not there."""
+        """A queue's recovery found a record with this reference; False: its body is not there.
+        Raises OSError where nobody can tell."""
         if self.counter is None or self.counter.count_reference(reference):
             self.references += 1
             return True
+        if self.recovery.unread:
+            # It may be in what could not be read: the record has to wait for it.
+            raise OSError(EIO, "a shared body of it may be where the disk does not read")
         self.dangling += 1
         return False
 
@@ -333,6 +337,10 @@ cdef class BodyStore(BodyBlocks):
                 and not self.closed):
             self.leave(file)
         return 0
+
+    def sync_failed(self, text) -> None:
+        """A sync outside the rounds failed: see `Persister.give_up`."""
+        self.persister.give_up(text)
 
     # -- rounds ------------------------------------------------------------------------------------
 

@@ -57,6 +57,11 @@ class Uncollectable(Exception):
         self.pause = pause
 
 
+class NotSynced(Exception):
+    """A sync of the directory failed: what it was told of may be files of others, too, and the next
+    sync would not hear of it."""
+
+
 class Collector:
     """The collector of one store. `tick` is called on the loop; one run is in hand at a time."""
 
@@ -93,6 +98,9 @@ class Collector:
                 return
             if error is not None or result is None:
                 log.error("collecting shared bodies in %s failed: %s", self._store.directory, error)
+                if isinstance(error, NotSynced):
+                    self._store.sync_failed(str(error))
+                    return
                 self._failures += 1
                 if isinstance(error, Uncollectable):
                     error.file.spared_until = now + error.pause
@@ -180,7 +188,11 @@ def copy(
         disk.write_plain(merged.toc_path, toc_bytes(bytes(rows), store.incarnation, merged.first))
         made.insert(0, merged.path)
         disk.rename(temporary, merged.path)
-        disk.sync_directory(store.directory)
+        try:
+            disk.sync_directory(store.directory)
+        except OSError as error:
+            text = f"{error.strerror} in sync_directory of {store.directory}"
+            raise NotSynced(text) from None
     except Exception:
         # The old files still stand for themselves, whatever of this one is on disk.
         for path in made:

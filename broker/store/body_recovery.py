@@ -17,6 +17,7 @@ is written once, at the end. So memory does not grow with the number of bodies w
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ class BodyRecovery:
     def __init__(self, store: BodyStore) -> None:
         self.problems: list[str] = []
         self.keeps_all = False
+        self.unread: list[BodyFile] = []
         self._store = store
         disk.makedirs(store.directory)
         marker = self._take_marker()
@@ -160,7 +162,10 @@ class BodyRecovery:
         if disk.exists(file.toc_path):
             rows = read_toc(self._cached(file.toc_path), incarnation, file.first, file.size)
         if rows is None:
-            data = disk.read(file.path)
+            data, unread = disk.read_readable(file.path)
+            if unread:
+                self._add_what_is_read(file, data, unread)
+                return
             rows, gaps, problems = scan(data, incarnation)
             self.problems += [f"{file.path}: {problem}" for problem in problems]
             quarantine = self._store.persister.quarantine
@@ -179,6 +184,20 @@ class BodyRecovery:
                 )
         self.index.counter.add_file(file.first, rows)
 
+    def _add_what_is_read(self, file: BodyFile, data: bytes, unread: int) -> None:
+        """The disk does not read all of a file that has no table of contents: nobody knows which
+        bodies are in the rest. So no body goes before a start that reads it, and a record whose
+        body is not found waits for that, with its segment."""
+        rows, _, _ = scan(data, self._store.incarnation)
+        self.unread.append(file)
+        self.keeps_all = True
+        self._store.doubt()
+        self.problems.append(
+            f"{file.path}: {unread} bytes cannot be read; {len(rows) // TOC_ROW.size} bodies were "
+            "found in the rest. It was left alone"
+        )
+        self.index.counter.add_file(file.first, rows)
+
     def finish(self) -> None:
         """Every queue has told: drops what nobody refers to."""
         if self.clean:
@@ -186,6 +205,10 @@ class BodyRecovery:
         files = self._store.files
         for number, living in self.index.end_building(self.keeps_all).items():
             files[number].valid = living
+        for file in self.unread:
+            # Neither empty nor to be collected, whatever is known to live in it.
+            file.valid = max(file.valid, 1)
+            file.spared_until = math.inf
 
 
 def _expected_in(file: BodyFile) -> int:

@@ -26,8 +26,6 @@ cdef struct File:
     int fd
     bint dirty               # bytes written since the last sync
     bint lazy                # its sync may wait for the next tick
-    bint created             # its directory entry is not synced
-    bint exists              # there is a file of this name
     bint short_of_space      # records for it were postponed in this round
     bint gone                # all in it is settled: what is still to be written need not be
     uint32_t busy            # operations in flight

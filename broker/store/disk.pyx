@@ -67,6 +67,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
+SECTOR = 4096  # of which the disk reads all or nothing
+
 cdef pthread_mutex_t opening
 pthread_mutex_init(&opening, NULL)
 
@@ -282,6 +284,30 @@ def read_part(path: str, offset: int, length: int) -> bytes:
     with open(path, "rb") as file:
         file.seek(offset)
         return file.read(length)
+
+
+def read_readable(path: str) -> tuple:
+    """(content, how many bytes of it could not be read) of a file that the disk reads in parts
+    only; what it does not read is 0xFF. Raises OSError where that says nothing about the file."""
+    try:
+        return read(path), 0
+    except OSError as error:
+        if error.errno != _errno.EIO:
+            raise
+    parts = []
+    unread = 0
+    end = size(path)
+    for at in range(0, end, SECTOR):
+        wanted = min(SECTOR, end - at)
+        try:
+            part = read_part(path, at, wanted)
+        except OSError as error:
+            if error.errno != _errno.EIO:
+                raise
+            part = b""
+        unread += wanted - len(part)
+        parts.append(part + b"\xff" * (wanted - len(part)))
+    return b"".join(parts), unread
 
 
 def listdir(path: str) -> list:

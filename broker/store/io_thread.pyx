@@ -2,8 +2,8 @@
 """A thread that carries out rounds of file operations without Python's lock and reports through an
 eventfd.
 
-The broker has three of them: the persister's, one that reads what is not in memory, and one that
-removes files.
+The broker has four of them: the persister's, one that reads what is not in memory, one that removes
+files, and one that writes large bodies as they are received.
 """
 
 import os

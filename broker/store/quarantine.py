@@ -41,6 +41,7 @@ class Quarantine:
         self.name_of: Callable[[int], tuple[str, str]] = nameless
         self.entries: list[dict[str, Any]] = []
         self.count = 0
+        """Stretches, of earlier runs too."""
         self._now = now
         self._last = (0, ("", ""))
 
@@ -68,6 +69,7 @@ class Quarantine:
         `writer` in the background, else at once. Failing to write it is logged, never raised."""
         owner = self.owner_of(incarnation)
         stem, entry = self._entry(owner, incarnation, segment, position, length)
+        again = disk.exists(entry["file"])
         self._report(entry)
         files = _files(stem, entry, data)
         try:
@@ -77,7 +79,7 @@ class Quarantine:
                 self._write(files)
         except OSError as error:
             log.error("%s: cannot keep damaged bytes: %s", self.directory, error)
-        self.note(entry)
+        self.note(entry, again)
         return entry
 
     def keep(
@@ -131,9 +133,13 @@ class Quarantine:
         for name, content in files.items():
             disk.write_atomic(f"{self.directory}/{name}", content)
 
-    def note(self, entry: dict[str, Any]) -> None:
-        """Shows what `keep` kept."""
-        self.entries = [each for each in self.entries if each["file"] != entry["file"]]
+    def note(self, entry: dict[str, Any], again: bool = False) -> None:
+        """Shows what `keep` kept. A stretch that is found `again`, by another queue or another
+        start, counts once."""
+        others = [each for each in self.entries if each["file"] != entry["file"]]
+        if again or len(others) < len(self.entries):
+            self.count -= 1
+        self.entries = others
         self._add(entry)
 
     def _add(self, entry: dict[str, Any]) -> None:

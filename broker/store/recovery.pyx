@@ -20,7 +20,8 @@ from broker.store.bodies cimport BodyStore
 from broker.store.disk cimport file_new
 from broker.store.queue_store cimport QueueStore
 from broker.store.record cimport (
-    FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary, record_view,
+    ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary,
+    record_view,
 )
 from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_SKIP_LAST, planted
 from broker.store.sealed cimport punch_when
@@ -46,6 +47,9 @@ cdef struct Content:
 
 
 SEGMENT_HEADER = SEGMENT_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4, "little")
+
+
+ACKS_HEADER = ACKS_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4, "little")
 
 
 def recover(QueueStore store) -> list:
@@ -246,10 +250,18 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     cdef Segment* last
     cdef uint32_t i
     cdef const uint8_t* acks_data
+    cdef size_t unread = 0
     path = f"{directory}/msgs.{number:010d}"
     acks_path = f"{directory}/acks.{number:010d}"
     summary_path = f"{directory}/meta.{number:010d}"
-    acks = disk.read(acks_path) if has_acks else b""
+    acks = b""
+    if has_acks:
+        acks, unread = disk.read_readable(acks_path)
+        if unread:
+            # Each entry has a check of its own, also those behind a header that is not read.
+            acks = ACKS_HEADER + acks[HEADER_BYTES:]
+            problems.append(f"{acks_path}: {unread} bytes cannot be read; messages that they "
+                            "settled come again")
     acks_data = acks
     if read_settled(acks_data, len(acks), store.incarnation, number, &settled):
         raise MemoryError("no memory for settled positions")
@@ -277,7 +289,8 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
             store, disk.read(path), path, number, &settled, skips, gaps, &content, is_last,
             problems)
     acks_length = settled.end
-    watermark = settled.watermark
+    # Any of them may have been delivered.
+    watermark = content.length if unread else settled.watermark
     returns = [
         (settled.returns[i].position, settled.returns[i].length)
         for i in range(settled.return_count)]

@@ -170,6 +170,7 @@ class Rig:
     def get(self, number: int) -> Taken:
         taken = Taken()
         self.queues[number].get(taken)
+        self.turn.run()
         while not taken.answered:
             self.settle(tick=False)
         return taken

@@ -125,9 +125,9 @@ def test_ids_are_written_behind_the_last_part_of_a_round(tmp_path: Path) -> None
         return bool(told)
 
     driven.pump(done)
-    assert [row[0] for row in IdLog(*again(driven, tmp_path)).recover()] == [b"i" * 16]
+    assert [row[0] for row in IdLog(*again(driven, tmp_path)).recover([])] == [b"i" * 16]
     driven.sync()
-    found = IdLog(*again(driven, tmp_path)).recover()
+    found = IdLog(*again(driven, tmp_path)).recover([])
     assert [row[0] for row in found] == [b"i" * 16, b"j" * 16]
     driven.kill()
 

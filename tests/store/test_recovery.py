@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -340,30 +339,6 @@ def test_unknown_files_are_reported_and_stay(make: Callable[..., Driven]) -> Non
     assert left == {"notes.txt", "msgs.1", "msgs.old", "msgs.0000000001"}
     assert again.drain() == bodies
     again.kill()
-
-
-def test_a_segment_that_cannot_be_read_does_not_stop_the_start(
-    make: Callable[..., Driven],
-) -> None:
-    driven = make()
-    bodies = fill(driven)
-    first, second = driven.files("msgs")[:2]
-    for meta in driven.files("meta"):
-        meta.unlink()
-    driven.kill()
-    in_first = (first.stat().st_size - 8) // (len(bodies[0]) + 28)
-    disk.fail("read", 1, errno.EIO)
-    again = make()
-    (problem,) = again.recover()
-    assert "cannot be read: Input/output error" in problem
-    assert again.drain() == bodies[in_first:]
-    assert first.exists()
-    assert second.exists()
-    again.kill()
-    third = make()
-    assert third.recover() == []
-    assert third.drain() == bodies
-    third.kill()
 
 
 # -- a disk that failed ----------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Deduplication(Feature):
             self._logs.setdefault(vhost, {})[owner.incarnation] = log
         found = Duplicates(**settings, durable=owner.durable, log=log)
         if log is not None and vhost.recovering:
-            logged = log.recover()
+            logged = log.recover(vhost.problems)
             found.restore(logged, _unlogged(vhost, owner, logged))
         return found
 

@@ -44,16 +44,22 @@ cdef class IdLog(Dirty):
     def __dealloc__(self):
         file_free(self.file)
 
-    def recover(self) -> list:
+    def recover(self, problems: list) -> list:
         """[(id, expires, published)] of the last run, oldest first. A new file is begun behind
-        them."""
+        them. What the disk does not read is told in `problems`."""
         found = []
         for name in disk.listdir(self.directory):
             if not (name.startswith("ids.") and name[4:].isdigit()):
                 continue
             self.directory_made = True
             number = int(name[4:])
-            found += self.read(f"{self.directory}/{name}", number)
+            path = f"{self.directory}/{name}"
+            try:
+                found += self.read(path, number)
+            except OSError as error:
+                problems.append(
+                    f"{path} cannot be read: {error.strerror}; messages with ids that only it "
+                    "tells may be taken twice")
             self.older.append(number)
             self.number = max(self.number, number)
         return found

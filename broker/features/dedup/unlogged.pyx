@@ -32,7 +32,11 @@ def unlogged(str directory, uint64_t incarnation, int64_t since) -> list:
     for numbers in levels.values():
         oldest = since
         for number in sorted(numbers, reverse=True):
-            rows = _read(f"{directory}/msgs.{number:010d}", incarnation, number, oldest)
+            try:
+                rows = _read(f"{directory}/msgs.{number:010d}", incarnation, number, oldest)
+            except OSError:
+                # The queue's own recovery tells of it.
+                continue
             if rows:
                 oldest = max(oldest, max(row[0] for row in rows) - UNSYNCED_MS)
             found += [row for row in rows if row[0] >= oldest]

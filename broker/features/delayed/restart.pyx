@@ -104,7 +104,7 @@ cdef int let_go(Run run) except -1:
 
 def restore(QueueStore store, Schedule schedule) -> list:
     """Fills an empty index for a recovered log. Returns sentences about what was wrong."""
-    cdef Run run
+    cdef Run run, whole
     cdef Segment* segment
     cdef uint32_t i, last_number, tally
     cdef dict indexed = {}
@@ -165,7 +165,19 @@ def restore(QueueStore store, Schedule schedule) -> list:
     if wanted:
         known = {number: set() for number in wanted}
         for run, path in runs:
-            note_known(read_run(schedule, path, run.number), known)
+            try:
+                whole = read_run(schedule, path, run.number)
+                why = "it is not what it was"
+            except OSError as error:
+                whole, why = None, error.strerror
+            if whole is not None:
+                note_known(whole, known)
+            else:
+                # It was read a moment ago. Nothing has been entered yet.
+                problems.append(
+                    f"{path} cannot be read again: {why}; its messages are scheduled anew")
+                disk.unlink(path)
+                return problems + restore(store, schedule)
         segment = store.head
         while segment != NULL:
             if segment.number in wanted:
