@@ -12,65 +12,92 @@ End = tuple[str, str]
 """What a binding leads to: `queue` or `exchange`, and a name."""
 
 
+Row = tuple[str, Identity]
+"""What names a binding among those to one end: its exchange, and what identifies it there."""
+
+
 class Bindings:
     """Each exchange has those that go out from it; here are those that lead to a queue or an
-    exchange. `exchanges` and `queues` are the vhost's own, by name: what is not there any more may
-    have bindings left, which nobody sees and which go one by one (`broker.unbinding`)."""
+    exchange. `exchanges` and `queues` are the vhost's own, by name.
+
+    Those to what is gone are `leaving`: exchanges have them still, nobody sees them, and they go
+    one by one (`broker.unbinding`). The name may be given again meanwhile.
+    """
 
     def __init__(
         self, exchanges: Mapping[str, BoundExchange], queues: Mapping[str, MessageQueue]
     ) -> None:
         self._exchanges = exchanges
         self._queues = queues
-        self._to: dict[End, dict[tuple[str, Identity], Binding]] = {}
-        self._picked: dict[End, dict[tuple[str, Identity], Binding]] = {}
+        self._to: dict[End, dict[Row, Binding]] = {}
+        self._picked: dict[End, dict[Row, Binding]] = {}
+        self.leaving: dict[End, dict[Row, Binding]] = {}
 
     def add(self, binding: Binding) -> None:
         """Adds it where it is not there. Raises KeyError if its exchange is not."""
         exchange = self._exchanges[binding.source]
+        end, row = (binding.destination_type, binding.destination), identity(binding)
+        current = exchange.bindings.get(row)
+        if current is not None and self.is_leaving(current):
+            exchange.unbind(current)
+            _drop(self.leaving, current, row)
         if exchange.bind(binding):
-            end, row = (binding.destination_type, binding.destination), identity(binding)
             self._to.setdefault(end, {})[binding.source, row] = binding
             if exchange.picks_one:
                 self._picked.setdefault(end, {})[binding.source, row] = binding
 
+    def has(self, binding: Binding) -> bool:
+        """Whether there is such a one."""
+        exchange = self._exchanges.get(binding.source)
+        current = exchange.bindings.get(identity(binding)) if exchange is not None else None
+        return current is not None and not self.is_leaving(current)
+
+    def is_leaving(self, binding: Binding) -> bool:
+        """Whether this binding of an exchange leads to what is gone."""
+        rows = self.leaving.get((binding.destination_type, binding.destination))
+        return rows is not None and rows.get((binding.source, identity(binding))) is binding
+
     def remove(self, binding: Binding) -> BoundExchange | None:
         """The exchange it was removed from; None if it, or its exchange, is not there."""
-        exchange = self._exchanges.get(binding.source)
-        if exchange is None or not exchange.unbind(binding):
+        if not self.has(binding):
             return None
-        self._drop(self._to, binding, identity(binding))
+        exchange = self._exchanges[binding.source]
+        row = identity(binding)
+        found = exchange.bindings[row]
+        exchange.unbind(found)
+        _drop(self._to, found, row)
         if exchange.picks_one:
-            self._drop(self._picked, binding, identity(binding))
+            _drop(self._picked, found, row)
         return exchange
 
-    @staticmethod
-    def _drop(
-        table: dict[End, dict[tuple[str, Identity], Binding]], binding: Binding, row: Identity
-    ) -> None:
-        end = binding.destination_type, binding.destination
-        rows = table.get(end)
-        if rows is not None and rows.pop((binding.source, row), None) is not None and not rows:
-            del table[end]
+    # -- what is gone ------------------------------------------------------------------------------
 
-    def unpick(self, kind: str, name: str) -> Iterator[BoundExchange]:
-        """Removes those of exchanges that pick one of their bindings for a message: they must not
-        pick what leads nowhere. The exchanges they were of."""
+    def leave(self, kind: str, name: str) -> Iterator[BoundExchange]:
+        """A queue or an exchange is gone, and its bindings with it. Those of exchanges that pick
+        one for a message are removed here: they must not pick what leads nowhere. The exchanges
+        those were of."""
         for binding in list(self._picked.get((kind, name), {}).values()):
             exchange = self.remove(binding)
             if exchange is not None:
                 yield exchange
+        rows = self._to.pop((kind, name), {})
+        before = self.leaving.get((kind, name), {})
+        if len(before) > len(rows):
+            rows, before = before, rows
+        rows.update(before)
+        if rows:
+            self.leaving[kind, name] = rows
 
     def drop_to(self, kind: str, name: str) -> Iterator[BoundExchange | None]:
         """Removes those to a queue or an exchange that is gone, one a step. Its exchange, where it
         is there."""
-        rows = self._to.get((kind, name))
-        while rows:
-            (source, _), binding = rows.popitem()
+        while rows := self.leaving.get((kind, name)):
+            (source, row), binding = rows.popitem()
             if not rows:
-                del self._to[kind, name]
+                del self.leaving[kind, name]
             exchange = self._exchanges.get(source)
-            if exchange is not None:
+            # Another exchange may have this name now.
+            if exchange is not None and exchange.bindings.get(row) is binding:
                 exchange.unbind(binding)
             yield exchange
 
@@ -78,9 +105,8 @@ class Bindings:
         """Removes those of an exchange that is gone, one a step."""
         while gone.bindings:
             row, binding = gone.bindings.popitem()
-            self._drop(self._to, binding, row)
-            if gone.picks_one:
-                self._drop(self._picked, binding, row)
+            for table in (self._to, self._picked, self.leaving):
+                _drop(table, binding, row)
             yield
 
     def has_exchange(self, exchange: BoundExchange) -> bool:
@@ -122,9 +148,14 @@ class Bindings:
                 yield Binding("", queue, "queue", queue, {})
         if destination is not None:
             for kind in ("queue", "exchange"):
-                if destination_type in (None, kind) and self._is_there(kind, destination):
-                    for binding in list(self._to.get((kind, destination), {}).values()):
-                        if source in (None, binding.source) and binding.source in self._exchanges:
+                if destination_type in (None, kind):
+                    for (name, row), binding in list(self._to.get((kind, destination), {}).items()):
+                        exchange = self._exchanges.get(name)
+                        if (
+                            source in (None, name)
+                            and exchange is not None
+                            and exchange.bindings.get(row) is binding
+                        ):
                             yield binding
             return
         exchanges = (
@@ -136,7 +167,17 @@ class Bindings:
         )
         for exchange in exchanges:
             for binding in list(exchange.bindings.values()):
-                if destination_type in (None, binding.destination_type) and self._is_there(
-                    binding.destination_type, binding.destination
+                if destination_type in (None, binding.destination_type) and not self.is_leaving(
+                    binding
                 ):
                     yield binding
+
+
+def _drop(table: dict[End, dict[Row, Binding]], binding: Binding, row: Identity) -> None:
+    """Takes this binding, and not another one in its place, out of a table by ends."""
+    end = binding.destination_type, binding.destination
+    rows = table.get(end)
+    if rows is not None and rows.get((binding.source, row)) is binding:
+        del rows[binding.source, row]
+        if not rows:
+            del table[end]

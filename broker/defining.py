@@ -35,7 +35,7 @@ from broker.policies import Policies, move
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
 from broker.routes import Routes
-from broker.routing.exchange import Binding, BoundExchange, identity
+from broker.routing.exchange import Binding, BoundExchange
 from broker.routing.types import TYPES
 from broker.slices import Slices
 from broker.store.bodies import BodyStore
@@ -84,10 +84,10 @@ class DefiningVHost:
         self.queues: dict[str, MessageQueue] = {}
         self.bodies = BodyStore(persister, f"{directory}/bodies", incarnation, body_settings)
         self.queue_limit: Callable[[], int | None] = lambda: None
-        self.routes = Routes(self.exchanges, self.queues)
+        self._bindings = Bindings(self.exchanges, self.queues)
+        self.routes = Routes(self.exchanges, self.queues, self._bindings)
         self._dead_letters = DeadLetters(self.exchanges, self.routes)
         self.slices = Slices(later)
-        self._bindings = Bindings(self.exchanges, self.queues)
         self._unbinding = Unbinding(self._bindings, self.slices, self._delete_unbound)
         self._ended: set[Any] = set()
         """Connections that ended and still have exclusive queues."""
@@ -201,7 +201,6 @@ class DefiningVHost:
     # -- exchanges ---------------------------------------------------------------------------------
 
     def _add_exchange(self, exchange: BoundExchange) -> None:
-        self._unbinding.finish("exchange", exchange.name)
         exchange.bounds = self._bounds
         self.exchanges[exchange.name] = exchange
         if self._replaying:
@@ -401,7 +400,6 @@ class DefiningVHost:
         return self.queues[name], True
 
     def _add_queue(self, change: dict[str, Any], incarnation: int, owner: Any) -> None:
-        self._unbinding.finish("queue", change["queue"])
         queue: MessageQueue = queue_types.of(change["arguments"]).make(
             self._turn,
             self._persister,
@@ -524,9 +522,8 @@ class DefiningVHost:
         NotFound, AccessRefused or PreconditionFailed."""
         binding = Binding(source, destination, destination_type, routing_key, arguments or {})
         self._check_ends(binding)
-        exchange = self.exchange(source)
-        exchange.check(binding)
-        if identity(binding) in exchange.bindings:
+        self.exchange(source).check(binding)
+        if self._bindings.has(binding):
             return False
         method, change = binding_change(binding, "bind")
         self._change(method, change, durable=self._bindings.is_durable(binding))
@@ -548,7 +545,7 @@ class DefiningVHost:
         if not source or (destination_type == "exchange" and not destination):
             raise AccessRefused("operation not permitted on the default exchange")
         binding = Binding(source, destination, destination_type, routing_key, arguments or {})
-        if source not in self.exchanges or identity(binding) not in self.exchanges[source].bindings:
+        if not self._bindings.has(binding):
             return False
         method, change = binding_change(binding, "unbind")
         self._change(method, change, durable=self._bindings.is_durable(binding))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from broker.bindings import Bindings
 from broker.kernel import clock
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
@@ -14,10 +15,14 @@ class Routes:
     """Looks up routes among the exchanges and queues of one vhost."""
 
     def __init__(
-        self, exchanges: dict[str, BoundExchange], queues: dict[str, MessageQueue]
+        self,
+        exchanges: dict[str, BoundExchange],
+        queues: dict[str, MessageQueue],
+        bindings: Bindings,
     ) -> None:
         self.exchanges = exchanges
         self.queues = queues
+        self._bindings = bindings
 
     def is_by_key(self, exchange: BoundExchange) -> bool:
         """Whether the routing key alone decides, through exchange-to-exchange bindings and
@@ -118,7 +123,9 @@ class Routes:
             visit = visits[-1]
             visit.any_queue |= any_queue
             for binding in visit.bindings:
-                # What is gone may have bindings left, which are on their way out.
+                # In a vhost that is being deleted the other end may be gone before the binding.
+                if self._bindings.leaving and self._bindings.is_leaving(binding):
+                    continue
                 if binding.destination_type == "queue":
                     queue = self.queues.get(binding.destination)
                     if queue is not None:

@@ -1,9 +1,9 @@
 """Taking away the bindings of what is gone, and auto-delete exchanges that have none any more.
 
 There may be any number of both, so they go in slices. Nobody sees a binding of which one end is
-gone, and no message follows it; before a name is given again, the last of them is away. A kill in
-the middle costs nothing: the journal says which queue or exchange went, and what of it is left to
-do is done at the next start.
+gone, and no message follows it, though the name may be given again meanwhile. A kill in the middle
+costs nothing: the journal says which queue or exchange went, and what of it is left to do is done
+at the next start.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from broker.bindings import Bindings, End
+from broker.bindings import Bindings
 from broker.routing.exchange import BoundExchange
 from broker.slices import Slices
 
@@ -25,7 +25,6 @@ class Unbinding:
         self._bindings = bindings
         self._slices = slices
         self._delete = delete
-        self._leaving: dict[End, Iterator[None]] = {}
         self._lonely: deque[BoundExchange] = deque()
         self._deletes = False
         self._is_deleting = False
@@ -42,27 +41,17 @@ class Unbinding:
 
     def begin(self, kind: str, name: str, gone: BoundExchange | None = None) -> None:
         """A queue or an exchange is gone; `gone` is the exchange."""
-        for exchange in self._bindings.unpick(kind, name):
+        for exchange in self._bindings.leave(kind, name):
             self.look_at(exchange)
-        steps = self._unbind(kind, name, gone)
-        self._leaving[kind, name] = steps
-        self._slices.begin(steps)
-
-    def finish(self, kind: str, name: str) -> None:
-        """The name is given again: what is left of the old one goes now."""
-        for _ in self._leaving.get((kind, name), ()):
-            pass
+        self._slices.begin(self._unbind(kind, name, gone))
 
     def _unbind(self, kind: str, name: str, gone: BoundExchange | None) -> Iterator[None]:
-        try:
-            if gone is not None:
-                yield from self._bindings.drop_from(gone)
-            for exchange in self._bindings.drop_to(kind, name):
-                if exchange is not None:
-                    self.look_at(exchange)
-                yield
-        finally:
-            del self._leaving[kind, name]
+        if gone is not None:
+            yield from self._bindings.drop_from(gone)
+        for exchange in self._bindings.drop_to(kind, name):
+            if exchange is not None:
+                self.look_at(exchange)
+            yield
 
     def look_at(self, exchange: BoundExchange) -> None:
         """A binding of this exchange was removed."""

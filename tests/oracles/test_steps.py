@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.bindings import Bindings
 from broker.queues.types import MessageQueue
 from broker.routes import Routes
 from broker.routing import hashing
@@ -228,7 +229,7 @@ def chain(length: int, *, circle: bool) -> Routes:
         if number + 1 < length or circle:
             exchange.bind(bound("", f"x{(number + 1) % length}", "exchange"))
     exchanges[f"x{length - 1}"].bind(bound("", "q"))
-    return Routes(exchanges, queues)
+    return Routes(exchanges, queues, Bindings(exchanges, queues))
 
 
 @pytest.mark.parametrize("circle", [False, True])
@@ -245,7 +246,7 @@ def test_alternates_may_form_a_chain_of_any_length() -> None:
         exchanges[f"x{number}"] = DirectExchange(f"x{number}", arguments=arguments)
     exchanges["x5000"] = FanoutExchange("x5000")
     exchanges["x5000"].bind(bound("", "q"))
-    routes = Routes(exchanges, {"q": object()})  # type: ignore[dict-item]
+    routes = Routes(exchanges, {"q": object()}, Bindings(exchanges, {}))  # type: ignore[dict-item]
     assert len(routes.route(exchanges["x0"], ["k"], {})) == 1
 
 
@@ -266,7 +267,7 @@ def test_exchanges_bound_to_all_others_are_visited_once() -> None:
         for exchange in exchanges.values():
             for other in exchanges:
                 exchange.bind(bound("", other, "exchange"))
-        routes = Routes(exchanges, {})
+        routes = Routes(exchanges, {}, Bindings(exchanges, {}))
         return lambda: routes.route(exchanges["x0"], [""], {})
 
     # The bindings are the square of the exchanges; each is looked at once.
@@ -280,7 +281,7 @@ def test_whether_the_key_decides_does_not_grow_with_the_queues() -> None:
         exchange = TopicExchange("x")
         for number in range(count):
             exchange.bind(bound("#", str(number)))
-        routes = Routes({"x": exchange}, {})
+        routes = Routes({"x": exchange}, {}, Bindings({"x": exchange}, {}))
         return lambda: routes.is_by_key(exchange)
 
     assert max(grows_with(made, 100)) == 1.0

@@ -143,6 +143,25 @@ def test_an_exchange_declared_again_meanwhile_has_its_own_bindings_only(
     assert len(list(vhost.bindings(destination="q"))) == 2
 
 
+def test_both_ends_of_bindings_may_come_again_meanwhile(inside: Inside, vhost: VHost) -> None:
+    for _ in range(2):
+        vhost.declare_queue("q")
+        vhost.declare_exchange("x")
+        bind_often(vhost, "x", "q")
+        vhost.delete_queue("q")
+        vhost.delete_exchange("x")
+    vhost.declare_queue("q")
+    vhost.declare_exchange("x")
+    bind_often(vhost, "x", "q")
+    go_on(inside, lambda: 0)
+    assert len(vhost.exchanges["x"].bindings) == MANY
+    assert len(list(vhost.bindings(destination="q"))) == MANY + 1
+    assert publish(vhost, "x", "key 3", PLAIN, b"")
+    vhost.delete_queue("q")
+    go_on(inside, lambda: 0)
+    assert not vhost.exchanges["x"].bindings
+
+
 @pytest.mark.parametrize("type", ["x-consistent-hash", "x-random"])
 def test_what_picks_one_of_its_bindings_never_picks_one_that_is_gone(
     inside: Inside, vhost: VHost, type: str
@@ -242,3 +261,29 @@ def test_a_vhost_killed_while_it_is_being_deleted_is_gone_at_the_next_start(
     assert list(inside.definitions.vhosts) == ["/"]
     assert not Path(shop.directory).exists()
     inside.stop()
+
+
+def test_a_queue_that_comes_and_goes_takes_no_turn_long(inside: Inside, vhost: VHost) -> None:
+    """Nothing of the old one has to be waited for, whatever of it is bound again."""
+    vhost.declare_exchange("x", "topic")
+    for round in range(3):
+        vhost.declare_queue("q")
+        vhost.bind("x", "q", "queue", f"round {round}")
+        if round < 2:
+            bind_often(vhost, "x", "q")
+        vhost.bind("x", "q", "queue", "key 3")
+        assert publish(vhost, "x", "key 3", PLAIN, b"%d" % round)
+        vhost.delete_queue("q")
+        inside.ring()
+    exchange = vhost.exchanges["x"]
+    vhost.declare_queue("q")
+    vhost.bind("x", "q", "queue", "key 5")
+    assert len(exchange.bindings) > MANY // 2, "what is left of the old ones is still on its way"
+    assert not publish(vhost, "x", "key 3", PLAIN, b"")
+    assert vhost.unbind("x", "q", "queue", "key 5")
+    assert not vhost.unbind("x", "q", "queue", "key 3")
+    assert vhost.bind("x", "q", "queue", "key 3")
+    assert is_stepwise(go_on(inside, lambda: len(exchange.bindings)))
+    assert [each.routing_key for each in exchange.bindings.values()] == ["key 3"]
+    assert publish(vhost, "x", "key 3", PLAIN, b"")
+    assert [each.routing_key for each in vhost.bindings(destination="q")] == ["q", "key 3"]
