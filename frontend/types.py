@@ -9,17 +9,17 @@ from frontend.asking import ask
 TEXTS = {
     "queue": {
         "classic": "classic: a queue as AMQP knows it",
-        "quorum": "quorum: durable, with a delivery limit of 20",
-        "stream": "stream: a log that many read, each at its place",
+        "quorum": "quorum: durable, delivery limit 20",
+        "stream": "stream: a log that many read",
     },
     "exchange": {
-        "topic": "topic: by words of the routing key, with * and #",
+        "topic": "topic: by words of the routing key",
         "direct": "direct: by the whole routing key",
         "fanout": "fanout: to every binding",
         "headers": "headers: by header values",
-        "x-consistent-hash": "x-consistent-hash: one queue for each key, binding keys are weights",
-        "x-random": "x-random: to one of its bindings by chance",
-        "x-delayed-message": "x-delayed-message: later, then as another type",
+        "x-consistent-hash": "x-consistent-hash: one queue per key",
+        "x-random": "x-random: to any one binding",
+        "x-delayed-message": "x-delayed-message: later",
     },
 }
 """In the order in which they are offered; a type without a text is offered behind them."""

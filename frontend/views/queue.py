@@ -62,6 +62,8 @@ async def queue(
             max(0.0, time.time() - row["oldest_unconfirmed"] / 1000)
         )
         facts["meanings"] = {**troubles.MEANING, "fine": troubles.UNCONFIRMED}
+    if row.get("stream") and any(one["trouble"] == "stuck" for one in row["consumer_details"]):
+        facts["meanings"] = {**troubles.MEANING, "fine": troubles.STUCK_READER}
     facts["expect"] = name if figures.is_plain(name) else "delete"
     if tab == "overview":
         found = await charts.history(request, "queue", [vhost, name])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
@@ -94,6 +95,51 @@ def test_every_control_has_a_name(page: Page) -> None:
         page.goto(path, wait_until="domcontentloaded")
         nameless[path] = page.evaluate(NAMELESS)
     assert {path: found for path, found in nameless.items() if found} == {}
+
+
+CUT = """
+(select) => {
+  const pen = document.createElement("canvas").getContext("2d");
+  const style = getComputedStyle(select);
+  pen.font = style.font;
+  const arrow = 24;
+  const room = select.clientWidth - parseFloat(style.paddingLeft) - arrow;
+  const texts = [...select.options].map((option) => option.text);
+  return texts.filter((text) => pen.measureText(text).width > room);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "form"), [("/exchanges", "create-exchange"), ("/queues", "create-queue")]
+)
+def test_every_choice_of_a_form_can_be_read_on_a_phone(page: Page, path: str, form: str) -> None:
+    page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    page.goto(path)
+    page.click(f"[data-open={form}]")
+    selects = page.locator(f"#{form} select:visible")
+    assert selects.count() >= 3
+    cut = [text for select in selects.all() for text in select.evaluate(CUT)]
+    assert cut == []
+
+
+def test_a_list_on_a_phone_says_which_virtual_host_where_there_are_several(
+    page: Page, shared_leveret: Appliance
+) -> None:
+    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as api:
+        api.put("/api/vhosts/web-second", json={}).raise_for_status()
+        try:
+            page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+            page.goto("/exchanges?q=amq.topic")
+            rows = page.locator("table.rows tbody tr")
+            second = rows.filter(has_text="web-second")
+            expect(second).to_have_count(1)
+            expect(second.locator("td.where")).to_be_visible()
+            page.goto("/exchanges?q=amq.topic&vhost=web-second")
+            expect(rows).to_have_count(1)
+            expect(rows.get_by_role("link", name="web-second")).to_be_hidden()
+        finally:
+            api.delete("/api/vhosts/web-second")
 
 
 def test_the_palette_finds_a_queue(page: Page) -> None:

@@ -237,9 +237,9 @@ def _node_problems(broker: Any) -> list[dict[str, Any]]:
     found = [("bad", "recovery", text) for text in broker.problems]
     node = broker.sampling.node
     if count := broker.persister.quarantine.count:
-        found.append(
-            ("warn", "quarantine", f"{count:,} damaged stretches of segments are in quarantine")
-        )
+        stretches = "stretch" if count == 1 else "stretches"
+        text = f"{count:,} damaged {stretches} of segments in quarantine"
+        found.append(("warn", "quarantine", text))
     if broker.config.no_sync:
         found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
     watch = broker.watch

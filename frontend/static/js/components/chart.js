@@ -2,7 +2,7 @@
 //
 // Markup: section[data-chart] with .chart-keys and .chart; the series are given by the page's script.
 
-import { size, timeOfDay } from "./figures.js";
+import { count, size, timeOfDay } from "./figures.js";
 
 const uPlot = globalThis.uPlot;
 const POINTS_AT_MOST = 2000;
@@ -10,6 +10,7 @@ const SHORTEST_SPAN_S = 60;
 // Up to this step a live point is appended as it comes; past it, it stands for the newest step.
 const FINE_STEP_MS = 10_000;
 const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+const WHOLE_STEPS = Array.from({ length: 30 }, (_, place) => [1, 2, 5][place % 3] * 10 ** Math.floor(place / 3));
 const cards = new Set();
 
 /** The colour a role has now; a canvas cannot resolve custom properties itself. */
@@ -130,7 +131,7 @@ export class ChartCard {
       legend: { show: false },
       cursor: { sync: { key: "page" }, points: { size: 6 }, drag: { x: true, y: false } },
       scales: {
-        x: { time: true, range: (_, low, high) => [Math.min(low, high - SHORTEST_SPAN_S), high] },
+        x: { time: true, range: (_, low, high) => this.#stretch(low, high) },
         y: { range: (_, low, high) => [Math.min(0, low ?? 0), niceTop(high, isBytes)] },
       },
       axes: [
@@ -143,7 +144,7 @@ export class ChartCard {
         },
         {
           ...axis,
-          ...(isBytes ? { incrs: BINARY_STEPS } : {}),
+          ...(isBytes ? { incrs: BINARY_STEPS } : this.format === count ? { incrs: WHOLE_STEPS } : {}),
           size: 56,
           space: 36,
           values: (_, splits) => splits.map((value) => this.format(value)),
@@ -162,6 +163,12 @@ export class ChartCard {
       }))],
       hooks: { setCursor: [(plot) => this.#showValues(plot.cursor.idx ?? this.data[0].length - 1)] },
     }, this.data, this.plotElement);
+  }
+
+  /** What the time axis shows. Of a single point uPlot would make years. */
+  #stretch(low, high) {
+    const end = this.data[0].length > 1 ? high : low;
+    return [Math.min(low, end - SHORTEST_SPAN_S), end];
   }
 
   #resize() {
