@@ -7,7 +7,7 @@ SETUP := python3 tools/environment.py
 JOBS := 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test add-ons crash power fuzz-store full-disk stalled-disk fuzz bench bench-store lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz bench bench-store lint demo docs lock clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -26,6 +26,9 @@ add-ons: test-environment  ## take each add-on away alone and run the core tests
 
 crash: test-environment  ## crash states, games, then kill -9 under load (ARGS="--states 100000 --games 5000 --cycles 1000")
 	@$(PYTHON) -m tests.crash $(ARGS)
+
+storm: test-environment  ## operators purge, delete and change all they can under load (options: ARGS="--seconds 600 --seed 7")
+	@$(PYTHON) -m tests.crash.storm $(ARGS)
 
 power: test-environment  ## cut the power of a file system under load; root and loop devices (options: ARGS="--cuts 200")
 	@$(PYTHON) -m tests.crash.power $(ARGS)

@@ -32,7 +32,7 @@ class BackedUp(Crash):
 
     def _load_and_kill(self, after: float) -> None:
         assert isinstance(self.victim, Leveret)
-        publishers, consumers = self._load()
+        publishers, consumers = self.load()
         time.sleep(0.3 + after)
         for process, _ in consumers:
             process.send_signal(signal.SIGTERM)
@@ -63,7 +63,7 @@ class BackedUp(Crash):
             process.communicate()
             journal.unlink()
         self._collect_until(publishers, before)
-        self._collect([], consumers)
+        self.collect([], consumers)
         shutil.rmtree(data)
         copy.rename(data)
 

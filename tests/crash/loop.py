@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -92,12 +93,12 @@ class Crash:
             start = time.monotonic()
             self.victim.start()
             self.restart_seconds.append(time.monotonic() - start)
-        self._drain()
-        self._read_log()
+        self.drain()
+        self.read_log()
         self.cycles += 1
         return self.checker.drained()
 
-    def _read_log(self) -> None:
+    def read_log(self) -> None:
         if self.log is not None:
             text = self.log.read_text(errors="replace")
             self.checker.log(text[self.log_read :])
@@ -112,31 +113,33 @@ class Crash:
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=REPOSITORY)
         return process, journal
 
-    def _load(self) -> tuple[list[Spawned], list[Spawned]]:
+    def load(
+        self, publishers: int = PUBLISHERS, consumed: Sequence[str] = CONSUMED
+    ) -> tuple[list[Spawned], list[Spawned]]:
         """Starts publishers and consumers; (publishers, consumers) when all are at work."""
         consumers = [
-            self._spawn("consumer", self.random.randrange(1 << 30), queue) for queue in CONSUMED
+            self._spawn("consumer", self.random.randrange(1 << 30), queue) for queue in consumed
         ]
-        publishers = [
+        writers = [
             self._spawn("publisher", number, self.next_sequence[number], QUEUES)
-            for number in range(PUBLISHERS)
+            for number in range(publishers)
         ]
-        for process, _ in consumers + publishers:
+        for process, _ in consumers + writers:
             assert process.stdout is not None
             process.stdout.readline()
-        return publishers, consumers
+        return writers, consumers
 
     def _load_and_kill(self, after: float) -> None:
-        publishers, consumers = self._load()
+        publishers, consumers = self.load()
         time.sleep(after)
         if self.random.random() < self.clean_stops:
             self.victim.stop()
             self.clean += 1
         else:
             self.victim.kill()
-        self._collect(publishers, consumers)
+        self.collect(publishers, consumers)
 
-    def _collect(
+    def collect(
         self,
         publishers: list[Spawned],
         consumers: list[Spawned],
@@ -170,7 +173,7 @@ class Crash:
         client.close()
         return depths
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Reads every queue to its end, and compares the depth that was told with what came."""
         told = self._depths()
         got: Counter[int] = Counter()
@@ -182,7 +185,7 @@ class Crash:
                 process.stdout.readline()
                 process.stdin.close()
                 process.stdin = None
-            got += self._collect([], consumers)
+            got += self.collect([], consumers)
             left = self._depths()
             if not any(left):
                 break
