@@ -30,6 +30,9 @@ INTEGER_MOST = 2**63 - 1
 SHORT_STRING_MOST = 255
 """Bytes of a name or a routing key in a frame."""
 
+NAMES_OF_EXCHANGES = ("x-dead-letter-exchange", "alternate-exchange")
+"""What RabbitMQ looks at before all other arguments, and refuses in other words."""
+
 DEDUPLICATES = is_there("features.dedup")
 DELAYS = is_there("features.delayed")
 HASHES = is_there("routing.consistent_hash")
@@ -389,6 +392,10 @@ def check(owner: str, arguments: Mapping[str, Any], resource: str) -> None:
         row = table.get(name)
         if row is None:
             continue
+        if name in NAMES_OF_EXCHANGES and not isinstance(value, str):
+            raise PreconditionFailed(
+                f"invalid type '{kind_of(value)}' for arg '{name}' in {resource}"
+            )
         wrong = fault(row, value)
         if wrong is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {resource}: {wrong}")
@@ -442,13 +449,15 @@ def fault(row: Argument, value: Any) -> str | None:
             return f"{{value_too_big,{value}}}"
     elif row.kind == "string":
         if not isinstance(value, str):
-            return f"invalid type '{kind_of(value)}'"
+            return f"{{unacceptable_type,{kind_of(value)}}}"
         if row.choices and value not in row.choices:
+            if row.name == "x-overflow":
+                return "invalid_overflow"
             return f"invalid value '{value}'; expected {', '.join(row.choices)}"
         if row.most is not None and len(value.encode("utf-8", "surrogateescape")) > row.most:
             return f"longer than {row.most} bytes"
     elif row.kind == "boolean" and not isinstance(value, bool):
-        return f'"expected bool, got {kind_of(value)}"'
+        return f"{{unacceptable_type,{kind_of(value)}}}"
     return None
 
 

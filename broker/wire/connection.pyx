@@ -96,7 +96,7 @@ cdef class Connection(Output):
             while self.partial.length and at < length:
                 wanted = 8 if self.phase == AWAIT_HEADER else 7
                 if self.partial.length >= wanted and self.phase != AWAIT_HEADER:
-                    self.check_size(load32(self.partial.data + 3))
+                    self.check_size(self.partial.data[0], load32(self.partial.data + 3))
                     wanted = <size_t> load32(self.partial.data + 3) + 8
                 part = wanted - self.partial.length
                 if part > length - at:
@@ -221,14 +221,14 @@ cdef class Connection(Output):
             self.publishing = None
         return 0
 
-    def check_size(self, uint32_t size):
+    def check_size(self, uint8_t kind, uint32_t size):
         """Raises FrameError for a frame above the negotiated maximum."""
         cdef uint32_t largest = self.frame_max
         # Eight octets of grace, as in RabbitMQ: some clients fill frame_max with the payload alone.
         if size > largest:
             self.current_method = 0
             raise FrameError(
-                f"type unknown, all octets = <<>>: {{frame_too_large,{size},{largest - 8}}}", True)
+                f"type {kind}, all octets = <<>>: {{frame_too_large,{size},{largest - 8}}}", True)
 
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1:
         """Carries out every whole frame. Returns how many bytes those were."""
@@ -250,7 +250,7 @@ cdef class Connection(Output):
                         self.holding and self.holds_back(data + at, length - at)):
                     size = load32(data + at + 3)
                     if size > self.frame_max:
-                        self.check_size(size)
+                        self.check_size(data[at], size)
                     if length - at < <size_t> size + 8:
                         break
                     if data[at + 7 + size] != FRAME_END:

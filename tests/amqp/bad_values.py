@@ -23,16 +23,24 @@ NO_INTEGER: tuple[tuple[Any, str], ...] = (
 )
 NEGATIVE = (*NO_INTEGER, (-1, "value_negative,-1"), (-(2**63), "value_negative"))
 NO_STRING: tuple[tuple[Any, str], ...] = (
-    (5, "invalid type 'signedint'"),
-    (True, "invalid type 'bool'"),
-    (None, "invalid type 'void'"),
-    (["a"], "invalid type 'array'"),
+    (5, "{unacceptable_type,signedint}"),
+    (True, "{unacceptable_type,bool}"),
+    (None, "{unacceptable_type,void}"),
+    (["a"], "{unacceptable_type,array}"),
 )
-NO_NAME = (*NO_STRING, ("x" * 256, "longer than 255 bytes"), ("é" * 128, "longer than 255 bytes"))
+LONG_NAME = (("x" * 256, "longer than 255 bytes"), ("é" * 128, "longer than 255 bytes"))
+NO_NAME = (*NO_STRING, *LONG_NAME)
+NO_EXCHANGE = (
+    (5, "invalid type 'signedint' for arg"),
+    (True, "invalid type 'bool' for arg"),
+    (None, "invalid type 'void' for arg"),
+    (["a"], "invalid type 'array' for arg"),
+    *LONG_NAME,
+)
 NO_BOOLEAN: tuple[tuple[Any, str], ...] = (
-    (1, "expected bool, got signedint"),
-    ("true", "expected bool, got longstr"),
-    (None, "expected bool, got void"),
+    (1, "{unacceptable_type,signedint}"),
+    ("true", "{unacceptable_type,longstr}"),
+    (None, "{unacceptable_type,void}"),
 )
 
 DUPLICATES: Bad = {
@@ -48,8 +56,8 @@ QUEUE: Bad = {
     "x-expires": (*NEGATIVE, (0, "value_zero")),
     "x-max-length": NEGATIVE,
     "x-max-length-bytes": NEGATIVE,
-    "x-overflow": (*NO_STRING, ("drop-tail", "invalid value 'drop-tail'"), ("", "invalid value")),
-    "x-dead-letter-exchange": NO_NAME,
+    "x-overflow": (*NO_STRING, ("drop-tail", "invalid_overflow"), ("", "invalid_overflow")),
+    "x-dead-letter-exchange": NO_EXCHANGE,
     "x-dead-letter-routing-key": (*NO_NAME, ("alone", "routing_key_but_no_dlx_defined")),
     "x-delivery-limit": (*NO_INTEGER, (-2, "value_negative,-2")),
     "x-consumer-timeout": NEGATIVE,
@@ -77,7 +85,7 @@ QUEUE_TYPE = {
 
 EXCHANGE: Bad = {
     **DUPLICATES,
-    "alternate-exchange": NO_NAME,
+    "alternate-exchange": NO_EXCHANGE,
     "x-alternate-exchange": NO_NAME,
     "x-delayed-exchange": NO_BOOLEAN,
     "x-delayed-type": ((5, "x-delayed-type"), ("nothing", "x-delayed-type")),

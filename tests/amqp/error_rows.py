@@ -191,6 +191,17 @@ def _argument(**table: Any) -> Send:
     return send(DECLARE, queue="{n}", arguments=names)
 
 
+REFUSED = (
+    r"ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN\. "
+    r"For details see the broker logfile\."
+)
+RUNNING = "CHANNEL_ERROR - unexpected method in connection state running"
+
+
+def _above(name: str, asked: int, most: int) -> str:
+    return rf"negotiated {name} = {asked} is higher than the maximum allowed value \({most}\)"
+
+
 _TUNE_WHY = "the client learns why at once; newer RabbitMQ does the same"
 
 HANDSHAKE = [
@@ -236,7 +247,7 @@ HANDSHAKE = [
         ConnectionClose(
             403,
             "",
-            "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN",
+            REFUSED,
         ),
         stage="start",
     ),
@@ -244,7 +255,7 @@ HANDSHAKE = [
         "login-refused-unknown-user",
         "unknown user, capability authentication_failure_close",
         (_start_ok(raw.plain_response("{n}", "x"), authentication_failure_close=True),),
-        ConnectionClose(403, "", "Login was refused using authentication mechanism PLAIN"),
+        ConnectionClose(403, "", REFUSED),
         stage="start",
     ),
     Row(
@@ -279,7 +290,7 @@ HANDSHAKE = [
         "tune-frame-max-above",
         "tune-ok with frame_max above the offer",
         _tune_ok(frame_max=262144),
-        ConnectionClose(530, "connection.tune-ok", "frame_max = 262144"),
+        ConnectionClose(530, "connection.tune-ok", _above("frame_max", 262144, 131072)),
         Dropped(),
         _TUNE_WHY,
         stage="tune",
@@ -288,7 +299,7 @@ HANDSHAKE = [
         "tune-frame-max-none",
         "tune-ok with frame_max 0 (no limit) where the offer has one",
         _tune_ok(frame_max=0),
-        ConnectionClose(530, "connection.tune-ok", "frame_max = 0"),
+        ConnectionClose(530, "connection.tune-ok", _above("frame_max", 0, 131072)),
         Dropped(),
         _TUNE_WHY,
         stage="tune",
@@ -297,7 +308,11 @@ HANDSHAKE = [
         "tune-frame-max-below",
         "tune-ok with frame_max 4095, below the minimum of 4096",
         _tune_ok(frame_max=4095),
-        ConnectionClose(530, "connection.tune-ok", "frame_max = 4095"),
+        ConnectionClose(
+            530,
+            "connection.tune-ok",
+            r"negotiated frame_max = 4095 is lower than the minimum allowed value \(4096\)",
+        ),
         Dropped(),
         _TUNE_WHY,
         stage="tune",
@@ -313,7 +328,7 @@ HANDSHAKE = [
         "tune-channel-max-above",
         "tune-ok with channel_max above the offer",
         _tune_ok(channel_max=4095),
-        ConnectionClose(530, "connection.tune-ok", "channel_max = 4095"),
+        ConnectionClose(530, "connection.tune-ok", _above("channel_max", 4095, 2047)),
         Dropped(),
         _TUNE_WHY,
         stage="tune",
@@ -322,7 +337,7 @@ HANDSHAKE = [
         "tune-channel-max-none",
         "tune-ok with channel_max 0 (no limit) where the offer has one",
         _tune_ok(channel_max=0),
-        ConnectionClose(530, "connection.tune-ok", "channel_max = 0"),
+        ConnectionClose(530, "connection.tune-ok", _above("channel_max", 0, 2047)),
         Dropped(),
         _TUNE_WHY,
         stage="tune",
@@ -347,21 +362,21 @@ HANDSHAKE = [
         "open-twice",
         "a second connection.open",
         (send("connection.open", 0, virtual_host="/"),),
-        ConnectionClose(504, "connection.open"),
+        ConnectionClose(504, "connection.open", RUNNING),
         stage="open",
     ),
     Row(
         "channel-open-on-zero",
         "channel.open on channel 0",
         (send("channel.open", 0),),
-        ConnectionClose(504, "channel.open"),
+        ConnectionClose(504, "channel.open", RUNNING),
         stage="open",
     ),
     Row(
         "method-on-zero",
         "basic.qos on channel 0",
         (send(QOS, 0, prefetch_count=1),),
-        ConnectionClose(504, QOS),
+        ConnectionClose(504, QOS, RUNNING),
         stage="open",
     ),
     Row(
@@ -381,19 +396,19 @@ FRAMING = [
         "frame-end-wrong",
         "a method frame with a wrong end octet",
         (Bytes(raw.frame(1, 1, raw.method(1, QOS)[7:-1], end=0)),),
-        ConnectionClose(501, "", "frame_end"),
+        ConnectionClose(501, "", "type 1, all octets = <<.*>>: {invalid_frame_end_marker,0}"),
     ),
     Row(
         "frame-too-large",
         "a frame longer than frame_max",
         (Bytes(struct.pack(">BHI", 3, 1, 200_000) + bytes(200_001)),),
-        ConnectionClose(501, "", "frame_too_large"),
+        ConnectionClose(501, "", "type 3, all octets = <<>>: {frame_too_large,200000,131064}"),
     ),
     Row(
         "frame-type-unknown",
         "a frame of type 99",
         (Bytes(raw.frame(99, 1, b"x")),),
-        ConnectionClose(501, "", "unknown_frame"),
+        ConnectionClose(501, "", "type 99, all octets = <<.*>>: unknown_frame"),
     ),
     Row(
         "heartbeat-on-channel",
@@ -457,7 +472,9 @@ FRAMING = [
         "header-of-other-class",
         "a content header of class 50 after basic.publish",
         (send(PUBLISH), Bytes(raw.header(1, 1, class_id=50))),
-        ConnectionClose(505, PUBLISH, "expected content header for class 60, got one for class 50"),
+        ConnectionClose(
+            505, PUBLISH, "expected content header for class 60, got one for class 50 instead"
+        ),
     ),
     Row(
         "method-for-body",
@@ -469,7 +486,7 @@ FRAMING = [
         "body-longer-than-announced",
         "more body than the header announced",
         (send(PUBLISH, routing_key="{n}"), Bytes(raw.header(1, 3) + raw.body(1, b"four"))),
-        ConnectionClose(501, PUBLISH, "content body"),
+        ConnectionClose(501, PUBLISH, "content body frame exceeds remaining content size"),
         NotSent("takes it silently; 501 from 4.4 on"),
         "the surplus would be a message nobody sent",
     ),
@@ -486,10 +503,26 @@ FRAMING = [
         "refused at the header: nothing is sent in vain",
     ),
     Row(
+        "body-too-large-nowhere",
+        "the same to an exchange that does not exist",
+        (send(PUBLISH, exchange="{n}"), Bytes(raw.header(1, 134_217_729))),
+        ChannelClose(
+            406,
+            PUBLISH,
+            "message size 134217729 is larger than configured max size 134217728",
+        ),
+        NotSent("the same, but after the whole body has arrived"),
+        "the size is looked at first",
+    ),
+    Row(
         "body-size-absurd",
         "a header that announces 2^63 octets",
         (send(PUBLISH, routing_key="{n}"), Bytes(raw.header(1, 1 << 63))),
-        ChannelClose(406, PUBLISH, "message size 9223372036854775808 is larger"),
+        ChannelClose(
+            406,
+            PUBLISH,
+            "message size 9223372036854775808 is larger than configured max size 134217728",
+        ),
         NotSent("waits for the body; 501 from 4.4 on"),
         "as above",
     ),
@@ -555,6 +588,15 @@ FRAMING = [
         handshake={"channel_max": 2},
     ),
 ]
+
+NO_INTEGER = '"expected integer, got longstr"'
+TOO_HIGH = "{max_value_exceeded,300}"
+NO_TYPE = "\"unsupported queue type 'bogus'\""
+NO_EXCHANGE = ChannelClose(404, "exchange.bind", "NOT_FOUND - no exchange '{n}' in vhost '/'")
+NOT_PERMITTED = ChannelClose(
+    403, "exchange.bind", "ACCESS_REFUSED - operation not permitted on the default exchange"
+)
+_ALTERNATE_NUMBER = {"alternate-exchange": 1}
 
 TOPOLOGY = [
     Row(
@@ -683,36 +725,98 @@ TOPOLOGY = [
         Row(
             f"argument-{name}",
             f"{words}",
-            (_argument(**table),),
-            ChannelClose(406, DECLARE, text),
+            (send(DECLARE, queue="{n}", arguments={argument: value}),),
+            ChannelClose(
+                406,
+                DECLARE,
+                f"PRECONDITION_FAILED - invalid arg '{argument}' for queue '{{n}}' in vhost '/': "
+                f"{wrong}",
+            ),
         )
-        for name, words, table, text in (
-            ("ttl-text", "x-message-ttl as text", {"x_message_ttl": "1"}, "x-message-ttl"),
-            ("ttl-negative", "x-message-ttl -1", {"x_message_ttl": -1}, "x-message-ttl"),
-            ("expires-zero", "x-expires 0", {"x_expires": 0}, "x-expires"),
-            ("priority-300", "x-max-priority 300", {"x_max_priority": 300}, "x-max-priority"),
-            ("length-text", "x-max-length as text", {"x_max_length": "9"}, "x-max-length"),
-            ("length-negative", "x-max-length -1", {"x_max_length": -1}, "x-max-length"),
-            (
-                "overflow-bogus",
-                "x-overflow `bogus`",
-                {"x_overflow": "bogus"},
-                "overflow",
-            ),
-            ("type-bogus", "x-queue-type `bogus`", {"x_queue_type": "bogus"}, "'bogus'"),
-            (
-                "dlx-number",
-                "x-dead-letter-exchange as a number",
-                {"x_dead_letter_exchange": 1},
-                "x-dead-letter-exchange",
-            ),
+        for name, words, argument, value, wrong in (
+            ("ttl-text", "x-message-ttl as text", "x-message-ttl", "1", NO_INTEGER),
+            ("ttl-negative", "x-message-ttl -1", "x-message-ttl", -1, "{value_negative,-1}"),
+            ("expires-zero", "x-expires 0", "x-expires", 0, "{value_zero,0}"),
+            ("priority-300", "x-max-priority 300", "x-max-priority", 300, TOO_HIGH),
+            ("length-text", "x-max-length as text", "x-max-length", "9", NO_INTEGER),
+            ("length-negative", "x-max-length -1", "x-max-length", -1, "{value_negative,-1}"),
+            ("overflow-bogus", "x-overflow `bogus`", "x-overflow", "bogus", "invalid_overflow"),
+            ("type-bogus", "x-queue-type `bogus`", "x-queue-type", "bogus", NO_TYPE),
             (
                 "dlrk-alone",
                 "x-dead-letter-routing-key without an exchange",
-                {"x_dead_letter_routing_key": "k"},
-                "dead-letter-routing-key|no_dlx",
+                "x-dead-letter-routing-key",
+                "k",
+                "routing_key_but_no_dlx_defined",
+            ),
+            (
+                "dlrk-number",
+                "x-dead-letter-routing-key as a number",
+                "x-dead-letter-routing-key",
+                1,
+                "{unacceptable_type,signedint}",
+            ),
+            (
+                "sac-number",
+                "x-single-active-consumer as a number",
+                "x-single-active-consumer",
+                1,
+                "{unacceptable_type,signedint}",
             ),
         )
+    ),
+    Row(
+        "argument-dlx-number",
+        "x-dead-letter-exchange as a number",
+        (_argument(x_dead_letter_exchange=1),),
+        ChannelClose(
+            406,
+            DECLARE,
+            "PRECONDITION_FAILED - invalid type 'signedint' for arg 'x-dead-letter-exchange' in "
+            "queue '{n}' in vhost '/'",
+        ),
+    ),
+    Row(
+        "argument-alternate-number",
+        "alternate-exchange as a number",
+        (send("exchange.declare", exchange="{n}", type="direct", arguments=_ALTERNATE_NUMBER),),
+        ChannelClose(
+            406,
+            "exchange.declare",
+            "PRECONDITION_FAILED - invalid type 'signedint' for arg 'alternate-exchange' in "
+            "exchange '{n}' in vhost '/'",
+        ),
+    ),
+    Row(
+        "argument-other-type",
+        "x-max-age, which only streams have, on a classic queue",
+        (_argument(x_max_age="7D"),),
+        ChannelClose(
+            406,
+            DECLARE,
+            "PRECONDITION_FAILED - invalid arg 'x-max-age' for queue '{n}' in vhost '/' of queue "
+            "type",
+        ),
+    ),
+    Row(
+        "argument-ttl-added",
+        "redeclare with x-message-ttl of a queue without",
+        (call(DECLARE, queue="{n}"), _argument(x_message_ttl=1000)),
+        ChannelClose(
+            406,
+            DECLARE,
+            "inequivalent arg 'x-message-ttl' for queue '{n}' in vhost '/': "
+            "received the value '1000' of type 'signedint' but current is none",
+        ),
+    ),
+    Row(
+        "queue-exclusive-durable",
+        "redeclare of an exclusive queue, first durable, then not",
+        (
+            call(DECLARE, queue="{n}", exclusive=True, durable=True),
+            send(DECLARE, queue="{n}", exclusive=True),
+        ),
+        reply("queue.declare-ok", queue="{n}"),
     ),
     Row(
         "argument-ttl-changed",
@@ -725,7 +829,8 @@ TOPOLOGY = [
             406,
             DECLARE,
             "inequivalent arg 'x-message-ttl' for queue '{n}' in vhost '/': "
-            "received .*'2000'.* but current is .*'1000'",
+            "received the value '2000' of type 'signedint' but current is "
+            "the value '1000' of type 'signedint'",
         ),
     ),
     Row(
@@ -840,6 +945,28 @@ TOPOLOGY = [
             ("delete", "exchange.delete", {}),
         )
     ),
+    *(
+        Row(
+            f"exchange-{verb}-{name}",
+            f"exchange.{verb} {words}",
+            (send(f"exchange.{verb}", source=source, destination=destination),),
+            answer,
+        )
+        for verb, name, words, source, destination, answer in (
+            ("bind", "missing", "from a missing exchange", "{n}", "amq.fanout", NO_EXCHANGE),
+            ("bind", "to-missing", "to a missing exchange", "amq.fanout", "{n}", NO_EXCHANGE),
+            ("bind", "default", "from the default exchange", "", "amq.fanout", NOT_PERMITTED),
+            ("bind", "to-default", "to the default exchange", "amq.fanout", "", NOT_PERMITTED),
+            (
+                "unbind",
+                "missing",
+                "of a missing exchange",
+                "{n}",
+                "amq.fanout",
+                reply("exchange.unbind-ok"),
+            ),
+        )
+    ),
     Row(
         "bind-x-match",
         "headers binding with x-match `some`",
@@ -878,6 +1005,25 @@ TOPOLOGY = [
             ("auto_delete", {"auto_delete": True}, "true", "false"),
             ("internal", {"internal": True}, "true", "false"),
         )
+    ),
+    Row(
+        "exchange-redeclare-alternate",
+        "redeclare of an exchange with another alternate exchange",
+        (
+            call("exchange.declare", exchange="{n}", type="direct"),
+            send(
+                "exchange.declare",
+                exchange="{n}",
+                type="direct",
+                arguments={"alternate-exchange": "b"},
+            ),
+        ),
+        ChannelClose(
+            406,
+            "exchange.declare",
+            "inequivalent arg 'alternate-exchange' for exchange '{n}' in vhost '/': received the "
+            "value 'b' of type 'longstr' but current is none",
+        ),
     ),
     Row(
         "exchange-delete-amq",
@@ -1002,16 +1148,36 @@ PUBLISHING = [
             ChannelClose(406, PUBLISH, text),
         )
         for name, words, values, text in (
-            ("expiration-text", "expiration `abc`", {"expiration": "abc"}, "expiration 'abc'"),
-            ("expiration-negative", "expiration `-5`", {"expiration": "-5"}, "expiration '-5'"),
+            (
+                "expiration-text",
+                "expiration `abc`",
+                {"expiration": "abc"},
+                "invalid expiration 'abc': no_integer",
+            ),
+            (
+                "expiration-negative",
+                "expiration `-5`",
+                {"expiration": "-5"},
+                "invalid expiration '-5': {value_negative,-5}",
+            ),
             (
                 "user-id",
                 "the user_id of somebody else",
                 {"user_id": "bob"},
                 "user_id property set to 'bob' but authenticated user was 'guest'",
             ),
-            ("cc-text", "a CC header that is no array", {"headers": {"CC": "a"}}, "CC"),
-            ("bcc-text", "a BCC header that is no array", {"headers": {"BCC": "a"}}, "BCC"),
+            (
+                "cc-text",
+                "a CC header that is no array",
+                {"headers": {"CC": "a"}},
+                'invalid message: {unacceptable_type_in_header,"CC",longstr}',
+            ),
+            (
+                "bcc-text",
+                "a BCC header that is no array",
+                {"headers": {"BCC": "a"}},
+                'invalid message: {unacceptable_type_in_header,"BCC",longstr}',
+            ),
         )
     ),
     Row(
@@ -1039,18 +1205,28 @@ PUBLISHING = [
         reply("queue.declare-ok", queue=REPLY),
     ),
     Row(
+        "reply-to-bind",
+        "queue.bind of `amq.rabbitmq.reply-to`",
+        (send(BIND, queue=REPLY, exchange="amq.direct", routing_key="k"),),
+        ChannelClose(403, BIND, "ACCESS_REFUSED - queue 'amq.rabbitmq.reply-to' in vhost '/'"),
+        NotSent("404 in old ones; 403 since CVE-2026-57215"),
+        "as newer RabbitMQ: it is no queue",
+    ),
+    Row(
         "confirm-after-tx",
         "confirm.select on a transactional channel",
         (call("tx.select"), send("confirm.select")),
         ChannelClose(
-            406, "confirm.select", "PRECONDITION_FAILED - cannot switch from tx to confirm"
+            406, "confirm.select", "PRECONDITION_FAILED - cannot switch from tx to confirm mode"
         ),
     ),
     Row(
         "tx-after-confirm",
         "tx.select on a confirming channel",
         (call("confirm.select"), send("tx.select")),
-        ChannelClose(406, "tx.select", "PRECONDITION_FAILED - cannot switch from confirm to tx"),
+        ChannelClose(
+            406, "tx.select", "PRECONDITION_FAILED - cannot switch from confirm to tx mode"
+        ),
     ),
     Row(
         "tx-commit-outside",

@@ -54,7 +54,7 @@ def check_properties(
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             kind = argument_table.kind_of(keys)
             raise PreconditionFailed(
-                f'invalid message: {{unacceptable_type_in_header,{kind},"{name}"}}'
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
             )
         added += keys
     if "user_id" in found:
