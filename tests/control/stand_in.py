@@ -7,7 +7,7 @@ pushed. Messages are lists, nothing is routed but by the default exchange.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -254,7 +254,12 @@ class VHost:
         return self.exchanges[name]
 
     def publish(
-        self, exchange: Exchange, keys: list[str], found: dict[str, Any], body: bytes
+        self,
+        exchange: Exchange,
+        keys: list[str],
+        found: dict[str, Any],
+        body: bytes,
+        queues: Sequence[Any] | None = None,
     ) -> bool:
         queue = self.queues.get(keys[0]) if not exchange.name else None
         if queue is None:
