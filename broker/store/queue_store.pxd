@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
-from broker.store.queue_bodies cimport EMPTY, FOUND, WAIT, QueueBodies
-from broker.store.requeued cimport Requeued
+from broker.store.queue_bodies cimport EMPTY, FOUND, WAIT
+from broker.store.queue_damage cimport QueueDamage
 from broker.store.segments cimport Segment
 
 
@@ -13,30 +13,20 @@ cdef enum:
 cdef uint64_t NO_END
 
 
-cdef class QueueStore(QueueBodies):
-    cdef Requeued requeued
-    cdef readonly uint64_t ready
-    cdef readonly uint64_t ready_bytes
-    cdef readonly uint64_t total
-    cdef readonly uint64_t total_bytes
+cdef class QueueStore(QueueDamage):
     cdef bint any_expires            # recovered messages have an expiration of their own
     cdef uint8_t* read_data
     cdef size_t read_capacity
     cdef size_t read_length
     cdef uint32_t read_position
     cdef bint read_short             # the file ended before what was asked for
-    cdef Segment* read_segment
-    cdef bint at_taken               # the read at hand is for a message that was taken
-    cdef bint damaged
     cdef dict returns                # place -> how often it came back, where there is a limit
-    cdef list lost                   # places of messages that came back and are unreadable now
 
     cdef int read(self, Place* place, Message* message) except -1
     cdef uint64_t end(self) noexcept
     cdef bint is_behind(self, Place* place, uint64_t end) noexcept
     cdef uint32_t count_return(self, Place* place) except? 0
     cdef uint32_t returns_of(self, Place* place) except? 0
-    cdef tuple gap                   # found by `search_behind`: segment, position, length, begin
 
     cdef int append(self, Message* message) except -1
     cdef int peek(self, Message* message, Place* place) except -1
@@ -51,7 +41,6 @@ cdef class QueueStore(QueueBodies):
     cdef QueueStore part(self, uint32_t segment)
     cdef int recovered(self) except -1
     cdef int advance(self, Place* place) except -1
-    cdef int settle(self, Place* place) except -1
     cdef int requeue(self, Place* place) except -1
     cdef int resolve(self, Message* message, Place* place) except -1
     cdef int leave_segment(self, Segment* segment) except -1
@@ -59,10 +48,4 @@ cdef class QueueStore(QueueBodies):
                   bint redelivered) except -1
     cdef int want_watermark(self, Segment* segment) except -1
     cdef uint8_t* read_record(self, Segment* segment, uint32_t position) except? NULL
-    cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
-                       size_t have) except -1
-    cdef int search_behind(self, Segment* segment, uint32_t position) except -1
-    cdef int pass_gap(self, Segment* segment, uint32_t position) except -1
-    cdef int count_lost(self, Segment* segment) except -1
-    cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1

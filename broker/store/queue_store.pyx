@@ -12,7 +12,6 @@ Invariants:
   written or travels in the same round, so that it comes back with redelivered set.
 """
 
-import functools
 import os
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -24,17 +23,16 @@ from broker.store.bodies cimport BodyStore
 from broker.store.disk cimport OP_READ, Op, read_now
 from broker.store.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.persister cimport Persister
-from broker.store.queue_bodies cimport QueueBodies, place_key
+from broker.store.queue_bodies cimport place_key
+from broker.store.queue_damage cimport QueueDamage
 from broker.store.record cimport (
     ACK_DELIVERY_COUNT, ACK_RUN, ACK_VALUE_MASK, ACK_WATERMARK, HEADER_BYTES, RECORD_FIXED,
     RecordHead, record_bytes, record_check, record_fits, record_put, record_view,
 )
 from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_REQUEUE_LAST, planted
-from broker.store.requeued cimport Requeued
 from broker.store.segments cimport (
     Block, FROZEN, MIXED, Segment, TAIL_FULL, WRITING, WRITTEN, push_entry,
 )
-from broker.store.sound_search import set_aside
 
 cdef enum:
     READ_AHEAD = 128 << 10
@@ -42,13 +40,12 @@ cdef enum:
 NO_END = <uint64_t> -1
 
 
-cdef class QueueStore(QueueBodies):
+cdef class QueueStore(QueueDamage):
     """The store of one queue."""
 
     def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch,
                  BodyStore bodies=None):
-        QueueBodies.__init__(self, persister, parent, incarnation, durable, touch)
-        self.requeued = Requeued()
+        QueueDamage.__init__(self, persister, parent, incarnation, durable, touch)
         self.bodies = bodies
 
     def __dealloc__(self):
@@ -218,24 +215,6 @@ cdef class QueueStore(QueueBodies):
         self.count_lost(segment)
         return 0
 
-    cdef int count_lost(self, Segment* segment) except -1:
-        """The cursor is at the end of a segment. Records that it did not come by lay in stretches
-        that could not be read: they are no longer counted."""
-        cdef uint32_t lost = 0
-        if segment.passed < segment.count:
-            lost = segment.count - segment.passed
-        elif not segment.damaged:
-            return 0
-        segment.count -= lost
-        self.ready -= lost if lost < self.ready else self.ready
-        self.total -= lost if lost < self.total else self.total
-        if self.ready == 0:
-            self.total_bytes -= self.ready_bytes
-            self.ready_bytes = 0
-        if segment.sealed and segment.settled == segment.count:
-            self.drop_segment(segment)
-        return 0
-
     cdef int view(self, Segment* segment, uint32_t position, Message* message, Place* place,
                   bint redelivered) except -1:
         cdef Block* block = self.block_of(segment, position)
@@ -314,115 +293,6 @@ cdef class QueueStore(QueueBodies):
         if self.reading:
             return NULL
         return self.read_record(segment, position)
-
-    cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
-                       size_t have) except -1:
-        """The record at a position is not what was written. One that was taken, or came back, is
-        lost; what lies at the cursor goes to quarantine up to the next sound record, and is
-        settled."""
-        cdef Place place
-        if self.at_taken:
-            self.damaged = True
-            if have >= RECORD_FIXED and <size_t> (<RecordHead*> record).length + 4 < have:
-                have = <size_t> (<RecordHead*> record).length + 4
-            self.persister.quarantine.take(
-                self.incarnation, segment.number, position, (<char*> record)[:have], have,
-                self.persister)
-            return 0
-        if not self.requeued.first_is(segment.number, position):
-            if self.gap is None or self.gap[:2] != (segment.number, position):
-                return self.search_behind(segment, position)
-            return self.pass_gap(segment, position)
-        segment.damaged = True
-        self.requeued.first(&place)
-        self.requeued.pop()
-        self.ready -= 1
-        self.ready_bytes -= place.body_length
-        if self.lost is None:
-            self.lost = []
-        self.lost.append(place_key(&place))
-        self.persister.quarantine.take(
-            self.incarnation, segment.number, position,
-            (<char*> record)[:place.length if place.length < have else have], place.length,
-            self.persister)
-        self.settle(&place)
-        self.owner_touch()
-        return 0
-
-    cdef int search_behind(self, Segment* segment, uint32_t position) except -1:
-        """Lets a thread look for what is sound behind damage at the cursor, before what is settled
-        or in memory; the owner is touched when it has."""
-        cdef uint32_t end = self.written_end(segment, position)
-        cdef uint32_t limit = end
-        if (self.cursor_skip < segment.skip_count
-                and segment.skips[self.cursor_skip].position < limit):
-            limit = segment.skips[self.cursor_skip].position
-        quarantine = self.persister.quarantine
-        self.reading = True
-        self.persister.collecting.submit(
-            functools.partial(
-                set_aside, quarantine, quarantine.name_of(self.incarnation),
-                f"{self.directory}/msgs.{segment.number:010d}", self.incarnation, segment.number,
-                position, limit, end),
-            functools.partial(self.searched, segment.number, position))
-        return 0
-
-    def searched(self, uint32_t number, uint32_t position, result, error):
-        """The thread of `search_behind` is done."""
-        self.reading = False
-        if error is None:
-            length, head, entry = result
-            self.gap = (number, position, length, head)
-            if entry is not None:
-                self.persister.quarantine.note(entry)
-        elif self.find(number) != NULL:
-            self.persister.failed_reads.add(
-                f"messages in {self.directory}", str(error), self.owner_touch)
-        self.remove_waiting()
-        if self.deleted:
-            self.finish_delete()
-        elif error is None:
-            self.owner_touch()
-
-    cdef int pass_gap(self, Segment* segment, uint32_t position) except -1:
-        """The cursor goes on behind what was searched through."""
-        cdef uint32_t body = 0
-        cdef uint32_t length = self.gap[2]
-        cdef bytes begin = self.gap[3]
-        cdef const RecordHead* head = <const RecordHead*> <const char*> begin
-        self.gap = None
-        self.owner_touch()
-        if length == 0:
-            # It was sound when it was read again.
-            self.read_segment = NULL
-            return 0
-        segment.damaged = True
-        self.cursor_position = position + length
-        segment.settled_bytes += length
-        if segment.references:
-            self.bodies.doubt()
-        if self.durable:
-            self.note(segment, position, length & ACK_VALUE_MASK)
-        # One record at least began here. Others are found missing at the segment's end.
-        if len(begin) == RECORD_FIXED and head.length + 4 == length and head.body_length < length:
-            body = head.body_length
-        segment.count -= 1
-        self.ready -= 1
-        self.total -= 1
-        self.ready_bytes -= body if body < self.ready_bytes else self.ready_bytes
-        self.total_bytes -= body if body < self.total_bytes else self.total_bytes
-        return 0
-
-    cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept:
-        """Where what is surely in the file ends, behind `position`: the start of what is still in
-        memory."""
-        cdef uint32_t end = segment.length
-        cdef Block* block = self.first_block
-        while block != NULL:
-            if block.segment == segment and position <= block.start < end:
-                end = block.start
-            block = block.next
-        return end
 
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1:
         """Fills the read buffer from `position`: at once if the page cache has it, else by the
