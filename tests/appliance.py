@@ -158,6 +158,14 @@ class Appliance:
         self.process.wait()
         self.process = None
 
+    def end(self, *, kill: bool) -> None:
+        """`kill`, or a clean stop."""
+        if kill:
+            self.kill()
+        else:
+            status = self.stop()
+            assert status == 0, f"{self.what} ended with {status}; its log:\n{self.log()}"
+
     def signal(self, number: signal.Signals, name: str | None = None) -> None:
         """Send a signal to the process, or to the part called `name`."""
         assert self.process is not None
@@ -166,8 +174,7 @@ class Appliance:
     def close(self) -> None:
         """Stop it if it runs, and insist on a clean end."""
         if self.process is not None and self.process.poll() is None:
-            status = self.stop()
-            assert status == 0, f"{self.what} ended with {status}; its log:\n{self.log()}"
+            self.end(kill=False)
 
     def log(self) -> str:
         """What it has printed since its last start."""

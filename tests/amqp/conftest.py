@@ -32,6 +32,12 @@ def amqp_address(request: pytest.FixtureRequest) -> tuple[str, int]:
     return broker.host, broker.amqp_port
 
 
+@pytest.fixture(params=[True, False], ids=["killed", "stopped"])
+def kill(request: pytest.FixtureRequest) -> bool:
+    """How a broker of the test's own ends before its next start."""
+    return bool(request.param)
+
+
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name no other test uses, for a queue or an exchange."""

@@ -150,6 +150,18 @@ def plain_response(user: str, password: str) -> bytes:
     return b"\x00" + user.encode() + b"\x00" + password.encode()
 
 
+def start_ok(mechanism: str = "PLAIN", response: bytes | None = None, **fields: Any) -> bytes:
+    """connection.start-ok, by default of guest; `fields` such as `client_properties`."""
+    return method(
+        0,
+        "connection.start-ok",
+        mechanism=mechanism,
+        response=plain_response("guest", "guest") if response is None else response,
+        locale="en_US",
+        **fields,
+    )
+
+
 class Client:
     """One TCP connection. `Client(address)` only connects; `Client.open` does the handshake."""
 

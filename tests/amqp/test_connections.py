@@ -54,13 +54,7 @@ def test_it_takes_a_whole_session_in_one_packet(amqp_address: Address, name: str
     with Client(amqp_address) as client:
         client.send(
             raw.PROTOCOL_HEADER
-            + raw.method(
-                0,
-                "connection.start-ok",
-                mechanism="PLAIN",
-                response=raw.plain_response("guest", "guest"),
-                locale="en_US",
-            )
+            + raw.start_ok()
             + raw.method(0, "connection.tune-ok", channel_max=100, frame_max=131072, heartbeat=0)
             + raw.method(0, "connection.open", virtual_host="/")
             + raw.method(1, "channel.open")

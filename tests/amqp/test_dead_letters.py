@@ -299,9 +299,8 @@ def test_it_refuses_wrong_dead_letter_arguments(
     assert wrong in client.expect_channel_close(1, 406, 50, 10).reply_text
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_it_loses_no_dead_letter_over_a_restart(
-    make_broker: Callable[..., Appliance], is_killed: bool
+    make_broker: Callable[..., Appliance], kill: bool
 ) -> None:
     broker = make_broker()
     with Client.open((broker.host, broker.amqp_port)) as client:
@@ -316,10 +315,7 @@ def test_it_loses_no_dead_letter_over_a_restart(
         last = client.expect_messages(500, channel=1)[-1].tag
         client.send_method(1, "basic.nack", delivery_tag=last, multiple=True, requeue=False)
         client.fence(1)
-        if is_killed:
-            broker.kill()
-        else:
-            broker.stop()
+        broker.end(kill=kill)
     broker.start()
     with Client.open((broker.host, broker.amqp_port)) as client:
         found = set()

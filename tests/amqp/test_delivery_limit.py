@@ -89,9 +89,8 @@ def test_it_refuses_a_wrong_limit(client: Client, name: str, value: Any, wrong: 
     assert wrong in client.expect_channel_close(1, 406, 50, 10).reply_text
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_it_keeps_the_count_over_a_restart(
-    make_broker: Callable[..., Appliance], is_killed: bool
+    make_broker: Callable[..., Appliance], kill: bool
 ) -> None:
     broker = make_broker()
     with Client.open((broker.host, broker.amqp_port)) as client:
@@ -101,10 +100,7 @@ def test_it_keeps_the_count_over_a_restart(
         client.expect_confirms(1, 1)
         assert [return_one(client, "q") for _ in range(3)] == [None, 1, 2]
         client.fence(1)
-        if is_killed:
-            broker.kill()
-        else:
-            broker.stop()
+        broker.end(kill=kill)
     broker.start()
     with Client.open((broker.host, broker.amqp_port)) as client:
         assert return_one(client, "q") == 3

@@ -53,13 +53,7 @@ def connect(row: Row, address: tuple[str, int]) -> Client:
     elif row.stage == "tune":
         client.send(raw.PROTOCOL_HEADER)
         client.expect("connection.start", 0)
-        client.send_method(
-            0,
-            "connection.start-ok",
-            mechanism="PLAIN",
-            response=raw.plain_response("guest", "guest"),
-            locale="en_US",
-        )
+        client.send(raw.start_ok())
         client.expect("connection.tune", 0)
     else:
         client.start(**row.handshake)

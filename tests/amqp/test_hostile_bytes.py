@@ -29,13 +29,7 @@ def lives_on(amqp_address: Address) -> Iterator[None]:
 def exchange(name: str) -> bytes:
     """About 300 octets that a client sends in a session, after the protocol header."""
     return (
-        raw.method(
-            0,
-            "connection.start-ok",
-            mechanism="PLAIN",
-            response=raw.plain_response("guest", "guest"),
-            locale="en_US",
-        )
+        raw.start_ok()
         + raw.method(0, "connection.tune-ok", channel_max=9, frame_max=4096, heartbeat=0)
         + raw.method(0, "connection.open", virtual_host="/")
         + raw.method(1, "channel.open")
@@ -284,14 +278,7 @@ def test_a_start_ok_of_great_size_is_refused(amqp_address: Address) -> None:
     with Client(amqp_address, timeout=5) as client:
         client.send(raw.PROTOCOL_HEADER)
         client.expect("connection.start", 0)
-        data = raw.method(
-            0,
-            "connection.start-ok",
-            client_properties={"big": "x" * 200_000},
-            mechanism="PLAIN",
-            response=raw.plain_response("guest", "guest"),
-            locale="en_US",
-        )
+        data = raw.start_ok(client_properties={"big": "x" * 200_000})
         with pytest.raises((ConnectionEndedError, AssertionError, OSError)):
             client.send(data)
             client.expect("connection.tune", 0)

@@ -15,17 +15,9 @@ SMALL = 4096
 
 def restart(broker: Appliance, client: Client, kill: bool) -> Client:
     client.cut()
-    if kill:
-        broker.kill()
-    else:
-        assert broker.stop() == 0
+    broker.end(kill=kill)
     broker.start()
     return connect(broker)
-
-
-@pytest.fixture(params=[True, False], ids=["killed", "stopped"])
-def kill(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 def test_it_goes_on_after_a_restart(broker: Appliance, kill: bool) -> None:
@@ -152,10 +144,7 @@ def test_it_finds_its_way_without_summaries(broker: Appliance, kill: bool) -> No
     streams.fill(client, stream, *bodies, headers={"x-stream-filter-value": "v"})
     until(lambda: len(files(broker, "meta.*")) >= 4)
     client.cut()
-    if kill:
-        broker.kill()
-    else:
-        broker.stop()
+    broker.end(kill=kill)
     for number, path in enumerate(files(broker, "meta.*")):
         data = path.read_bytes()
         if number % 3 == 0:

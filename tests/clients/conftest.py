@@ -3,7 +3,6 @@
 `AMQP_TEST_ADDRESS` and `AMQP_TEST_FLAVOUR` work as in tests/amqp/conftest.py.
 """
 
-import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
@@ -12,16 +11,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-
-@pytest.fixture(scope="session")
-def amqp_address(request: pytest.FixtureRequest) -> tuple[str, int]:
-    """Host and port of the broker under test, shared by all tests: use names of your own."""
-    given = os.environ.get("AMQP_TEST_ADDRESS")
-    if given:
-        host, _, port = given.rpartition(":")
-        return host, int(port)
-    broker = request.getfixturevalue("shared_broker")
-    return broker.host, broker.amqp_port
+from tests.amqp.conftest import amqp_address as amqp_address
 
 
 @pytest.fixture

@@ -17,14 +17,7 @@ OPENING = 4
 def opening(frame_max: int = 131072, heartbeat: int = 0) -> list[bytes]:
     return [
         raw.PROTOCOL_HEADER,
-        raw.method(
-            0,
-            "connection.start-ok",
-            client_properties={"product": "fuzz", "capabilities": raw.CAPABILITIES},
-            mechanism="PLAIN",
-            response=raw.plain_response("guest", "guest"),
-            locale="en_US",
-        ),
+        raw.start_ok(client_properties={"product": "fuzz", "capabilities": raw.CAPABILITIES}),
         raw.method(
             0, "connection.tune-ok", channel_max=64, frame_max=frame_max, heartbeat=heartbeat
         )

@@ -125,14 +125,7 @@ def refuse(client: TLSClient) -> None:
     """The login must be refused as with a wrong password."""
     client.send(raw.PROTOCOL_HEADER)
     client.expect("connection.start", 0)
-    client.send_method(
-        0,
-        "connection.start-ok",
-        client_properties={"capabilities": raw.CAPABILITIES},
-        mechanism="EXTERNAL",
-        response=b"",
-        locale="en_US",
-    )
+    client.send(raw.start_ok("EXTERNAL", b"", client_properties={"capabilities": raw.CAPABILITIES}))
     client.expect_connection_close(
         403, 0, 0, "ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL"
     )
@@ -161,14 +154,7 @@ def test_a_refused_client_that_announced_nothing_is_told_nothing(
     with connect(broker, authority, till) as client:
         client.send(raw.PROTOCOL_HEADER)
         client.expect("connection.start", 0)
-        client.send_method(
-            0,
-            "connection.start-ok",
-            client_properties={},
-            mechanism="EXTERNAL",
-            response=b"",
-            locale="en_US",
-        )
+        client.send(raw.start_ok("EXTERNAL", b"", client_properties={}))
         with contextlib.suppress(raw.ConnectionEndedError, OSError):
             client.expect_end()
 
@@ -178,13 +164,8 @@ def test_external_on_a_listener_without_tls_is_an_unknown_mechanism(make: Make) 
     with raw.Client((broker.host, broker.amqp_port)) as client:
         client.send(raw.PROTOCOL_HEADER)
         client.expect("connection.start", 0)
-        client.send_method(
-            0,
-            "connection.start-ok",
-            client_properties={"capabilities": raw.CAPABILITIES},
-            mechanism="EXTERNAL",
-            response=b"guest",
-            locale="en_US",
+        client.send(
+            raw.start_ok("EXTERNAL", b"guest", client_properties={"capabilities": raw.CAPABILITIES})
         )
         client.expect_end()
 

@@ -213,10 +213,7 @@ def test_a_priority_queue_is_a_list_in_levels(amqp_address: tuple[str, int]) -> 
 @pytest.mark.parametrize("levels", [0, 255])
 def test_a_queue_is_a_list_over_restarts(broker: Any, levels: int) -> None:
     def restart(kill: bool) -> tuple[str, int]:
-        if kill:
-            broker.kill()
-        else:
-            assert broker.stop() == 0
+        broker.end(kill=kill)
         broker.start()
         return broker.host, broker.amqp_port
 

@@ -233,10 +233,7 @@ class RestartedStreamMachine(StreamMachine):
 
 def test_a_stream_is_a_list_of_segments_over_restarts(broker: Any) -> None:
     def restart(kill: bool) -> None:
-        if kill:
-            broker.kill()
-        else:
-            assert broker.stop() == 0
+        broker.end(kill=kill)
         broker.start()
 
     class Machine(RestartedStreamMachine):
