@@ -98,6 +98,30 @@ async def test_it_shows_a_client_at_work(
         assert (await client.call("list", noun=noun, page=1))["items"], noun
 
 
+async def test_it_counts_what_reaches_no_queue(
+    client: BrokerClient, connection: Any, channel: Any
+) -> None:
+    """Whatever was asked for: a message that goes back to its publisher was not dropped."""
+    before = (await client.call("overview"))["message_stats"]
+    for mandatory in (False, False, True):
+        channel.basic_publish("", "no such queue", b"", mandatory=mandatory)
+    channel.basic_publish("amq.fanout", "", b"")
+    connection.process_data_events(0.2)
+    names = ("publish", "drop_unroutable", "return_unroutable")
+    (row,) = [
+        row
+        for row in (await client.call("list", noun="channels"))["items"]
+        if row["message_stats"]["return_unroutable"]
+    ]
+    assert [row["message_stats"][name] for name in names] == [4, 3, 1]
+
+    async def counted() -> list[int]:
+        after = (await client.call("overview"))["message_stats"]
+        return [after[name] - before[name] for name in names]
+
+    await until(counted, lambda counts: counts == [4, 3, 1])
+
+
 async def test_it_has_rates_and_totals_of_real_traffic(
     shared_broker: Appliance, client: BrokerClient, connection: Any, channel: Any
 ) -> None:
