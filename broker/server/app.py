@@ -25,7 +25,6 @@ from broker.access import Access
 from broker.bounds import bounds_of
 from broker.certificates import CertificateError, Certificates
 from broker.contracts import Topology
-from broker.definitions import Definitions
 from broker.kernel import clock
 from broker.kernel.turn import Turn
 from broker.policies import Policies
@@ -58,7 +57,8 @@ from broker.store.data_directory import (
     write_again,
 )
 from broker.store.persister import Persister
-from broker.vhost import VHost
+from broker.vhosts.definitions import Definitions
+from broker.vhosts.vhost import VHost
 from broker.wire.session import Session
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from broker.server.policy_sweep import PolicySweep
 from broker.server.sampling import Sampling
 from broker.server.stall import Stall
 from broker.settings_files import SettingsFiles
-from broker.slices import Slices
 from broker.stats import NodeReading, Stats
 from broker.store.failed_reads import FailedReads
 from broker.store.sync_method import SyncMethod
+from broker.vhosts.slices import Slices
 from broker.wire.properties import encode
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk

@@ -15,7 +15,6 @@ from typing import Any
 
 from broker.config import Config
 from broker.contracts import Topology
-from broker.definitions import Definitions
 from broker.features import delayed
 from broker.kernel import clock
 from broker.kernel.turn import Turn
@@ -24,7 +23,8 @@ from broker.queues.types import MessageQueue
 from broker.settings_files import SettingsFiles
 from broker.store import disk
 from broker.store.persister import Persister
-from broker.vhost import VHost
+from broker.vhosts.definitions import Definitions
+from broker.vhosts.vhost import VHost
 from broker.wire import properties
 from tests.crash.profiles import Profile
 from tests.store.driven import Taker

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker import vhost
 from broker.store import leveldb_index
 from broker.store.body_settings import BodySettings
 from broker.store.location_index import IndexSettings
 from broker.store.sync_method import ALL, EACH, SyncMethod
+from broker.vhosts import vhost
 
 EMBED_BELOW = 100
 BODY_FILE = 2048

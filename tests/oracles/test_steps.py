@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.bindings import Bindings
 from broker.queues.types import MessageQueue
-from broker.routes import Routes
 from broker.routing import hashing
 from broker.routing.consistent_hash import ConsistentHashExchange
 from broker.routing.direct import DirectExchange
@@ -17,6 +15,8 @@ from broker.routing.exchange import Binding, BoundExchange
 from broker.routing.fanout import FanoutExchange
 from broker.routing.headers import HeadersExchange
 from broker.routing.topic import TopicExchange
+from broker.vhosts.bindings import Bindings
+from broker.vhosts.routes import Routes
 from tests.oracles.steps import Counted, grows_with, is_linear, steps
 
 # The longest keys there are: 255 octets.

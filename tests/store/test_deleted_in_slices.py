@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import slices
 from broker.errors import NotFound
-from broker.vhost import VHost
+from broker.vhosts import slices
+from broker.vhosts.vhost import VHost
 from tests.crash.inside import Inside, publish
 
 MANY = 40

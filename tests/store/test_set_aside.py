@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.changes import entry, read_entry
 from broker.store import journal
+from broker.vhosts.changes import entry, read_entry
 from broker.wire.fields import Timestamp
 from tests.amqp import streams
 from tests.amqp.raw import Client

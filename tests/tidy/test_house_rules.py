@@ -20,12 +20,12 @@ LONG_FILES: dict[str, str] = {
     "broker/arguments.py": "one table, a row per argument",
     "broker/config.py": "one table, a row per setting",
     "broker/control_schema.py": "one table, a row per verb",
-    "broker/defining.py": "the one door: all changes share its checks",
     "broker/store/bodies.pyx": "one class: references, rounds and files share its tables",
     "broker/store/persister.pyx": "one class: asking, making and ending a round share lists",
     "broker/store/queue_store.pyx": "one class on the hot way: reading and settling share fields",
     "broker/store/segments.pyx": "one class: memory and disk of the same segments",
     "broker/wire/session.py": "one state machine: what a connection is told and asked",
+    "broker/vhosts/defining.py": "the one door: all changes share its checks",
     "tests/amqp/error_rows.py": "one table, a row per error",
 }
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "stuff"}

@@ -20,7 +20,7 @@ from broker.queues import types as queue_types
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.store import disk
 from broker.store.recovery import keep_bodies_of
-from broker.vhost import VHost
+from broker.vhosts.vhost import VHost
 
 log = logging.getLogger("leveret.definitions")
 
@@ -85,9 +85,7 @@ class Definitions:
                 # Where a clean stop saved who refers to what, these queues are in it still.
                 vhost.bodies.doubt()
             for directory, owners in vhost.owned:
-                self._remove_unknown(
-                    directory, owners, self.problems, keep=vhost.lacks_definitions
-                )
+                self._remove_unknown(directory, owners, self.problems, keep=vhost.lacks_definitions)
             for name in disk.listdir(f"{self._directory}/quarantine"):
                 if KEPT_QUEUE.fullmatch(name):
                     keep_bodies_of(

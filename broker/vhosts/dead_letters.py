@@ -12,8 +12,8 @@ from broker.arguments import SHORT_STRING_MOST
 from broker.kernel import clock
 from broker.queues.classic import ClassicQueue
 from broker.queues.types import MessageQueue
-from broker.routes import Routes
 from broker.routing.exchange import BoundExchange
+from broker.vhosts.routes import Routes
 from broker.wire.fields import Long, Malformed, Timestamp, octets, text
 from broker.wire.headers import ListedProperties
 from broker.wire.properties import readable

@@ -11,7 +11,7 @@ from broker.errors import describe
 from broker.policies import Policies, effective, move
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
-from broker.unused_queues import expires
+from broker.vhosts.unused_queues import expires
 
 log = logging.getLogger("leveret.vhost")
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from broker.bindings import Bindings
 from broker.routing.exchange import BoundExchange
-from broker.slices import Slices
+from broker.vhosts.bindings import Bindings
+from broker.vhosts.slices import Slices
 
 
 class Unbinding:

@@ -16,34 +16,34 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from broker import arguments as argument_table
-from broker.applied_policies import AppliedPolicies
-from broker.bindings import Bindings
 from broker.bounds import DEFAULTS, Bounds
-from broker.changes import QUEUE_FLOW, binding_change, binding_of, entry
 from broker.contracts import Topology
-from broker.dead_letters import DeadLetters
-from broker.declaring import (
+from broker.errors import AccessRefused, NotFound, PreconditionFailed, describe
+from broker.kernel import clock
+from broker.policies import Policies, move
+from broker.queues import types as queue_types
+from broker.queues.types import MessageQueue
+from broker.routing.exchange import Binding, BoundExchange
+from broker.routing.types import TYPES
+from broker.store.bodies import BodyStore
+from broker.store.body_settings import BodySettings
+from broker.store.journal import Journal
+from broker.store.persister import Persister
+from broker.vhosts.applied_policies import AppliedPolicies
+from broker.vhosts.bindings import Bindings
+from broker.vhosts.changes import QUEUE_FLOW, binding_change, binding_of, entry
+from broker.vhosts.dead_letters import DeadLetters
+from broker.vhosts.declaring import (
     check_exchange_type,
     check_name,
     check_same_exchange,
     check_same_queue,
     locked,
 )
-from broker.errors import AccessRefused, NotFound, PreconditionFailed, describe
-from broker.kernel import clock
-from broker.policies import Policies, move
-from broker.queues import types as queue_types
-from broker.queues.types import MessageQueue
-from broker.routes import Routes
-from broker.routing.exchange import Binding, BoundExchange
-from broker.routing.types import TYPES
-from broker.slices import Slices
-from broker.store.bodies import BodyStore
-from broker.store.body_settings import BodySettings
-from broker.store.journal import Journal
-from broker.store.persister import Persister
-from broker.unbinding import Unbinding
-from broker.unused_queues import UnusedQueues
+from broker.vhosts.routes import Routes
+from broker.vhosts.slices import Slices
+from broker.vhosts.unbinding import Unbinding
+from broker.vhosts.unused_queues import UnusedQueues
 
 log = logging.getLogger("leveret.vhost")
 

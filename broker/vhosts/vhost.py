@@ -1,6 +1,6 @@
 """A vhost from its start to its end: what it finds again, serves, and leaves behind.
 
-What is defined in it, and how that changes, is `broker.defining`.
+What is defined in it, and how that changes, is `broker.vhosts.defining`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from broker.changes import queue_change, snapshot
 from broker.contracts import REJECTED
-from broker.defining import DefiningVHost
 from broker.policies import move
 from broker.queues.types import MessageQueue
-from broker.replaying import Replay, is_of_one_queue, set_aside
 from broker.routing.exchange import BoundExchange
 from broker.routing.types import PREDECLARED, TYPES
 from broker.store import disk
 from broker.store.journal import Journal
 from broker.store.read_ahead import ReadAhead
+from broker.vhosts.changes import queue_change, snapshot
+from broker.vhosts.defining import DefiningVHost
+from broker.vhosts.replaying import Replay, is_of_one_queue, set_aside
 from broker.wire import properties
 from broker.wire.fields import octets
 

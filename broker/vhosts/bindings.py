@@ -21,7 +21,7 @@ class Bindings:
     exchange. `exchanges` and `queues` are the vhost's own, by name.
 
     Those to what is gone are `leaving`: exchanges have them still, nobody sees them, and they go
-    one by one (`broker.unbinding`). The name may be given again meanwhile.
+    one by one (`broker.vhosts.unbinding`). The name may be given again meanwhile.
     """
 
     def __init__(

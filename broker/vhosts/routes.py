@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.bindings import Bindings
 from broker.kernel import clock
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.vhosts.bindings import Bindings
 
 
 class Routes:

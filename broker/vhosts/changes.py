@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from broker.bindings import Bindings
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
+from broker.vhosts.bindings import Bindings
 from broker.wire.fields import Malformed, Reader
 from broker.wire.methods import BY_INDEX, BY_NAME, Method, decode_arguments, encode_arguments
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.bindings import Bindings
-from broker.changes import read_entry, told
 from broker.store import disk
 from broker.store.journal import Journal
+from broker.vhosts.bindings import Bindings
+from broker.vhosts.changes import read_entry, told
 
 log = logging.getLogger("leveret.vhost")
 

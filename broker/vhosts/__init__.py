@@ -1,0 +1,1 @@
+"""VHosts: what is defined in each, from its journal to the route of a message."""
