@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +12,52 @@ import pytest
 
 from broker.server.stall import Stall
 from broker.store.failed_reads import FailedReads
+from tests.amqp.raw import Client
 from tests.conftest import Make
-from tests.store.stalled_disk import stall, stallable
+from tests.store.stalled_disk import log_of, nothing_comes, stall, stallable, wait_for
 
 
 def test_a_stalled_disk_stops_confirms_but_not_heartbeats_or_consumers(tmp_path: Path) -> None:
     broker = stallable(tmp_path)
     try:
         stall(tmp_path, broker, 1.0)
+    finally:
+        broker.stop()
+
+
+def test_a_commit_and_the_confirm_of_a_delayed_message_wait_for_the_disk(tmp_path: Path) -> None:
+    broker = stallable(tmp_path)
+    address = ("127.0.0.1", broker.port)
+    try:
+        with Client.open(address) as committer, Client.open(address) as later:
+            committer.call(1, "queue.declare", queue="q", durable=True)
+            committer.call(1, "tx.select")
+            type_ = {"x-delayed-type": "fanout"}
+            later.call(
+                1,
+                "exchange.declare",
+                exchange="later",
+                type="x-delayed-message",
+                durable=True,
+                arguments=type_,
+            )
+            later.call(1, "confirm.select")
+            assert broker.server is not None
+            os.kill(broker.server.pid, signal.SIGUSR1)
+            wait_for((tmp_path / "data/run/stall-set").exists)
+            for number in range(3):
+                committer.publish(1, "", "q", b"%d" % number, delivery_mode=2)
+            committer.send_method(1, "tx.commit")
+            later.publish(1, "later", "", b"x", delivery_mode=2, headers={"x-delay": 60_000})
+            wait_for(lambda: "stalled disk: a sync has waited" in log_of(tmp_path))
+            assert nothing_comes(committer), "committed while the disk did not answer"
+            assert nothing_comes(later), "confirmed while the disk did not answer"
+            os.kill(broker.server.pid, signal.SIGUSR1)
+            committer.expect("tx.commit-ok", 1)
+            later.expect("basic.ack", 1)
+            committer.call(1, "basic.consume", queue="q", no_ack=True)
+            got = committer.expect_messages(3, 1)
+            assert [message.body for message in got] == [b"0", b"1", b"2"]
     finally:
         broker.stop()
 
