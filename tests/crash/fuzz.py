@@ -128,7 +128,9 @@ def judge(
         lost[NAME] = {body for _, body in set(before.stream) - set(after.stream)}
     told = bool(after.problems or after.quarantined or after.dangling)
     if lost and kind in CACHES:
-        wrong.append(f"{sorted(lost)} lost messages by a damage to {kind}")
+        which = {queue: sorted(body[:14] for body in rows) for queue, rows in lost.items()}
+        counts = {queue: len(rows) for queue, rows in after.queues.items()}
+        wrong.append(f"lost messages by a damage to {kind}: {which}; there are {counts}")
     if lost and kind == "bodies":
         small = [queue for queue, rows in lost.items() if min(map(len, rows)) < EMBED_BELOW]
         if small:
