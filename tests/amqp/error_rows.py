@@ -5,7 +5,7 @@ One row per case. `tests/amqp/test_error_rows.py` sends each row's bytes and che
 `{n}` in a string stands for a name of the row's own, made new for each run.
 
 A row whose `rabbitmq` is set differs on purpose from RabbitMQ 3.10, for the reason in `why`; all
-others were seen to answer the same there.
+others were seen to answer the same there, or do so by its source.
 """
 
 import struct
@@ -570,6 +570,18 @@ FRAMING = [
         "a method that only a server sends (queue.declare-ok)",
         (send("queue.declare-ok", queue="{n}"),),
         ConnectionClose(503, "queue.declare-ok"),
+    ),
+    Row(
+        "method-of-connections",
+        "connection.open on channel 1",
+        (send("connection.open", virtual_host="/"),),
+        ConnectionClose(503, "connection.open", "COMMAND_INVALID - unimplemented method"),
+    ),
+    Row(
+        "flow-ok-unasked",
+        "channel.flow-ok, which answers nothing",
+        (send("channel.flow-ok", active=True),),
+        ConnectionClose(503, "channel.flow-ok", "COMMAND_INVALID - unimplemented method"),
     ),
     Row(
         "channels-too-many",

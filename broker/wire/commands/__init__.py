@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import ChannelFault, NotImplementedYet
+from broker.errors import ChannelFault, CommandInvalid
 from broker.wire.commands import channels, consuming, exchanges, publishing, queues
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def run(
     if command is None:
         if name == "channel.open":
             raise ChannelFault("second 'channel.open' seen")
-        raise NotImplementedYet(f"{name} is not implemented")
+        raise CommandInvalid(f"unimplemented method {name}")
     command(session, channel, **arguments)
 
 
