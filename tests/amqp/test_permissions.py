@@ -141,7 +141,13 @@ CASES = [
     ("write", "queue.bind", {"queue": "theirs", "exchange": "mine"}, "queue 'theirs'"),
     ("read", "queue.bind", {"queue": "mine", "exchange": "amq.fanout"}, "exchange 'amq.fanout'"),
     ("write", "queue.unbind", {"queue": "theirs", "exchange": "mine"}, "queue 'theirs'"),
+    ("read", "queue.unbind", {"queue": "mine", "exchange": "amq.fanout"}, "exchange 'amq.fanout'"),
     ("write", "exchange.bind", {"destination": "theirs", "source": "mine"}, "exchange 'theirs'"),
+    ("read", "exchange.bind", {"destination": "mine", "source": "theirs"}, "exchange 'theirs'"),
+    ("write", "exchange.unbind", {"destination": "theirs", "source": "mine"}, "exchange 'theirs'"),
+    ("read", "exchange.unbind", {"destination": "mine", "source": "theirs"}, "exchange 'theirs'"),
+    ("none", "queue.declare", {"queue": "theirs", "passive": True}, "queue 'theirs'"),
+    ("none", "exchange.declare", {"exchange": "theirs", "passive": True}, "exchange 'theirs'"),
     ("read", "basic.consume", {"queue": "theirs"}, "queue 'theirs'"),
     ("read", "basic.get", {"queue": "theirs"}, "queue 'theirs'"),
     ("read", "queue.purge", {"queue": "theirs"}, "queue 'theirs'"),
@@ -199,6 +205,28 @@ def test_a_user_does_only_what_is_permitted(
             *ids,
             rf"ACCESS_REFUSED - .*access to {named} in vhost '{vhost}' refused for user '{user}'",
         )
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_any_right_shows_whether_something_is_there_and_none_does_not(
+    address: tuple[str, int], control: Control, user: str, vhost: str, kind: str
+) -> None:
+    control("permission.put", vhost=vhost, user="guest", **ALL)
+    control("permission.put", vhost=vhost, user=user, configure="^c", write="^w", read="^r")
+    method = f"{kind}.declare"
+    ids = METHODS[method].class_id, METHODS[method].method_id
+    with Client.open(address, virtual_host=vhost) as owner:
+        for name in ("c", "w", "r", "hidden"):
+            fields = {"type": "fanout"} if kind == "exchange" else {}
+            owner.call(1, method, **{kind: name}, **fields)
+        owner.close()
+    with enter(address, user, vhost) as client:
+        for name in ("c", "w", "r"):
+            client.call(1, method, **{kind: name}, passive=True)
+        for name in ("hidden", "missing"):
+            client.send_method(1, method, **{kind: name}, passive=True)
+            client.expect_channel_close(1, 403, *ids, f"access to {kind} '{name}' in vhost")
+            client.call(1, "channel.open")
 
 
 def test_the_default_exchange_is_refused_by_its_printed_name(
