@@ -46,6 +46,7 @@ GOOD: dict[str, Any] = {
 NO_NUMBER: tuple[Any, ...] = ("5", "", 1.5, True, None, [5], {"a": 5})
 NEGATIVE = (*NO_NUMBER, -1, 2**63)
 NO_TEXT: tuple[Any, ...] = (5, True, None, ["a"], {"a": "b"})
+NO_NAME = (*NO_TEXT, "x" * 256, "é" * 128)
 
 BAD: dict[str, tuple[Any, ...]] = {
     "max-length": NEGATIVE,
@@ -53,14 +54,14 @@ BAD: dict[str, tuple[Any, ...]] = {
     "message-ttl": NEGATIVE,
     "expires": (*NEGATIVE, 0),
     "overflow": (*NO_TEXT, "", "drop-tail", "Drop-Head"),
-    "dead-letter-exchange": NO_TEXT,
-    "dead-letter-routing-key": NO_TEXT,
+    "dead-letter-exchange": NO_NAME,
+    "dead-letter-routing-key": NO_NAME,
     "delivery-limit": (*NO_NUMBER, -2),
     "consumer-timeout": NEGATIVE,
     "confirm-on": (*NO_TEXT, "", "read"),
     "max-age": (*NO_TEXT, "", "7", "7 D", "7d", "-7D", "1D2h", "0D"),
     "stream-max-segment-size-bytes": NEGATIVE,
-    "alternate-exchange": NO_TEXT,
+    "alternate-exchange": NO_NAME,
     "delayed-message": (1, 0, "true", None, []),
     "queue-mode": (*NO_TEXT, "fast"),
     "queue-version": (*NO_NUMBER, 0, 3),
