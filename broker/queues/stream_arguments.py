@@ -164,9 +164,7 @@ def reading_of(
     return Reading(start, tracked, filter_of(arguments, resource, bounds))
 
 
-def filter_of(
-    arguments: Mapping[str, Any], resource: str, bounds: Bounds
-) -> StreamFilter | None:
+def filter_of(arguments: Mapping[str, Any], resource: str, bounds: Bounds) -> StreamFilter | None:
     """The filter that a consumer asks for, None for everything. Raises PreconditionFailed (406)."""
     match = arguments.get("x-filter-match-type")
     if match is not None and (not isinstance(match, str) or match.lower() not in ("all", "any")):

@@ -125,11 +125,11 @@ cdef class Journal(Dirty):
             self.incomplete = len(data) > sound
             search = EntrySearch(data)
             search.filled = True
-            following = search.next(max(sound, len(MAGIC)), len(data))
-            if following == len(data) and data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
+            following = search.next(max(sound, len(MAGIC)), search.length)
+            if following == search.length and data[:len(MAGIC)] != MAGIC and len(data) > len(MAGIC):
                 raise ValueError(
                     f"{path} is no journal of this version; move it away or restore a backup")
-            if following < len(data):
+            if following < search.length:
                 self.salvage(data, following, search)
             elif self.incomplete:
                 # The tail was never confirmed.

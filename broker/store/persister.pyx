@@ -89,7 +89,7 @@ cdef class Persister(Background):
         self.tail_limit = tail_limit
         self.segment_size = segment_size
         self.open_files_limit = open_files_limit
-        self.round_files = max(1, open_files_limit // 2)
+        self.round_files = max(<uint64_t> 1, open_files_limit // 2)
         self.unsynced_directories = {}
         self.sync_times = collections.deque(maxlen=1024)
         self.confirm_times = collections.deque(maxlen=1024)

@@ -364,13 +364,14 @@ cdef class RamIndex(ReferenceCounter):
         cdef Op op
         head = disk.read_part(self.path, 0, HEAD.size + TABLE_BYTES)
         check = crc32c(head)
-        if len(head) == HEAD.size + TABLE_BYTES:
-            table = <const uint32_t*> (<const char*> head + <size_t> HEAD.size)
-            for i in range(SHARDS):
-                if table[2 * i + 1] > table[2 * i]:
-                    raise IndexDamaged(f"{self.path} counts more in a part than it has room for")
-                slots += table[2 * i]
-                entries += table[2 * i + 1]
+        if len(head) < HEAD.size + TABLE_BYTES:
+            raise IndexDamaged(f"{self.path} has {size} bytes, which is not what it should have")
+        table = <const uint32_t*> (<const char*> head + <size_t> HEAD.size)
+        for i in range(SHARDS):
+            if table[2 * i + 1] > table[2 * i]:
+                raise IndexDamaged(f"{self.path} counts more in a part than it has room for")
+            slots += table[2 * i]
+            entries += table[2 * i + 1]
         if size != len(head) + slots * SLOT_BYTES + 4 or entries != wanted:
             raise IndexDamaged(f"{self.path} has {size} bytes, which is not what it should have")
         memset(&op, 0, sizeof(Op))

@@ -463,7 +463,8 @@ cdef class Segments(Dirty):
                         segment.watermark = end
                         if not self.closing:
                             segment.watermark += (
-                                AHEAD + AHEAD_ROUNDS * <uint32_t> min(block.length, TAIL_FULL))
+                                AHEAD
+                                + AHEAD_ROUNDS * <uint32_t> min(block.length, <size_t> TAIL_FULL))
                         self.note(segment, segment.watermark, <uint32_t> ACK_WATERMARK << 30)
             block = block.next
         while self.first_pending != NULL:

@@ -88,8 +88,6 @@ def test_no_age_of_a_stream_or_its_policy_is_too_long(broker: Appliance) -> None
     assert "did not reach everything" not in log
 
 
-
-
 def nested(depth: int) -> dict[str, Any]:
     """Arguments whose innermost value is this deep."""
     table: dict[str, Any] = {"innermost": 1}

@@ -121,7 +121,6 @@ def test_a_place_behind_everything_is_the_end(client: Client, other: Client, far
     assert got.body == b"after"
 
 
-
 def test_it_moves_the_window_with_acks(client: Client) -> None:
     stream = streams.declare(client)
     streams.fill(client, stream, *(bytes([i]) for i in range(5)))

@@ -118,9 +118,7 @@ def test_no_count_of_deaths_keeps_a_letter_and_those_behind_it(
     assert told == [2**63 - 1] * 2
 
 
-def test_headers_without_room_for_another_death_stay_as_they_are(
-    client: Client, name: str
-) -> None:
+def test_headers_without_room_for_another_death_stay_as_they_are(client: Client, name: str) -> None:
     declare_with_letters(client, name)
     # A list of one table of one list: three values, and those in it.
     headers = {"x-death": [{"v": [None] * (VALUES_MAX - 3)}]}

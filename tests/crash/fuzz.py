@@ -18,16 +18,18 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.wire import properties
 from tests.crash.explore import look, scratch
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import EMBED_BELOW, Profile, profile_of, shrunk
 from tests.crash.promises import Copy, Found
 from tests.crash.small import cut_everywhere
 from tests.crash.stream_script import NAME
-from tests.crash.workload import LATE, Workload
+from tests.crash.workload import Workload
 
 KINDS = ("cut", "zeros", "noise", "flip", "flip", "overwrite", "block", "gone")
 BLOCK = 512
+LATER = properties.encode({"delivery_mode": 2, "headers": {"x-delay": 1000}})
 KEPT = ("segment", "journal", "stream", "bodies", "places")
 """Files that nothing else could tell the content of: that one is wholly gone is no damage that a
 start could know of."""
@@ -181,10 +183,10 @@ def _fuzz(seed: int, rounds: int, base: Path, profile: Profile, result: Fuzzed) 
     shutil.copytree(base / "data", clean)
     inside = Inside(clean, profile=profile).start()
     for _ in range(7):
-        # Nobody looks whether they are due: they stay in the timing index.
+        # Not due before this broker ends: they stay in the timing index.
         body = workload.next_body(20)
         workload.promises.add(Copy(workload.numbers, body, [(0, "late")], is_held=True))
-        publish(inside.vhost, "later", "", LATE, body)
+        publish(inside.vhost, "later", "", LATER, body)
     inside.tick()
     inside.stop() if seed % 2 else inside.kill()
     shutil.copytree(clean, base / "look")

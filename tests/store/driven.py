@@ -92,9 +92,7 @@ class Driven:
 
     def pump(self, done: Callable[[], bool], seconds: float = 20) -> None:
         """Runs what the loop would until `done()`."""
-        threads = {
-            thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()
-        }
+        threads = {thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()}
         deadline = time.monotonic() + seconds
         while not done() and self.failed is None:
             while self.callbacks:

@@ -122,9 +122,7 @@ def test_bodies_may_die_while_they_are_copied(tmp_path: Path, backend: str) -> N
 
 
 @backends
-def test_a_damaged_body_is_in_quarantine_before_its_file_goes(
-    tmp_path: Path, backend: str
-) -> None:
+def test_a_damaged_body_is_in_quarantine_before_its_file_goes(tmp_path: Path, backend: str) -> None:
     rig = filled(tmp_path / "data", backend)
     expected = kept(rig)
     directory = rig.path / "bodies"

@@ -39,9 +39,7 @@ def opened(path: Path, backend: str, *, clean: bool = False, bloom: int = 1000) 
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(
-            ["add", "add", "change", "remove", "get", "flush", "reopen", "step"]
-        ),
+        st.sampled_from(["add", "add", "change", "remove", "get", "flush", "reopen", "step"]),
         st.integers(0, 200),
         st.integers(1, 2**32 - 1),
     ),

@@ -62,7 +62,7 @@ cdef Run read_run(Schedule schedule, str path, uint32_t number):
     if header.version != RUN_VERSION:
         raise ValueError(
             f"{path} has format version {header.version}; this program reads {RUN_VERSION}")
-    if len(data) < RUN_HEADER_BYTES + <size_t> header.count * ENTRY_BYTES:
+    if <size_t> len(data) < RUN_HEADER_BYTES + <size_t> header.count * ENTRY_BYTES:
         return None
     for i in range(header.count):
         if entries[i].check != entry_check(&entries[i], schedule.incarnation, number):
@@ -84,7 +84,7 @@ cdef bint is_short(bytes data):
     if len(data) < RUN_HEADER_BYTES:
         return True
     return (header.magic == RUN_MAGIC and header.check == header_check(header)
-            and len(data) < RUN_HEADER_BYTES + <size_t> header.count * ENTRY_BYTES)
+            and <size_t> len(data) < RUN_HEADER_BYTES + <size_t> header.count * ENTRY_BYTES)
 
 
 cdef int let_go(Run run) except -1:

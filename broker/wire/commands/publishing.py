@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
     from broker.wire.session import Session
 
+
 def check_target(rights: Any, vhost: Any, name: str, routing_key: str) -> Any:
     """The exchange that a publish by any door names. Raises AccessRefused or NotFound."""
     rights.check("write", "exchange", name)
