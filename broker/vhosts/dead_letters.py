@@ -16,7 +16,7 @@ from broker.routing.exchange import BoundExchange
 from broker.vhosts.routes import Routes
 from broker.wire.fields import Long, Malformed, Timestamp, octets, text
 from broker.wire.headers import ListedProperties
-from broker.wire.properties import readable
+from broker.wire.properties import copied_to, readable
 
 EXPIRATION_BIT = 8
 COUNT_MAX = 2**63 - 1
@@ -56,9 +56,7 @@ class DeadLetters:
         deaths: list[dict[str, Any]] = [{"queue": queue.name, "reason": reason}]
         try:
             properties = ListedProperties(listed)
-            copies = properties.header("CC")
-            if isinstance(copies, list):
-                keys += [key for key in copies if isinstance(key, str)]
+            keys += copied_to({"CC": properties.header("CC")}, "CC")
             deaths = record_death(properties, queue.name, reason, text(exchange), keys)
             if limits.dead_letter_routing_key is not None:
                 properties.remove_header("CC")

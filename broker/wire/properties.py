@@ -91,3 +91,15 @@ def encode(properties: dict[str, Any]) -> bytes:
         except (struct.error, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"the property {name} cannot be sent: {error}") from None
     return struct.pack(">H", flags) + b"".join(parts)
+
+
+def copied_to(headers: dict[str, Any], *names: str) -> list[str]:
+    """The routing keys in the headers CC, BCC or both. What is no array, and what in one is no
+    text, counts for nothing, as in RabbitMQ."""
+    return [
+        key
+        for name in names
+        if isinstance(keys := headers.get(name), list)
+        for key in keys
+        if isinstance(key, str)
+    ]

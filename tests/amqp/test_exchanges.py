@@ -373,6 +373,20 @@ def test_a_message_goes_to_the_keys_of_its_cc_and_bcc(client: Client, header: st
         assert client.get(1, queue) is None
 
 
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+@pytest.mark.parametrize("type", ["direct", "x-delayed-message"])
+def test_what_is_no_text_among_those_keys_is_passed_over(
+    client: Client, type: str, header: str
+) -> None:
+    arguments = {"x-delayed-type": "direct"} if type != "direct" else {}
+    topology = Topology(client, type, arguments=arguments)
+    queue = topology.queue("b")
+    client.call(1, "basic.consume", queue=queue, no_ack=True)
+    headers = {header: [7, "b", None, ["b"], {"b": "b"}], "x-delay": 1}
+    client.publish(1, topology.exchange, "a", b"x", headers=headers)
+    assert client.expect_message().body == b"x"
+
+
 @pytest.mark.parametrize("start", ["the queue goes", "the first is unbound"])
 def test_a_long_chain_of_auto_delete_exchanges_goes_as_a_whole(
     client: Client, name: str, start: str

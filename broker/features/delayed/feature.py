@@ -148,9 +148,7 @@ class Route:
                 return known
         told = properties.readable(listed)
         headers = told.get("headers", {})
-        keys = [text(routing_key)]
-        for name in ("CC", "BCC"):
-            keys += headers.get(name, [])
+        keys = [text(routing_key), *properties.copied_to(headers, "CC", "BCC")]
         changed = None
         if "BCC" in headers:
             # It was kept until here because these keys had to be known.

@@ -10,6 +10,7 @@ from broker.errors import AccessRefused, PreconditionFailed, describe
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer
 from broker.wire.methods import method_frame
+from broker.wire.properties import copied_to
 from broker.wire.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ def check_properties(
             raise PreconditionFailed(
                 f"invalid expiration '{expiration}': {{value_too_big,{int(expiration)}}}"
             )
-    added: list[str] = []
+    headers = found.get("headers", {})
     for name in ("CC", "BCC"):
-        keys = found.get("headers", {}).get(name, [])
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            kind = argument_table.kind_of(keys)
+        if not isinstance(headers.get(name, []), list):
+            kind = argument_table.kind_of(headers[name])
             raise PreconditionFailed(
                 f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
             )
-        added += keys
+    added = copied_to(headers, "CC", "BCC")
     if "user_id" in found:
         rights.check_user_id(found["user_id"])
     answering = added_queues.of_name(found.get("reply_to", ""))
