@@ -31,7 +31,7 @@ UNCONFIRMED = "Publishers wait for the acknowledgements of its consumers"
 """What `fine` means where confirms come with the consumers' acks."""
 
 STUCK_READER = "Messages are kept, but a reader has acknowledged nothing for a while"
-"""What `fine` means for a stream with a reader that is stuck."""
+"""What `fine` and `idle` mean for a stream with a reader that is stuck."""
 
 WORDS = tuple(_TONES)
 

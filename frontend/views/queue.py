@@ -63,7 +63,8 @@ async def queue(
         )
         facts["meanings"] = {**troubles.MEANING, "fine": troubles.UNCONFIRMED}
     if row.get("stream") and any(one["trouble"] == "stuck" for one in row["consumer_details"]):
-        facts["meanings"] = {**troubles.MEANING, "fine": troubles.STUCK_READER}
+        stuck = dict.fromkeys(("fine", "idle"), troubles.STUCK_READER)
+        facts["meanings"] = {**troubles.MEANING, **stuck}
     facts["expect"] = name if figures.is_plain(name) else "delete"
     if tab == "overview":
         found = await charts.history(request, "queue", [vhost, name])

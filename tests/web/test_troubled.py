@@ -84,6 +84,16 @@ def test_the_node_says_what_could_not_be_read(page: Page) -> None:
     is_not_too_wide(page)
 
 
+@pytest.mark.parametrize("width", [1440, 1280, 1024, 768, 375])
+def test_no_name_of_a_setting_runs_into_its_value(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/node")
+    expect(page.locator(".table.settings tbody th").first).to_be_visible()
+    cut = """rows => rows.filter(row => row.scrollWidth > row.clientWidth)
+        .map(row => row.textContent)"""
+    assert page.locator(".table.settings tbody th").evaluate_all(cut) == []
+
+
 def test_the_node_shows_the_limits_that_cannot_be_set(page: Page) -> None:
     page.goto("/node")
     rows = page.locator("#fixed tbody tr")
