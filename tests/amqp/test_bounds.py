@@ -16,6 +16,7 @@ from tests.amqp.test_pausing import ask, row
 from tests.appliance import Appliance
 
 BOUNDS = {
+    "consumers_per_channel_max": 3,
     "stream_filter_values_max": 3,
     "stream_filter_bytes_max": 256,
     "stream_offsets_max": 2,
@@ -205,3 +206,16 @@ def test_a_forgotten_place_stays_forgotten_after_a_crash(make_broker: Any) -> No
 
     assert [first(tag).body for tag in ("staying", "second")] == [b"1", b"0"]
     client.cut()
+
+
+def test_a_channel_has_so_many_consumers_and_no_more(bounded: Appliance) -> None:
+    with Client.open((bounded.host, bounded.amqp_port), channels=(1, 2)) as client:
+        queue = client.call(1, "queue.declare", exclusive=True).queue
+        for tag in ("a", "b", "c"):
+            client.call(1, "basic.consume", queue=queue, consumer_tag=tag)
+        client.call(1, "basic.cancel", consumer_tag="a")
+        client.call(1, "basic.consume", queue=queue, consumer_tag="d")
+        client.call(2, "basic.consume", queue=queue)
+        client.send_method(1, "basic.consume", queue=queue, consumer_tag="e")
+        text = r"^NOT_ALLOWED - reached maximum \(3\) of consumers per channel$"
+        client.expect_connection_close(530, 60, 20, text)

@@ -7,7 +7,6 @@ import pytest
 
 from tests.amqp import raw
 from tests.amqp.raw import Client
-from tests.conftest import Make
 
 Address = tuple[str, int]
 
@@ -470,17 +469,3 @@ def test_a_channel_has_any_number_of_consumers(client: Client, other: Client, qu
     fill(other, queue, 300)
     got = client.expect_messages(300, 1)
     assert {message.method.consumer_tag for message in got} == set(tags)
-
-
-def test_a_channel_has_so_many_consumers_and_no_more(make_broker: Make) -> None:
-    broker = make_broker(consumers_per_channel_max=2)
-    with Client.open((broker.host, broker.amqp_port), channels=(1, 2)) as client:
-        queue = client.call(1, "queue.declare", exclusive=True).queue
-        for tag in ("a", "b"):
-            client.call(1, "basic.consume", queue=queue, consumer_tag=tag)
-        client.call(1, "basic.cancel", consumer_tag="a")
-        client.call(1, "basic.consume", queue=queue, consumer_tag="c")
-        client.call(2, "basic.consume", queue=queue)
-        client.send_method(1, "basic.consume", queue=queue, consumer_tag="d")
-        text = r"^NOT_ALLOWED - reached maximum \(2\) of consumers per channel$"
-        client.expect_connection_close(530, 60, 20, text)
