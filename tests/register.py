@@ -135,8 +135,8 @@ WITHOUT_EFFECT = f"{_POLICIES}keeps_and_shows_a_key_without_effect"
 # Values that are refused, or left alone, where it takes more than a table to show.
 BAD_VALUE: dict[str, dict[str, str]] = {
     "message": {
-        "CC": f"{_AMQP}arguments.py::test_it_refuses_copies_to_what_is_no_list_of_keys",
-        "BCC": f"{_AMQP}arguments.py::test_it_refuses_copies_to_what_is_no_list_of_keys",
+        "CC": f"{_AMQP}arguments.py::test_it_refuses_copies_to_what_is_no_array",
+        "BCC": f"{_AMQP}arguments.py::test_it_refuses_copies_to_what_is_no_array",
         "x-delay": f"{_AMQP}delayed.py::test_it_routes_at_once_what_asks_for_no_delay",
         "x-stream-filter-value": f"{_FILTERED}gives_what_is_wanted",
         "x-death": f"{_AMQP}arguments.py::"

@@ -112,8 +112,8 @@ def test_it_refuses_an_exchange_of_another_type_under_its_name(client: Client, t
 
 
 @pytest.mark.parametrize("header", ["CC", "BCC"])
-@pytest.mark.parametrize("value", ["b", 5, True, {"b": 1}, [5], ["b", None]], ids=repr)
-def test_it_refuses_copies_to_what_is_no_list_of_keys(
+@pytest.mark.parametrize("value", ["b", 5, True, {"b": 1}], ids=repr)
+def test_it_refuses_copies_to_what_is_no_array(
     client: Client, header: str, value: Any
 ) -> None:
     topology = Topology(client, "direct")
