@@ -113,9 +113,7 @@ def test_it_refuses_an_exchange_of_another_type_under_its_name(client: Client, t
 
 @pytest.mark.parametrize("header", ["CC", "BCC"])
 @pytest.mark.parametrize("value", ["b", 5, True, {"b": 1}], ids=repr)
-def test_it_refuses_copies_to_what_is_no_array(
-    client: Client, header: str, value: Any
-) -> None:
+def test_it_refuses_copies_to_what_is_no_array(client: Client, header: str, value: Any) -> None:
     topology = Topology(client, "direct")
     queue = topology.queue("a", "b")
     client.publish(1, topology.exchange, "a", b"x", headers={header: value})

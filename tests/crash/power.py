@@ -3,14 +3,20 @@
 The data directory lies on ext4 on a loop device. Under load the file system is shut down without
 writing its log, as if the power had gone; then it is mounted again, every other time with
 `noauto_da_alloc`, and the broker starts on what is there.
+
+The broker is stopped an instant before, as nobody says anything behind a power cut. It has to be:
+an fdatasync that the shutdown meets in the middle may return 0, though the log with its changes is
+thrown away (seen with Linux 6.18 and without any broker: six times in 400).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -39,6 +45,18 @@ def run(*command: str) -> str:
     return done.stdout.strip()
 
 
+def halt(pid: int) -> None:
+    """Returns when no thread of a process does anything any more; one that waits for the disk may
+    wait on, in the kernel, and gets no further."""
+    os.kill(pid, signal.SIGSTOP)
+    states = {"R"}
+    while not states <= set("TDZX"):
+        states = set()
+        for path in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                states.add((path / "stat").read_text().rpartition(")")[2].split()[0])
+
+
 class Powered(Leveret):
     """A broker on a file system of its own; `kill` cuts that one's power."""
 
@@ -61,6 +79,8 @@ class Powered(Leveret):
         run("mount", "-o", options, self.device, str(self.mount_point))
 
     def kill(self) -> None:
+        assert self.server is not None
+        halt(self.server.pid)
         descriptor = os.open(self.mount_point, os.O_RDONLY)
         fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
         os.close(descriptor)
