@@ -22,6 +22,7 @@ ROOT_URLCONF = "management.urls"
 ASGI_APPLICATION = "management.asgi.application"
 
 MIDDLEWARE = [
+    "management.compression.Compression",
     "management.security.SecurityHeaders",
     "api.door.ApiDoor",
     "management.sessions.SessionMiddleware",

@@ -91,6 +91,9 @@ def _bind(name: str, config: "Config", port: int) -> list[socket.socket]:
                 f"cannot listen on {host} port {port}: {error.strerror}. Choose another with "
                 f"--{name}-port or --bind."
             ) from None
+        # Accepted sockets inherit it. asyncio sets it only where a socket names its protocol, which
+        # those of `create_server` do not; then an answer's body waited for a delayed ACK (40 ms).
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound.append(listener)
         port = listener.getsockname()[1]
     return bound
