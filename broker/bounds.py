@@ -19,6 +19,7 @@ class Bounds:
     refused_backlog: int
     delayed_cancelled: int
     hash_ring_weights: int
+    topic_visits: int
 
 
 def bounds_of(config: Config) -> Bounds:
@@ -30,6 +31,7 @@ def bounds_of(config: Config) -> Bounds:
         refused_backlog=config.refused_backlog_max,
         delayed_cancelled=config.delayed_cancelled_max,
         hash_ring_weights=config.hash_ring_weights_max,
+        topic_visits=config.topic_visits_max,
     )
 
 

@@ -464,6 +464,15 @@ class Config:
         least=1,
         most=1_000_000,
     )
+    topic_visits_max: int = setting(
+        "queues",
+        200_000,
+        "count",
+        "steps that routing one message through a topic exchange may take with the longest possible"
+        " key; a binding whose wildcards would need more is refused with 406",
+        least=1_000,
+        most=100_000_000,
+    )
 
     no_sync: bool = setting(
         "store",

@@ -23,6 +23,7 @@ BOUNDS = {
     "refused_backlog_max": 2,
     "delayed_cancelled_max": 1,
     "hash_ring_weights_max": 10,
+    "topic_visits_max": 20_000,
 }
 
 RUN = 16_384
@@ -84,6 +85,25 @@ def test_the_weights_of_a_ring_are_bounded_together(little: Client, name: str) -
     little.call(8, "channel.open")
     little.send_method(8, "queue.bind", queue=f"{name}-0", exchange=name, routing_key="1")
     refused(little, 8, "hash_ring_weights_max")
+
+
+def test_what_wildcards_may_cost_is_bounded_where_they_are_bound(
+    little: Client, name: str
+) -> None:
+    little.call(1, "exchange.declare", exchange=name, type="topic")
+    little.call(1, "queue.declare", queue=name)
+    little.call(1, "queue.bind", queue=name, exchange=name, routing_key="#.error")
+    little.call(8, "channel.open")
+    dear = ["#", "a", "*"] * 20
+    for words in (dear, ["*", *dear]):
+        key = ".".join(words)
+        little.send_method(8, "queue.bind", queue=name, exchange=name, routing_key=key)
+    little.expect("queue.bind-ok", 8)
+    refused(little, 8, "topic_visits_max")
+    # Publishing never meets the limit, whatever the key.
+    little.publish(1, name, ".".join(["a"] * 120 + ["error"]), b"routed")
+    little.call(1, "queue.bind", queue=name, exchange=name, routing_key="plain")
+    assert little.call(1, "queue.declare", queue=name, passive=True)["message_count"] == 1
 
 
 def test_no_more_expire_while_so_many_wait_for_a_full_queue(

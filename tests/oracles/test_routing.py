@@ -1,13 +1,17 @@
 """Topic and headers exchanges against their slow twins."""
 
+import itertools
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.errors import PreconditionFailed
 from broker.routing.exchange import Binding
 from broker.routing.headers import HeadersExchange
-from broker.routing.topic import TopicExchange
+from broker.routing.topic import TopicExchange, pattern_of
+from broker.routing.topic_tree import TopicTree
 from tests.oracles import headers as headers_oracle
 from tests.oracles import topic as topic_oracle
 
@@ -49,7 +53,53 @@ def test_a_topic_exchange_forgets_what_is_unbound(bindings: list[str], data: st.
     ]
     for index in set(range(len(rows))) - gone:
         exchange.remove(rows[index])
-    assert exchange._root.is_empty()
+    assert exchange._tree.is_empty
+
+
+@given(
+    st.lists(st.tuples(patterns, st.booleans()), max_size=30),
+    st.lists(patterns, max_size=3),
+)
+def test_what_a_key_can_cost_depends_on_the_patterns_that_are_there_only(
+    changes: list[tuple[str, bool]], asked: list[str]
+) -> None:
+    tree, there = TopicTree(), []
+    for number, (pattern, removes) in enumerate(changes):
+        if removes and there:
+            tree.remove(*there.pop(number % len(there)))
+        else:
+            there.append((pattern_of(pattern), number))
+            tree.add(*there[-1], number)
+        for other in asked:
+            tree.cost_with(pattern_of(other))
+    fresh = TopicTree()
+    for pattern_words, number in there:
+        fresh.add(pattern_words, number, number)
+    assert tree.cost == fresh.cost
+    assert tree.is_empty == (not there)
+
+
+def test_wildcards_that_multiply_each_other_are_refused_at_the_binding() -> None:
+    exchange = TopicExchange("x")
+    bound_number = 0
+    with pytest.raises(PreconditionFailed, match="topic_visits_max"):
+        for chosen in itertools.product("a*", repeat=17):
+            row = bound("q", ".".join(("#", *chosen)))
+            exchange.check(row)
+            exchange.bind(row)
+            bound_number += 1
+    # What is bound serves on, and a pattern without wildcards is still taken.
+    assert len(list(exchange.match(".".join("a" * 121), {}))) == bound_number
+    exchange.check(bound("q", "a.b.c"))
+
+
+@pytest.mark.parametrize("pattern", ["app.{}.*.eu", "#.word{}", "#.word{}.#", "a.*.{}.#", "w{}.#"])
+def test_a_hundred_thousand_ordinary_patterns_fit_one_exchange(pattern: str) -> None:
+    exchange = TopicExchange("x")
+    for number in range(100_000):
+        row = bound("q", pattern.format(number))
+        exchange.check(row)
+        exchange.add(row)
 
 
 values = st.one_of(
