@@ -103,7 +103,7 @@ def test_what_wildcards_may_cost_is_bounded_where_they_are_bound(
     # Publishing never meets the limit, whatever the key.
     little.publish(1, name, ".".join(["a"] * 120 + ["error"]), b"routed")
     little.call(1, "queue.bind", queue=name, exchange=name, routing_key="plain")
-    assert little.call(1, "queue.declare", queue=name, passive=True)["message_count"] == 1
+    assert little.call(1, "queue.declare", queue=name, passive=True).message_count == 1
 
 
 def test_no_more_expire_while_so_many_wait_for_a_full_queue(
