@@ -116,6 +116,9 @@ cdef class Queue(Task):
         REJECTED, or HELD (stored; the queue resolves the message's origin)."""
         raise NotImplementedError
 
+    def note_refused(self, connection):
+        """A publish of this connection was refused, by this queue or another of its route."""
+
     cdef int settle(self, Place* place, bint acked) except -1:
         """Forgets a delivered message: acked, or rejected without requeue."""
         raise NotImplementedError

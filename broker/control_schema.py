@@ -368,6 +368,23 @@ class QueueGet(Arguments):
 
 
 @verb(
+    "queue.peek",
+    "management",
+    "objects",
+    "[{payload, payload_bytes, properties, exchange, routing_key, redelivered}]",
+)
+class QueuePeek(Arguments):
+    """Shows ready messages, the next to be delivered first, of a paused queue too, and changes
+    nothing: none is taken, marked as redelivered, counted as delivered or moved. Needs read
+    permission. `count` is 1,000 at most; `truncate` as in `queue.get`."""
+
+    vhost: str
+    name: str
+    count: int = 1
+    truncate: int | None = None
+
+
+@verb(
     "stream.read",
     "management",
     "objects",

@@ -281,6 +281,12 @@ cdef class ClassicQueue(LimitedQueue):
         self.getters[getter] = None
         self.serve_getters()
 
+    def peek(self, count, bytes_max, shown_bytes=-1):
+        """A look at up to `count` ready messages that changes nothing; see `Peek`."""
+        # It needs this class, so that neither can be imported before the other.
+        from broker.queues.peeking import Peek
+        return Peek(self, count, bytes_max, shown_bytes)
+
     def withdraw(self, getter) -> None:
         """Takes a get back that is not answered."""
         if self.getters is not None:

@@ -2,9 +2,11 @@ from libc.stdint cimport int64_t
 
 from broker.kernel.message cimport Message
 from broker.queues.dead_lettering cimport DeadLetteringQueue
+from broker.queues.refusals cimport Refusals
 
 
 cdef class LimitedQueue(DeadLetteringQueue):
+    cdef readonly Refusals refusals      # None until a publish was refused
     cdef object expiry_timer
     cdef int64_t expiry_at               # deadline that the timer waits for, ms of our clock
 

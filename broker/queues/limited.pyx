@@ -9,6 +9,7 @@ from broker.kernel.message cimport Message, Place
 from broker.queues.dead_lettering cimport DeadLetteringQueue
 from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN
 from broker.queues.limits cimport CONFIRM_ON_ACK, HAS_DEAD_LETTERS, HAS_EXPIRY, Limits, ttl_of
+from broker.queues.refusals cimport Refusals
 from broker.store.queue_store cimport FOUND, LEVELS
 
 cdef int64_t NEVER = (<int64_t> 1) << 62
@@ -39,12 +40,23 @@ cdef class LimitedQueue(DeadLetteringQueue):
             self.work()
             if not self.is_full(message):
                 return STORED
-        self.rejected += 1
+        if self.refusals is None:
+            self.refusals = Refusals()
+        self.refusals.add()
         if (self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS
                 and self.may_pass_on()):
             # Nobody relies on it: its publisher is told that it was refused.
             self.bury_unstored(message, DEAD_MAXLEN)
         return REJECTED
+
+    @property
+    def refused(self):
+        """How many publishes were refused because the queue was full."""
+        return self.refusals.total if self.refusals is not None else 0
+
+    def note_refused(self, connection):
+        if self.refusals is not None:
+            self.refusals.name_publisher(connection)
 
     cdef int drop_heads(self) except -1:
         """After a message is taken: the oldest ready ones go until the limit holds."""

@@ -352,8 +352,12 @@ cdef class WireChannel(CollectingChannel):
                 self.dropped += 1
         else:
             exchange.publish_out += 1
-            if result & REJECTED and is_looked_at:
-                self.connection.refused(exchange, message.properties[:message.properties_length])
+            if result & REJECTED:
+                for target in targets:
+                    target.note_refused(self.connection)
+                if is_looked_at:
+                    self.connection.refused(
+                        exchange, message.properties[:message.properties_length])
         if self.confirm_mode:
             self.sequence += 1
             if held or self.held_confirms is not None:

@@ -24,7 +24,6 @@ from management.broker_client import BrokerError
 TABS = ("overview", "messages", "consumers", "bindings", "settings")
 GET_AT_MOST = 100
 ACKNOWLEDGE = {
-    "look": "ack_requeue_true",
     "take": "ack_requeue_false",
     "reject": "reject_requeue_false",
 }
@@ -106,18 +105,14 @@ def _address(row: dict[str, Any], tab: str) -> str:
 async def _get(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
     facts["fragment"] = "queue/got.html"
     how = request.POST.get("how", "look")
-    if how not in ACKNOWLEDGE:
-        raise FormError("Pick what happens to the messages: put back, take out or reject.")
+    if how != "look" and how not in ACKNOWLEDGE:
+        raise FormError("Pick what happens to the messages: look, take out or reject.")
     count = whole_number(request.POST, "count", 1, GET_AT_MOST, 1)
-    got = await ask(
-        request,
-        "queue.get",
-        vhost=vhost,
-        name=name,
-        count=count,
-        ackmode=ACKNOWLEDGE[how],
-        truncate=messages.SHOWN_BYTES,
-    )
+    wanted = {"vhost": vhost, "name": name, "count": count, "truncate": messages.SHOWN_BYTES}
+    if how == "look":
+        got = await ask(request, "queue.peek", **wanted)
+    else:
+        got = await ask(request, "queue.get", ackmode=ACKNOWLEDGE[how], **wanted)
     facts |= {"got": [messages.shown(message) for message in got], "how": how, "asked": True}
 
 

@@ -86,6 +86,7 @@ class Queue:
         self.arguments = flags.get("arguments") or {}
         self.type = self.arguments.get("x-queue-type", "classic")
         self.paused = False
+        self.refusals: Any = None
         self.durable = flags.get("durable", False)
         self.exclusive = flags.get("exclusive", False)
         self.auto_delete = flags.get("auto_delete", False)
@@ -158,6 +159,13 @@ class Queue:
         place = (message[0], 0, 0, int(message[5]))
         exchange, routing_key = message[1].encode(), message[2].encode()
         getter.message(self, exchange, routing_key, message[3], message[4], place)
+
+    def peek(self, count: int, bytes_max: int, shown_bytes: int = -1) -> Any:
+        rows = [
+            (one[1].encode(), one[2].encode(), one[3], one[4], len(one[4]), one[5])
+            for one in self.ready[:count]
+        ]
+        return SimpleNamespace(go_on=lambda: 0, rows=rows)
 
     def requeue_place(self, place: tuple[int, int, int, int]) -> None:
         message = self.out.pop(place[0])

@@ -74,7 +74,7 @@ async def queue_delete(request: Request[QueueDelete]) -> Any:
     vhost = caller.vhost(args.vhost)
     name = full_name(vhost.queues, args.name)
     caller.check(vhost.name, "configure", "queue", name)
-    queue = _queue(vhost, name, caller, use=False)
+    queue = queue_of(vhost, name, caller, use=False)
     messages = vhost.delete_queue(
         name, if_unused=args.if_unused, if_empty=args.if_empty, owner=queue.owner
     )
@@ -88,7 +88,7 @@ async def queue_purge(request: Request[QueuePurge]) -> Any:
     vhost = caller.vhost(args.vhost)
     name = full_name(vhost.queues, args.name)
     caller.check(vhost.name, "read", "queue", name)
-    return {"messages": _queue(vhost, name, caller, use=False).purge()}
+    return {"messages": queue_of(vhost, name, caller, use=False).purge()}
 
 
 @handles("queue.pause")
@@ -105,7 +105,7 @@ def _set_paused(caller: Caller, args: QueuePause | QueueResume, paused: bool) ->
     vhost = caller.vhost(args.vhost)
     name = full_name(vhost.queues, args.name)
     caller.check(vhost.name, "configure", "queue", name)
-    queue = _queue(vhost, name, caller, use=False)
+    queue = queue_of(vhost, name, caller, use=False)
     return {"changed": vhost.set_paused(queue, paused)}
 
 
@@ -117,7 +117,7 @@ async def queue_get(request: Request[QueueGet]) -> Any:
     caller.check(vhost.name, "read", "queue", name)
     if args.count < 0:
         raise bad_request("count is negative")
-    queue = _queue(vhost, name, caller, use=True)
+    queue = queue_of(vhost, name, caller, use=True)
     requeue = args.ackmode in ("ack_requeue_true", "reject_requeue_true")
     acked = args.ackmode == "ack_requeue_false"
     return await take(queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate)
@@ -272,7 +272,9 @@ async def _over(vhost: Any) -> None:
     await over.wait()
 
 
-def _queue(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:
+def queue_of(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:
+    """The queue of that name. Raises NotFound, or ResourceLocked if it is exclusive: only its
+    connection may `use` it."""
     queue = vhost.queues.get(name)
     if queue is None:
         raise NotFound(f"no {describe('queue', name, vhost.name)}")
@@ -311,7 +313,7 @@ def _both_ends(
     if destination_type == "exchange":
         _exchange(vhost, destination)
     else:
-        _queue(vhost, destination, caller, use=True)
+        queue_of(vhost, destination, caller, use=True)
 
 
 def _ends(vhost: Any, args: BindingCreate | BindingDelete) -> tuple[str, str]:

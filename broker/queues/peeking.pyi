@@ -1,0 +1,9 @@
+from broker.queues.classic import ClassicQueue
+
+class Peek:
+    def __init__(
+        self, queue: ClassicQueue, count: int, bytes_max: int, shown_bytes: int = -1
+    ) -> None: ...
+    @property
+    def rows(self) -> list[tuple[bytes, bytes, bytes, bytes, int, bool]]: ...
+    def go_on(self) -> int: ...

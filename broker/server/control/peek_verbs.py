@@ -1,0 +1,53 @@
+"""Looking at the messages of a queue without touching them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.control_schema import QueuePeek
+from broker.server.control.encoding import full_name
+from broker.server.control.getting import BYTES_MAX
+from broker.server.control.messaging_verbs import queue_of
+from broker.server.control.requests import Request, bad_request, handles
+from broker.wire.fields import text
+from broker.wire.properties import readable
+
+COUNT_MAX = 1_000
+
+_READING = 2
+_READ_AGAIN_S = 0.005
+_ANSWER_S = 30.0
+"""A disk that does not answer, or consumers that keep the queue's reader busy."""
+
+
+@handles("queue.peek")
+async def queue_peek(request: Request[QueuePeek]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "read", "queue", name)
+    if not 0 <= args.count <= COUNT_MAX:
+        raise bad_request(f"count must be from 0 to {COUNT_MAX}")
+    queue = queue_of(vhost, name, caller, use=True)
+    if queue.type == "stream":
+        raise bad_request(f"queue '{args.name}' is a stream: use stream.read")
+    shown = args.truncate if args.truncate is not None and args.truncate >= 0 else -1
+    peek = queue.peek(args.count, BYTES_MAX, shown)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _ANSWER_S
+    while state := peek.go_on():
+        if loop.time() > until:
+            raise bad_request(f"queue '{args.name}' did not answer in {_ANSWER_S:g} seconds")
+        await asyncio.sleep(_READ_AGAIN_S if state == _READING else 0)
+    return [
+        {
+            "payload": body,
+            "payload_bytes": length,
+            "properties": readable(properties),
+            "exchange": text(exchange),
+            "routing_key": text(routing_key),
+            "redelivered": redelivered,
+        }
+        for exchange, routing_key, properties, body, length, redelivered in peek.rows
+    ]
