@@ -402,6 +402,13 @@ class Config:
         least=1,
         reload=True,
     )
+    rehash_at_login: bool = setting(
+        "login",
+        False,
+        "yes or no",
+        "a login replaces an imported password hash by argon2id, which other brokers cannot read",
+        reload=True,
+    )
 
     stuck_after: float = setting(
         "queues",

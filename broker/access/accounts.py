@@ -46,7 +46,8 @@ class Access:
     """All that is known about who may do what. `version` rises with every change.
 
     `begin`, `verify` and `finish` check a password; `check` and `check_topic` a permission.
-    `failures_max` wrong passwords a minute are let through per user and address.
+    `failures_max` wrong passwords a minute are let through per user and address. With
+    `rehash_at_login` a login replaces an imported password hash.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class Access:
         *,
         failures_max: int = 10,
         back_off_longest_s: float = 60.0,
+        rehash_at_login: bool = False,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.version = 0
+        self.rehash_at_login = rehash_at_login
         self.users: dict[str, User] = {}
         self.permissions: dict[tuple[str, str], Permission] = {}
         """By user and vhost."""
@@ -156,6 +159,7 @@ class Access:
             hashing_algorithm=known.hashing_algorithm if known is not None else "",
             epoch=known.epoch if known is not None else -1,
             mac=mac,
+            rehash=self.rehash_at_login,
         )
         self._jobs[mac, peer] = job
         return job
@@ -176,7 +180,11 @@ class Access:
     def verify(job: Job) -> bool:
         """Whether the password fits. Slow; changes nothing but the job."""
         ok = passwords.verify(job.password, job.password_hash, job.hashing_algorithm)
-        if ok and passwords.is_outdated(job.password_hash or "", job.hashing_algorithm):
+        if (
+            ok
+            and job.rehash
+            and passwords.is_outdated(job.password_hash or "", job.hashing_algorithm)
+        ):
             job.upgraded_hash = passwords.hash_password(job.password)
         return ok
 

@@ -58,6 +58,8 @@ class Job:
     hashing_algorithm: str
     epoch: int
     mac: bytes = field(repr=False)
+    rehash: bool = False
+    """Whether a hash of another form than argon2id is to be replaced, if the password fits."""
     upgraded_hash: str | None = field(default=None, repr=False)
     outcome: Any = None
     """Room for the server: what the logins that share the job wait for."""

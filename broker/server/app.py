@@ -115,6 +115,7 @@ class Broker(SignIn):
             self.files,
             failures_max=config.login_failures_max,
             back_off_longest_s=config.login_backoff_max,
+            rehash_at_login=config.rehash_at_login,
         )
         self.policies = Policies(self.files)
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)

@@ -82,4 +82,5 @@ class Reload:
         broker.watch.configure(config)
         broker.logins.waiting_max = config.logins_waiting_max
         broker.access.throttle.configure(config.login_failures_max, config.login_backoff_max)
+        broker.access.rehash_at_login = config.rehash_at_login
         reloading.follow_log("broker", reloaded)

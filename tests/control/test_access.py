@@ -7,7 +7,7 @@ import re
 import pytest
 
 from broker.access import Access, BadSetting, User
-from broker.access.passwords import ARGON2ID, SHA256, rabbit_hash
+from broker.access.passwords import ARGON2ID, BCRYPT, MD5, SHA256, rabbit_hash
 from broker.access.patterns import BadPattern, Pattern
 from broker.errors import AccessRefused
 from broker.settings_files import SettingsError, SettingsFiles
@@ -193,14 +193,15 @@ def test_it_gives_a_new_epoch_only_when_password_or_tags_change(access: Access) 
     assert access.put_user("bob", ["monitoring"], rabbit_hash("other"), SHA256).epoch > second
 
 
-def test_it_refuses_md5_and_broken_hashes(access: Access) -> None:
-    with pytest.raises(BadSetting, match="rabbit_password_hashing_md5"):
-        access.put_user(
-            "bob",
-            [],
-            "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR",
-            "rabbit_password_hashing_md5",
-        )
+def test_it_refuses_broken_hashes_and_unknown_algorithms(access: Access) -> None:
+    with pytest.raises(BadSetting, match="wrong length for rabbit_password_hashing_md5"):
+        access.put_user("bob", [], HASH, MD5)
+    with pytest.raises(BadSetting, match="'my_hashing' is not supported"):
+        access.put_user("bob", [], HASH, "my_hashing")
+    with pytest.raises(BadSetting, match="not a bcrypt hash"):
+        access.put_user("bob", [], HASH, BCRYPT)
+    with pytest.raises(BadSetting, match="bcrypt cost 31"):
+        access.put_user("bob", [], "$2b$31$" + "." * 53, BCRYPT)
     with pytest.raises(BadSetting, match="base64"):
         access.put_user("bob", [], "not base64!", SHA256)
     with pytest.raises(BadSetting, match="length"):

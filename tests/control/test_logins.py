@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import bcrypt
 import pytest
 
 from broker.access import Access, Job, Refused, User, passwords
 from broker.access.login import REMEMBERED_S, TICKET_S, WINDOW_S
-from broker.access.passwords import ARGON2ID, SHA256, SHA512, rabbit_hash
+from broker.access.passwords import ARGON2ID, BCRYPT, MD5, SHA256, SHA512, rabbit_hash
 from broker.server.logins import Logins, address_of, is_loopback
 from broker.settings_files import SettingsFiles
 from tests.control.disks import MemoryDisk
@@ -66,11 +67,13 @@ def needs_hashing(access: Access, password: str, user: str = "anna") -> bool:
     return isinstance(begun, Job)
 
 
+# The example of RabbitMQ's guide "Passwords": salt 908D C60A, password test12.
+SHA_EXAMPLE = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+
+
 def test_it_accepts_hashes_of_rabbitmq() -> None:
-    # The example of RabbitMQ's guide "Passwords": salt 908D C60A, password test12.
-    example = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
-    assert passwords.verify("test12", example, SHA256)
-    assert not passwords.verify("test13", example, SHA256)
+    assert passwords.verify("test12", SHA_EXAMPLE, SHA256)
+    assert not passwords.verify("test13", SHA_EXAMPLE, SHA256)
     assert passwords.verify("wide", rabbit_hash("wide", SHA512), SHA512)
 
 
@@ -103,7 +106,63 @@ def test_it_works_equally_hard_for_every_wrong_password(
     assert len(worked) == 1
 
 
-def test_it_upgrades_the_hash_at_login(access: Access, disk: MemoryDisk) -> None:
+# Crypt::Bcrypt of "secret" at cost 4, the form LavinMQ keeps.
+BCRYPT_OF_SECRET = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+
+
+@pytest.mark.parametrize(
+    ("password_hash", "algorithm"),
+    [
+        (rabbit_hash("secret", MD5), MD5),
+        (BCRYPT_OF_SECRET, BCRYPT),
+        (BCRYPT_OF_SECRET.replace("$2b$", "$2a$"), BCRYPT),
+    ],
+    ids=["md5", "bcrypt", "bcrypt 2a"],
+)
+def test_it_verifies_every_hash_that_the_other_brokers_write(
+    access: Access, password_hash: str, algorithm: str
+) -> None:
+    access.put_user("anna", [], password_hash, algorithm)
+    assert isinstance(login(access, "wrong"), Refused)
+    assert isinstance(login(access, "secret"), User)
+
+
+def test_a_password_longer_than_bcrypt_reads_fits_as_on_lavinmq() -> None:
+    password = "x" * 100
+    password_hash = bcrypt.hashpw(password.encode()[:72], bcrypt.gensalt(4)).decode()
+    assert passwords.verify(password, password_hash, BCRYPT)
+    assert not passwords.verify("y" + password, password_hash, BCRYPT)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ((SHA_EXAMPLE, None), (SHA_EXAMPLE, SHA256)),
+        (("$5$" + SHA_EXAMPLE, "SHA256"), (SHA_EXAMPLE, SHA256)),
+        ((rabbit_hash("x", MD5), None), (None, MD5)),
+        ((rabbit_hash("x", SHA512), None), (None, SHA512)),
+        ((BCRYPT_OF_SECRET, "Bcrypt"), (BCRYPT_OF_SECRET, BCRYPT)),
+        ((BCRYPT_OF_SECRET, None), (BCRYPT_OF_SECRET, BCRYPT)),
+        (("", None), ("", SHA256)),
+        (("x", "scrypt"), ("x", "scrypt")),
+    ],
+)
+def test_it_reads_the_names_and_prefixes_of_lavinmq(
+    given: tuple[str, str | None], kept: tuple[str | None, str]
+) -> None:
+    password_hash, algorithm = passwords.imported(*given)
+    assert (password_hash, algorithm) == (kept[0] if kept[0] is not None else given[0], kept[1])
+
+
+def test_an_imported_hash_outlives_a_login(access: Access) -> None:
+    kept = access.users["anna"].password_hash
+    assert isinstance(login(access, "secret"), User)
+    assert access.users["anna"].password_hash == kept
+    assert access.users["anna"].hashing_algorithm == SHA256
+
+
+def test_it_replaces_the_hash_at_login_where_that_is_set(access: Access, disk: MemoryDisk) -> None:
+    access.rehash_at_login = True
     epoch = access.users["anna"].epoch
     assert isinstance(login(access, "secret"), User)
     assert access.users["anna"].hashing_algorithm == ARGON2ID

@@ -373,9 +373,9 @@ async def test_it_moves_definitions_from_one_broker_to_another(
         ({"queues": [{"name": "q", "vhost": "nope"}]}, "Please create virtual host \"nope\""),
         ({"users": [{"name": "a", "password_hash": "", "tags": 7}]}, r"users\[0\]"),
         (
-            {"users": [{"name": "a", "password_hash": "eA==",
+            {"users": [{"name": "a", "password_hash": "eA==", "tags": [],
                         "hashing_algorithm": "rabbit_password_hashing_md5"}]},
-            "rabbit_password_hashing_md5",
+            "wrong length for rabbit_password_hashing_md5",
         ),
         ({"bindings": [{"source": "x"}]}, "'destination' is missing"),
         ({"policies": [{"name": "p"}]}, r"policies\[0\]: Object missing required field"),
