@@ -38,6 +38,16 @@ class GlobalParameter(Schema):
     name: Text | None = None
 
 
+class Secrets(Schema):
+    """Whether passwords in URIs and keys are shown; for administrators."""
+
+    secrets: str | None = None
+
+    @property
+    def shown(self) -> bool:
+        return self.secrets == "true"
+
+
 @router.get("/policies")
 async def list_policies(request: HttpRequest, query: Query[ListQuery]) -> Any:
     """Policies of all vhosts the caller may use."""
@@ -107,36 +117,52 @@ async def delete_operator_policy(request: HttpRequest, vhost: str, name: str) ->
 
 
 @router.get("/parameters")
-async def list_parameters(request: HttpRequest, query: Query[ListQuery]) -> Any:
+async def list_parameters(
+    request: HttpRequest, query: Query[ListQuery], secret: Query[Secrets]
+) -> Any:
     """Parameters of all components."""
-    return await rows(request, "parameters", query)
+    return await rows(request, "parameters", query, secrets=secret.shown or None)
 
 
 @router.get("/parameters/{seg:component}")
-async def list_parameters_of(request: HttpRequest, component: str, query: Query[ListQuery]) -> Any:
+async def list_parameters_of(
+    request: HttpRequest, component: str, query: Query[ListQuery], secret: Query[Secrets]
+) -> Any:
     """Parameters of one component."""
-    return await rows(request, "parameters", query, component=component)
+    return await rows(
+        request, "parameters", query, secrets=secret.shown or None, component=component
+    )
 
 
 @router.get("/parameters/{seg:component}/{seg:vhost}")
 async def list_parameters_of_vhost(
-    request: HttpRequest, component: str, vhost: str, query: Query[ListQuery]
+    request: HttpRequest,
+    component: str,
+    vhost: str,
+    query: Query[ListQuery],
+    secret: Query[Secrets],
 ) -> Any:
     """Parameters of one component in one vhost."""
-    return await rows(request, "parameters", query, component=component, vhost=vhost)
+    return await rows(
+        request, "parameters", query, secrets=secret.shown or None, component=component, vhost=vhost
+    )
 
 
 @router.get("/parameters/{seg:component}/{seg:vhost}/{seg:name}")
-async def get_parameter(request: HttpRequest, component: str, vhost: str, name: str) -> Any:
+async def get_parameter(
+    request: HttpRequest, component: str, vhost: str, name: str, secret: Query[Secrets]
+) -> Any:
     """One parameter."""
-    return await row(request, "parameters", component=component, vhost=vhost, name=name)
+    named = {"component": component, "vhost": vhost, "name": name}
+    return await row(request, "parameters", **named, secrets=secret.shown or None)
 
 
 @router.put("/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={201: None, 204: None})
 async def put_parameter(
     request: HttpRequest, component: str, vhost: str, name: str, body: Parameter
 ) -> HttpResponse:
-    """Set a parameter: `limits` of `vhost-limits`. Shovels and federation are not built."""
+    """Set a parameter: `limits` of `vhost-limits`; or a `shovel`, a `federation-upstream` or a
+    `federation-upstream-set`, which are stored and do not run."""
     given = {"component": component, "vhost": vhost, "name": name, "value": body.value}
     return put_answer(await ask(request, "parameter.put", **given))
 
@@ -151,15 +177,17 @@ async def delete_parameter(
 
 
 @router.get("/global-parameters")
-async def list_global_parameters(request: HttpRequest, query: Query[ListQuery]) -> Any:
+async def list_global_parameters(
+    request: HttpRequest, query: Query[ListQuery], secret: Query[Secrets]
+) -> Any:
     """Global parameters, such as the cluster's name."""
-    return await rows(request, "global-parameters", query)
+    return await rows(request, "global-parameters", query, secrets=secret.shown or None)
 
 
 @router.get("/global-parameters/{seg:name}")
-async def get_global_parameter(request: HttpRequest, name: str) -> Any:
+async def get_global_parameter(request: HttpRequest, name: str, secret: Query[Secrets]) -> Any:
     """One global parameter."""
-    return await row(request, "global-parameters", name=name)
+    return await row(request, "global-parameters", name=name, secrets=secret.shown or None)
 
 
 @router.put("/global-parameters/{seg:name}", response={201: None, 204: None})

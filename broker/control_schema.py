@@ -172,7 +172,8 @@ class List(Arguments):
     keep only rows of that. `state` keeps rows whose `trouble` is that word; `trouble` keeps all but
     fine and idle. `name` is a part of the name, with `use_regex` an RE2 expression. Without `page`
     all rows come at once. `sort` is a key, dotted for inner ones; an unknown one is ignored;
-    `trouble` puts first what needs a person. `columns` are keys too.
+    `trouble` puts first what needs a person. `columns` are keys too. `secrets`, for administrators:
+    values of parameters with the passwords in their URIs.
     """
 
     noun: str
@@ -197,6 +198,7 @@ class List(Arguments):
     ages: Ages = {}
     disable_stats: bool = False
     enable_queue_totals: bool = False
+    secrets: bool = False
 
 
 @verb("item", "anyone", "own", "one row, with details")
@@ -214,6 +216,7 @@ class Item(Arguments):
     properties_key: str | None = None
     component: str | None = None
     ages: Ages = {}
+    secrets: bool = False
 
 
 @verb("history", "management", "own", "{step_ms, times: [ms], series: {name: [number|nil]}}")
@@ -688,8 +691,9 @@ class PolicyPreview(Arguments):
 
 @verb("parameter.put", "policymaker", "vhost", "{created}", changes=True)
 class ParameterPut(Arguments):
-    """Sets a parameter of a component. There is one: `limits` of `vhost-limits`, for which it takes
-    an administrator."""
+    """Sets a parameter of a component: `limits` of `vhost-limits`, for which it takes an
+    administrator; or a shovel, a federation-upstream or a federation-upstream-set, which are stored
+    and do not run."""
 
     component: str
     vhost: str
@@ -787,7 +791,7 @@ NOUNS = _nouns(
         _POLICY,
         _POLICY,
         "node",
-        "Parameters of components: limits of virtual hosts.",
+        "Parameters of components: limits of virtual hosts, stored shovels and upstreams.",
     ),
     Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies, with how much is under each."),
     Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "Operator policies, likewise."),

@@ -6,6 +6,7 @@ AMQP, WebSocket and HTTP alike.
 
 from broker.access.accounts import Access
 from broker.access.login import Job, Refused
+from broker.access.parameters import Parameters
 from broker.access.records import (
     MANAGEMENT_TAGS,
     BadSetting,
@@ -24,6 +25,7 @@ __all__ = [
     "Job",
     "Kind",
     "Parameter",
+    "Parameters",
     "Permission",
     "Refused",
     "Rights",

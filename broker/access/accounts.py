@@ -10,26 +10,22 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from broker.access import passwords
 from broker.access.login import EndedSessions, Job, Refused, Throttle, Tickets, VerifiedPairs
+from broker.access.parameters import Parameters
 from broker.access.patterns import Pattern, filled_in
-from broker.access.reading import check_limit, check_patterns, read_parameters, read_users
+from broker.access.reading import check_limit, check_patterns, read_users
 from broker.access.records import (
     ENDED_SESSIONS_FILE,
-    PARAMETERS_FILE,
     USER_LIMITS,
     USERS_FILE,
-    VHOST_LIMITS,
     BadSetting,
-    GlobalParameter,
     Kind,
-    Parameter,
-    ParametersFile,
     Permission,
     TopicPermission,
     User,
@@ -68,8 +64,7 @@ class Access:
         """By user and vhost."""
         self.topic_permissions: dict[tuple[str, str, str], TopicPermission] = {}
         """By user, vhost and exchange."""
-        self.vhost_limits: dict[str, dict[str, int]] = {}
-        self.global_parameters: dict[str, Any] = {}
+        self.parameters = Parameters(files, self._parameters_changed)
         self.attempts: Counter[tuple[str, str, str, bool]] = Counter()
         """Logins by door, user, peer and whether they were let in."""
         self._files = files
@@ -90,7 +85,7 @@ class Access:
 
         Raises SettingsError, one line, if a file cannot be used.
         """
-        self.vhost_limits, self.global_parameters = read_parameters(self._files)
+        self.parameters.load()
         ended = self._files.load(ENDED_SESSIONS_FILE, dict[str, int])
         self._ended = EndedSessions(self._clock_ms, ended or {})
         content = read_users(self._files)
@@ -299,6 +294,16 @@ class Access:
                 f"'{vhost}' refused for user '{user}'"
             )
 
+    @property
+    def vhost_limits(self) -> dict[str, dict[str, int]]:
+        """Limits by vhost."""
+        return self.parameters.vhost_limits
+
+    @property
+    def global_parameters(self) -> dict[str, Any]:
+        """Settings of the whole node by name."""
+        return self.parameters.node
+
     def user_limit(self, user: str, name: str) -> int | None:
         """max-connections or max-channels of a user; None if unlimited."""
         known = self.users.get(user)
@@ -306,7 +311,7 @@ class Access:
 
     def vhost_limit(self, vhost: str, name: str) -> int | None:
         """max-connections or max-queues of a vhost; None if unlimited."""
-        return limit_of(self.vhost_limits.get(vhost, {}), name)
+        return self.parameters.vhost_limit(vhost, name)
 
     # Changes.
 
@@ -413,41 +418,14 @@ class Access:
         set_limit(self._user(user).limits, name, value)
         self._users_changed()
 
-    def put_vhost_limit(self, vhost: str, name: str, value: int | None) -> None:
-        """Sets max-connections or max-queues of a vhost; None or a negative value is no limit."""
-        check_limit(name, VHOST_LIMITS)
-        limits = self.vhost_limits.setdefault(vhost, {})
-        set_limit(limits, name, value)
-        if not limits:
-            del self.vhost_limits[vhost]
-        self._parameters_changed()
-
-    def put_global_parameter(self, name: str, value: Any) -> bool:
-        """Sets a global parameter; True if it is new."""
-        created = name not in self.global_parameters
-        self.global_parameters[name] = value
-        self._parameters_changed()
-        return created
-
-    def delete_global_parameter(self, name: str) -> None:
-        """Removes a global parameter. Raises KeyError if there is none."""
-        del self.global_parameters[name]
-        self._parameters_changed()
-
     def forget_vhost(self, vhost: str) -> None:
-        """Removes every permission and limit of a vhost that is deleted."""
+        """Removes every permission and parameter of a vhost that is deleted."""
         for row in [row for row in self.permissions if row[1] == vhost]:
             del self.permissions[row]
         for topic in [row for row in self.topic_permissions if row[1] == vhost]:
             del self.topic_permissions[topic]
         self._users_changed()
-        if self.vhost_limits.pop(vhost, None) is not None:
-            self._parameters_changed()
-
-    def parameters(self) -> Iterator[Parameter]:
-        """The limits of vhosts as RabbitMQ keeps them: parameters of component vhost-limits."""
-        for vhost, limits in self.vhost_limits.items():
-            yield Parameter("vhost-limits", vhost, "limits", dict(limits))
+        self.parameters.forget_vhost(vhost)
 
     # How it works.
 
@@ -497,10 +475,3 @@ class Access:
 
     def _parameters_changed(self) -> None:
         self.version += 1
-        content = ParametersFile(
-            parameters=list(self.parameters()),
-            global_parameters=[
-                GlobalParameter(name, value) for name, value in self.global_parameters.items()
-            ],
-        )
-        self._files.put(PARAMETERS_FILE, content)

@@ -1,22 +1,15 @@
-"""Reads the settings files of users and limits, and refuses what could not be carried out.
+"""Reads the settings file of users, and refuses what could not be carried out.
 
 A person may have edited them, so every refusal is one line that names the file and the place.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from broker.access import passwords
 from broker.access.patterns import BadPattern, Pattern
 from broker.access.records import (
-    PARAMETERS_FILE,
     USERS_FILE,
-    VHOST_LIMITS,
     BadSetting,
-    ParametersFile,
     UsersFile,
 )
 from broker.settings_files import SettingsError, SettingsFiles
@@ -45,24 +38,6 @@ def read_users(files: SettingsFiles) -> UsersFile | None:
     except BadSetting as error:
         raise SettingsError(f"{where}: {error}") from error
     return content
-
-
-def read_parameters(files: SettingsFiles) -> tuple[dict[str, dict[str, int]], dict[str, Any]]:
-    """Limits by vhost, and global parameters by name. Raises SettingsError."""
-    content = files.load(PARAMETERS_FILE, ParametersFile) or ParametersFile()
-    where = files.path(PARAMETERS_FILE)
-    vhost_limits = {}
-    for row in content.parameters:
-        if row.component != "vhost-limits":
-            raise SettingsError(f"{where}: component '{row.component}' is not known")
-        try:
-            limits = msgspec.convert(row.value, dict[str, int])
-            for name in limits:
-                check_limit(name, VHOST_LIMITS)
-        except (msgspec.ValidationError, BadSetting) as error:
-            raise SettingsError(f"{where}: limits of vhost '{row.vhost}': {error}") from error
-        vhost_limits[row.vhost] = limits
-    return vhost_limits, {row.name: row.value for row in content.global_parameters}
 
 
 def check_patterns(*patterns: str) -> None:

@@ -163,7 +163,7 @@ def test_it_forgets_everything_about_a_deleted_user(access: Access, disk: Memory
 def test_it_forgets_the_rows_of_a_deleted_vhost(access: Access) -> None:
     access.put_permission("bob", "shop", ".*", ".*", ".*")
     access.put_permission("bob", "/", ".*", ".*", ".*")
-    access.put_vhost_limit("shop", "max-queues", 3)
+    access.parameters.put_vhost_limit("shop", "max-queues", 3)
     access.forget_vhost("shop")
     assert list(access.permissions) == [("bob", "/")]
     assert access.vhost_limit("shop", "max-queues") is None
@@ -172,14 +172,14 @@ def test_it_forgets_the_rows_of_a_deleted_vhost(access: Access) -> None:
 def test_it_keeps_limits_across_a_restart(access: Access, disk: MemoryDisk) -> None:
     add(access, "bob")
     access.put_user_limit("bob", "max-channels", 7)
-    access.put_vhost_limit("/", "max-queues", 0)
-    access.put_global_parameter("cluster_name", "here")
+    access.parameters.put_vhost_limit("/", "max-queues", 0)
+    access.parameters.put_global("cluster_name", "here")
     access = saved(access, disk)
     assert access.user_limit("bob", "max-channels") == 7
     assert access.user_limit("bob", "max-connections") is None
     assert access.vhost_limit("/", "max-queues") == 0
     assert access.global_parameters == {"cluster_name": "here"}
-    access.put_vhost_limit("/", "max-queues", -1)
+    access.parameters.put_vhost_limit("/", "max-queues", -1)
     assert saved(access, disk).vhost_limit("/", "max-queues") is None
     with pytest.raises(BadSetting, match="max-fun"):
         access.put_user_limit("bob", "max-fun", 1)

@@ -120,8 +120,8 @@ def people(broker: Broker) -> Broker:
         broker.add_user(tag, *([] if tag == "none" else [tag]))
     broker.add_user("other", "management")
     broker.access.put_topic_permission("other", "/", "amq.topic", ".*", ".*")
-    broker.access.put_global_parameter("there", 1)
-    broker.access.put_vhost_limit("/", "max-connections", 99)
+    broker.access.parameters.put_global("there", 1)
+    broker.access.parameters.put_vhost_limit("/", "max-connections", 99)
     for operator in (False, True):
         broker.policies.put(Policy("/", "there", "^q", {"max-length": 9}), operator=operator)
     vhost = broker.vhosts["/"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from broker.access.secrets import without_secrets
 from broker.control_schema import Item, List
 from broker.server.control.figures import details, message_stats
 from broker.server.control.requests import Caller, not_authorised, not_found
@@ -175,13 +176,42 @@ class TopicPermissions(_Records):
         return list(self.broker.access.topic_permissions.values())
 
 
-class Parameters(_Records):
-    """The noun `parameters`."""
+class _Secretive(_Records):
+    """Records whose values are shown without their secrets, unless an administrator asks."""
+
+    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+        if args.secrets:
+            caller.require("administrator")
+        return super().all(caller, args)
+
+    def find(self, caller: Caller, args: Item) -> Any:
+        if args.secrets:
+            caller.require("administrator")
+        return super().find(caller, args)
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        row = super().row(thing, args)
+        if not args.secrets:
+            row["value"] = without_secrets(row["value"])
+        return row
+
+
+class Parameters(_Secretive):
+    """The noun `parameters`: of the vhosts one sees."""
 
     sorts = ("component", "vhost", "name")
 
+    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+        if args.vhost is not None:
+            caller.vhost(args.vhost)
+        return (record for record in super().all(caller, args) if caller.sees_vhost(record.vhost))
+
+    def find(self, caller: Caller, args: Item) -> Any:
+        caller.vhost(args.vhost or "/")
+        return super().find(caller, args)
+
     def records(self) -> Iterable[Any]:
-        return list(self.broker.access.parameters())
+        return list(self.broker.access.parameters.all())
 
 
 class GlobalParameter(msgspec.Struct):
@@ -191,7 +221,7 @@ class GlobalParameter(msgspec.Struct):
     value: Any
 
 
-class GlobalParameters(_Records):
+class GlobalParameters(_Secretive):
     """The noun `global-parameters`."""
 
     sorts = ("name",)

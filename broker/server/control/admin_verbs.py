@@ -1,4 +1,4 @@
-"""Verbs of administration: vhosts, users, permissions, limits, global parameters."""
+"""Verbs of administration: vhosts, users, permissions, limits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 from broker.access import BadSetting, passwords
 from broker.control_schema import (
-    GlobalParameterDelete,
-    GlobalParameterPut,
     PermissionDelete,
     PermissionPut,
     TopicPermissionDelete,
@@ -185,14 +183,19 @@ async def topic_permission_delete(request: Request[TopicPermissionDelete]) -> An
 async def vhost_limit_put(request: Request[VHostLimitPut]) -> Any:
     request.caller.vhost(request.args.vhost)
     args = request.args
-    _put(request.broker.access.put_vhost_limit, args.vhost, args.name, args.value)
+    _put(request.broker.access.parameters.put_vhost_limit, args.vhost, args.name, args.value)
     return {}
 
 
 @handles("vhost-limit.delete")
 async def vhost_limit_delete(request: Request[VHostLimitDelete]) -> Any:
     request.caller.vhost(request.args.vhost)
-    _put(request.broker.access.put_vhost_limit, request.args.vhost, request.args.name, None)
+    _put(
+        request.broker.access.parameters.put_vhost_limit,
+        request.args.vhost,
+        request.args.name,
+        None,
+    )
     return {}
 
 
@@ -208,25 +211,6 @@ async def user_limit_put(request: Request[UserLimitPut]) -> Any:
 async def user_limit_delete(request: Request[UserLimitDelete]) -> Any:
     _user_exists(request.broker, request.args.user)
     _put(request.broker.access.put_user_limit, request.args.user, request.args.name, None)
-    return {}
-
-
-@handles("global-parameter.put")
-async def global_parameter_put(request: Request[GlobalParameterPut]) -> Any:
-    if request.args.name == "cluster_name":
-        request.caller.require("administrator")
-    created = request.broker.access.put_global_parameter(request.args.name, request.args.value)
-    return {"created": created}
-
-
-@handles("global-parameter.delete")
-async def global_parameter_delete(request: Request[GlobalParameterDelete]) -> Any:
-    if request.args.name == "cluster_name":
-        request.caller.require("administrator")
-    try:
-        request.broker.access.delete_global_parameter(request.args.name)
-    except KeyError:
-        raise not_found("Not Found") from None
     return {}
 
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import msgspec
 
-from broker.access import BadSetting, passwords
+from broker.access import BadSetting, Parameter, passwords
 from broker.control_schema import DefinitionsExport, DefinitionsImport
 from broker.errors import AMQPError
 from broker.policies import Policy
 from broker.server.control.admin_verbs import put_user, put_vhost, words
 from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
+from broker.server.control.parameter_verbs import put_vhost_limits
 from broker.server.control.policy_rows import policy_row
-from broker.server.control.policy_verbs import NOT_BUILT, policy_of, put_policy, put_vhost_limits
+from broker.server.control.policy_verbs import policy_of, put_policy
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ async def definitions_export(request: Request[DefinitionsExport]) -> Any:
     found["parameters"] = [
         _scoped(row, scoped)
         for row in (
-            *(msgspec.to_builtins(row) for row in access.parameters()),
+            *(msgspec.to_builtins(row) for row in access.parameters.all()),
             *(_operator_policy(policy) for policy in broker.policies.all(operator=True)),
         )
         if scoped or row["vhost"] == only
@@ -122,9 +123,6 @@ async def definitions_import(request: Request[DefinitionsImport]) -> Any:
                 raise bad_request(f"definitions: {section}[{place}] is not an object")
             if only is not None:
                 row = {**row, "vhost": only}
-            if section == "parameters" and row.get("component") in NOT_BUILT:
-                skipped.add(f"parameters of {row['component']}")
-                continue
             try:
                 await step(broker, row)
             except KeyError as error:
@@ -189,7 +187,8 @@ async def _import_parameter(broker: Any, row: _Row) -> None:
     elif component == "vhost-limits":
         put_vhost_limits(broker, _vhost(broker, row).name, row["value"])
     else:
-        raise bad_request(f"component {component} not found")
+        parameter = Parameter(component, _vhost(broker, row).name, _text(row, "name"), row["value"])
+        broker.access.parameters.put(parameter)
 
 
 async def _import_policy(broker: Any, row: _Row) -> None:
@@ -223,7 +222,7 @@ def _scoped(row: _Row, with_vhost: bool) -> _Row:
 
 
 async def _import_global_parameter(broker: Any, row: _Row) -> None:
-    broker.access.put_global_parameter(_text(row, "name"), row["value"])
+    broker.access.parameters.put_global(_text(row, "name"), row["value"])
 
 
 async def _import_queue(broker: Any, row: _Row) -> None:

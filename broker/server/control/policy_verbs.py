@@ -1,4 +1,4 @@
-"""Verbs of policies, operator policies and parameters."""
+"""Verbs of policies and operator policies."""
 
 from __future__ import annotations
 
@@ -8,31 +8,24 @@ import msgspec
 
 from broker.access import BadSetting
 from broker.access.patterns import BadPattern, Pattern
-from broker.access.records import VHOST_LIMITS
 from broker.control_schema import (
     OperatorPolicyDelete,
     OperatorPolicyPut,
-    ParameterDelete,
-    ParameterPut,
     PolicyDelete,
     PolicyKeys,
     PolicyPreview,
     PolicyPut,
 )
 from broker.policies import Policy
-from broker.policy_keys import KEYS, term
+from broker.policy_keys import KEYS
 from broker.server.control.encoding import Pace
 from broker.server.control.requests import (
     Request,
     RequestError,
     bad_request,
     handles,
-    not_authorised,
     not_found,
 )
-
-NOT_BUILT = ("shovel", "federation-upstream", "federation-upstream-set")
-"""Components whose parameters nothing would carry out yet."""
 
 _NAMES_SHOWN = 5
 
@@ -139,60 +132,6 @@ async def policy_preview(request: Request[PolicyPreview]) -> Any:
         found[f"{owner}s"] = count
         found[f"{owner}_names"] = names
     return found
-
-
-@handles("parameter.put")
-async def parameter_put(request: Request[ParameterPut]) -> Any:
-    broker, args = request.broker, request.args
-    _check_component(request, args.component, args.name)
-    created = args.vhost not in broker.access.vhost_limits
-    put_vhost_limits(broker, args.vhost, args.value)
-    return {"created": created}
-
-
-@handles("parameter.delete")
-async def parameter_delete(request: Request[ParameterDelete]) -> Any:
-    broker, args = request.broker, request.args
-    _check_component(request, args.component, args.name)
-    if args.vhost not in broker.access.vhost_limits:
-        raise not_found("Not Found")
-    for name in VHOST_LIMITS:
-        broker.access.put_vhost_limit(args.vhost, name, None)
-    return {}
-
-
-def _check_component(
-    request: Request[ParameterPut] | Request[ParameterDelete], component: str, name: str
-) -> None:
-    if component == "policy":
-        raise bad_request("policies may not be set using this method")
-    if component == "operator_policy":
-        raise bad_request("operator policies may not be set using this method")
-    if component in NOT_BUILT:
-        raise RequestError(
-            "not_implemented", f"Leveret does not have the component {component} yet"
-        )
-    if component != "vhost-limits":
-        raise _invalid(f"component {component[:100]} not found")
-    if name != "limits":
-        raise _invalid(f'vhost-limits are one parameter named "limits", not "{name[:100]}"')
-    if not request.caller.has("administrator"):
-        # They bound what a policymaker's own applications may do.
-        raise not_authorised("Not administrator user")
-
-
-def put_vhost_limits(broker: Any, vhost: str, value: Any) -> None:
-    """Sets the limits of a vhost from a parameter's value; those it leaves out are taken away.
-    Raises RequestError 400."""
-    if not isinstance(value, dict):
-        raise _invalid(f"limits should be a dictionary, actually was {term(value)}")
-    for name, limit in value.items():
-        if name not in VHOST_LIMITS:
-            raise _invalid(f"Unrecognised terms [{{{term(name)},{term(limit)}}}] in limits")
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            raise _invalid(f"{name} should be a number, actually was {term(limit)}")
-    for name in VHOST_LIMITS:
-        broker.access.put_vhost_limit(vhost, name, value.get(name))
 
 
 def policy_of(row: dict[str, Any], vhost: str) -> Policy:

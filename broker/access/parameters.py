@@ -1,0 +1,167 @@
+"""Parameters of components and of the whole node, as `parameters.json` keeps them.
+
+Limits of a vhost are RabbitMQ's component `vhost-limits`. Shovels, federation upstreams and what
+other components of RabbitMQ store are kept, listed and exported; nothing runs them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from broker.access.reading import check_limit
+from broker.access.records import (
+    PARAMETERS_FILE,
+    VHOST_LIMITS,
+    BadSetting,
+    GlobalParameter,
+    Parameter,
+    ParametersFile,
+    limit_of,
+    set_limit,
+)
+from broker.settings_files import SettingsError, SettingsFiles
+
+LIMITS = "vhost-limits"
+
+_MANDATORY: dict[str, tuple[str, ...]] = {
+    "shovel": ("src-uri", "dest-uri"),
+    "federation-upstream": ("uri",),
+    "federation-upstream-set": (),
+}
+STORED = tuple(_MANDATORY)
+"""Components whose parameters are stored and not run."""
+
+
+class Parameters:
+    """All parameters. `changed()` is called after each change."""
+
+    def __init__(self, files: SettingsFiles, changed: Callable[[], None]) -> None:
+        self.vhost_limits: dict[str, dict[str, int]] = {}
+        self.node: dict[str, Any] = {}
+        """Global parameters by name."""
+        self._stored: dict[tuple[str, str, str], Parameter] = {}
+        self._files = files
+        self._changed = changed
+
+    def load(self) -> None:
+        """Reads the file. Raises SettingsError, one line, if it cannot be used."""
+        content = self._files.load(PARAMETERS_FILE, ParametersFile) or ParametersFile()
+        where = self._files.path(PARAMETERS_FILE)
+        self.vhost_limits, self._stored = {}, {}
+        for row in content.parameters:
+            if row.component == LIMITS:
+                try:
+                    limits = msgspec.convert(row.value, dict[str, int])
+                    for name in limits:
+                        check_limit(name, VHOST_LIMITS)
+                except (msgspec.ValidationError, BadSetting) as error:
+                    raise SettingsError(
+                        f"{where}: limits of vhost '{row.vhost}': {error}"
+                    ) from error
+                self.vhost_limits[row.vhost] = limits
+                continue
+            try:
+                check_parameter(row)
+            except BadSetting as error:
+                raise SettingsError(f"{where}: {row.component} '{row.name}': {error}") from error
+            self._stored[row.component, row.vhost, row.name] = row
+        self.node = {row.name: row.value for row in content.global_parameters}
+
+    # Questions.
+
+    def all(self) -> Iterator[Parameter]:
+        """Every parameter of a component; the limits of a vhost are one, named `limits`."""
+        for vhost, limits in self.vhost_limits.items():
+            yield Parameter(LIMITS, vhost, "limits", dict(limits))
+        yield from self._stored.values()
+
+    def get(self, component: str, vhost: str, name: str) -> Parameter | None:
+        if component == LIMITS:
+            limits = self.vhost_limits.get(vhost) if name == "limits" else None
+            return Parameter(LIMITS, vhost, name, dict(limits)) if limits is not None else None
+        return self._stored.get((component, vhost, name))
+
+    def vhost_limit(self, vhost: str, name: str) -> int | None:
+        """max-connections or max-queues of a vhost; None if unlimited."""
+        return limit_of(self.vhost_limits.get(vhost, {}), name)
+
+    # Changes.
+
+    def put(self, parameter: Parameter) -> bool:
+        """Stores a parameter of a component other than the limits; True if it is new. Raises
+        BadSetting."""
+        check_parameter(parameter)
+        key = parameter.component, parameter.vhost, parameter.name
+        created = key not in self._stored
+        self._stored[key] = parameter
+        self._save()
+        return created
+
+    def delete(self, component: str, vhost: str, name: str) -> None:
+        """Removes a stored parameter. Raises KeyError if there is none."""
+        del self._stored[component, vhost, name]
+        self._save()
+
+    def put_vhost_limit(self, vhost: str, name: str, value: int | None) -> None:
+        """Sets max-connections or max-queues of a vhost; None or a negative value is no limit."""
+        check_limit(name, VHOST_LIMITS)
+        limits = self.vhost_limits.setdefault(vhost, {})
+        set_limit(limits, name, value)
+        if not limits:
+            del self.vhost_limits[vhost]
+        self._save()
+
+    def put_global(self, name: str, value: Any) -> bool:
+        """Sets a global parameter; True if it is new."""
+        created = name not in self.node
+        self.node[name] = value
+        self._save()
+        return created
+
+    def delete_global(self, name: str) -> None:
+        """Removes a global parameter. Raises KeyError if there is none."""
+        del self.node[name]
+        self._save()
+
+    def forget_vhost(self, vhost: str) -> None:
+        """Removes every parameter of a vhost that is deleted."""
+        keys = [key for key in self._stored if key[1] == vhost]
+        for key in keys:
+            del self._stored[key]
+        if self.vhost_limits.pop(vhost, None) is not None or keys:
+            self._save()
+
+    def _save(self) -> None:
+        content = ParametersFile(
+            parameters=list(self.all()),
+            global_parameters=[GlobalParameter(name, value) for name, value in self.node.items()],
+        )
+        self._files.put(PARAMETERS_FILE, content)
+        self._changed()
+
+
+def check_parameter(parameter: Parameter) -> None:
+    """Checks what every version of RabbitMQ demands of a shovel, an upstream and an upstream set;
+    other components may have any value. Raises BadSetting with RabbitMQ's text."""
+    component, name, value = parameter.component, parameter.name, parameter.value
+    if not component or not name:
+        raise BadSetting("a parameter needs a component and a name")
+    if component == "federation-upstream-set":
+        rows = value if isinstance(value, list) else [None]
+        if not all(isinstance(row, dict) and isinstance(row.get("upstream"), str) for row in rows):
+            raise BadSetting(f"{name} should be a list of objects that name an upstream")
+        return
+    mandatory = _MANDATORY.get(component)
+    if mandatory is None:
+        return
+    if not isinstance(value, dict):
+        raise BadSetting(f"{name} should be an object")
+    for key in mandatory:
+        if key not in value:
+            raise BadSetting(f'Key "{key}" not found in {name}')
+        uris = value[key] if isinstance(value[key], list) else [value[key]]
+        if not uris or not all(isinstance(uri, str) and uri for uri in uris):
+            raise BadSetting(f"{key} of {name} should be a URI or a list of URIs")
