@@ -205,7 +205,7 @@ class Broker(SignIn):
                 log.warning("the last run ended with a failed disk: writing everything again")
                 write_again(str(config.data_dir))
             quarantine = self.persister.quarantine
-            quarantine.name_of = self._queue_name
+            quarantine.name_of = self.definitions.queue_name
             quarantine.load()
             self.definitions.recover()
             self.persister.origins.boot = self.definitions.boot
@@ -255,17 +255,6 @@ class Broker(SignIn):
         await self._listeners.say_where()
         where = self._listeners.addresses
         log.info("listening: %s", ", ".join(f"{key} on {at}" for key, at in where.items()))
-
-    def _queue_name(self, incarnation: int) -> tuple[str, str]:
-        """(vhost, queue) of an incarnation id; a look through all queues, for what is rare."""
-        for vhost in self.vhosts.values():
-            if vhost.incarnation == incarnation:
-                return vhost.name, "(shared bodies)"
-        for vhost in self.vhosts.values():
-            for queue in vhost.queues.values():
-                if queue.incarnation == incarnation:
-                    return vhost.name, queue.name
-        return "", ""
 
     def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
         vhost = VHost(

@@ -56,6 +56,17 @@ class Definitions:
         """A u64 that no other vhost or queue of this data directory ever had or will have."""
         return self.boot << 32 | next(self._sequence)
 
+    def queue_name(self, incarnation: int) -> tuple[str, str]:
+        """(vhost, queue) of an incarnation id, empty if unknown; looks through all queues."""
+        for vhost in self.vhosts.values():
+            if vhost.incarnation == incarnation:
+                return vhost.name, "(shared bodies)"
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                if queue.incarnation == incarnation:
+                    return vhost.name, queue.name
+        return "", ""
+
     def recover(self) -> None:
         """Reads what there is, removes what was deleted, and finds the messages. Raises
         SettingsError or OSError."""
