@@ -14,6 +14,8 @@ from management.broker_client import BrokerError
 
 log = logging.getLogger(__name__)
 
+HEALTH_CHECKS = ("/api/health/", "/api/healthchecks/", "/api/aliveness-test/")
+
 REALM = 'Basic realm="Leveret Management", charset="UTF-8"'
 
 api = NinjaAPI(
@@ -44,7 +46,11 @@ def not_found(request: HttpRequest) -> HttpResponse:
 
 @api.exception_handler(BrokerError)
 def _broker_refused(request: HttpRequest, refusal: BrokerError) -> HttpResponse:
-    response = error(request, refusal.status, refusal.error, refusal.reason)
+    body = {"error": refusal.error, "reason": refusal.reason}
+    if refusal.status == 503 and request.path.startswith(HEALTH_CHECKS):
+        # A check that cannot be made has failed.
+        body["status"] = "failed"
+    response = api.create_response(request, body, status=refusal.status)
     if refusal.status == 503:
         response["Retry-After"] = str(refusals.RETRY_AFTER_S)
     return response

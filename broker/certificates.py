@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -32,6 +32,13 @@ class CertificateError(Exception):
     """A certificate, a key or a list of authorities that cannot be used; one line says which."""
 
 
+class CertificateFile(NamedTuple):
+    """A PEM file as it was when it was loaded, for who asks how long it is valid."""
+
+    path: Path
+    content: bytes
+
+
 class Certificates:
     """The contexts of one process. `load` makes them, again at each reload; connections that are
     open keep theirs."""
@@ -41,6 +48,10 @@ class Certificates:
         self._by_name: dict[str, ssl.SSLContext] = {}
         self.context: ssl.SSLContext | None = None
         """What a new connection is wrapped with; it changes to the right certificate itself."""
+        self.files: list[CertificateFile] = []
+        """The files of certificates in use, that of `tls_cert_file` first."""
+        self.authorities: CertificateFile | None = None
+        """The file that clients' certificates are checked against, if they are."""
 
     @property
     def names(self) -> list[str]:
@@ -56,13 +67,16 @@ class Certificates:
         """Reads every file. Waits for the disk. Raises CertificateError, and changes nothing."""
         if config.tls_cert_file is None:
             self.context, self._by_name = None, {}
+            self.files, self.authorities = [], None
             return
         context = self._made(config, config.tls_cert_file, config.tls_key_file)
-        by_name = {
-            name: self._made(config, chain, key)
-            for name, chain, key in _named_files(config.tls_names_dir)
-        }
+        named = _named_files(config.tls_names_dir)
+        by_name = {name: self._made(config, chain, key) for name, chain, key in named}
         context.sni_callback = self._choose
+        files = [_read(path) for path in (config.tls_cert_file, *(chain for _, chain, _ in named))]
+        checks = self._ask_clients and config.tls_verify != "none" and config.tls_ca_file
+        self.authorities = _read(config.tls_ca_file) if checks and config.tls_ca_file else None
+        self.files = files
         self._by_name = by_name
         self.context = context
 
@@ -123,6 +137,13 @@ def _named_files(directory: Path | None) -> list[tuple[str, Path, Path | None]]:
         key = chain.with_suffix(".key")
         found.append((name, chain, key if key.exists() else None))
     return found
+
+
+def _read(path: Path) -> CertificateFile:
+    try:
+        return CertificateFile(path, path.read_bytes())
+    except OSError as error:
+        raise _unusable("certificate", path, None, error) from None
 
 
 def _no_password() -> str:

@@ -260,17 +260,24 @@ class Unsubscribe(Arguments):
 
 @verb("health", "management", "node", "{status: ok} or {status: failed, reason, ...}")
 class Health(Arguments):
-    """Runs one of RabbitMQ's health checks. `argument`: port, protocol or vhost where needed."""
+    """Runs one of RabbitMQ's health checks. `argument`: port, protocol, vhost, node, or a number
+    and a unit, as `2 months`."""
 
     check: Literal[
         "alarms",
         "local-alarms",
+        "node",
         "virtual-hosts",
         "port-listener",
         "protocol-listener",
         "is-in-service",
         "ready-to-serve-clients",
+        "below-node-connection-limit",
         "node-is-quorum-critical",
+        "node-is-mirror-sync-critical",
+        "reached-target-cluster-size",
+        "metadata-store-initialized",
+        "metadata-store-initialized-with-data",
         "certificate-expiration",
         "aliveness",
     ]

@@ -50,6 +50,8 @@ class VHost(DefiningVHost):
         """Directories of features, with the incarnation ids that live there."""
         self.recovering = False
         self.lacks_definitions = False
+        self.begun_anew = 0
+        """Queues that could not be recovered and began empty at this start."""
         for exchange, kind in PREDECLARED:
             self._add_exchange(TYPES[kind](exchange, durable=True))
 
@@ -142,6 +144,7 @@ class VHost(DefiningVHost):
         directory = f"{self.queues_directory}/{queue.incarnation:016x}"
         kept = set_aside(directory, self._persister.quarantine.directory)
         self.bodies.keep_all()
+        self.begun_anew += 1
         move("queue", queue.policy, None)
         del self.queues[queue.name]
         self._add_queue(queue_change(queue), self._next_incarnation(), None)
@@ -152,6 +155,12 @@ class VHost(DefiningVHost):
             f"({type(error).__name__}: {error}); its messages are in {kept}, and the definitions "
             f"that name it in {definitions}"
         )
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether this start found definitions or whole queues lost: what is left of them is in
+        quarantine."""
+        return self.lacks_definitions or self.begun_anew > 0
 
     def start(self) -> None:
         """The loop runs: timers of what was recovered begin."""

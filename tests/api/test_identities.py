@@ -32,6 +32,7 @@ VALUES = {
     "unit": "months",
     "password": "secret",
     "component": "shovel",
+    "pattern": "^q",
 }
 
 GETS = {
@@ -110,6 +111,11 @@ GETS = {
     "/api/health/checks/local-alarms": ALL,
     "/api/health/checks/virtual-hosts": ALL,
     "/api/health/checks/node-is-quorum-critical": ALL,
+    "/api/health/checks/node-is-mirror-sync-critical": ALL,
+    "/api/health/checks/quorum-queues-without-elected-leaders/all-vhosts": ALL,
+    "/api/health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}": ALL,
+    "/api/health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}": ALL,
+    "/api/health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}": ALL,
     "/api/health/checks/port-listener/{port}": ALL,
     "/api/health/checks/protocol-listener/{protocol}": ALL,
     "/api/health/checks/certificate-expiration/{within}/{unit}": ALL,
@@ -118,6 +124,7 @@ GETS = {
     "/api/health/checks/below-node-connection-limit": PUBLIC,
     "/api/health/checks/reached-target-cluster-size": PUBLIC,
     "/api/health/checks/metadata-store/initialized": ALL,
+    "/api/health/checks/metadata-store/initialized/with-data": ALL,
     "/api/aliveness-test/{vhost}": ALL,
     "/api/healthchecks/node": ALL,
     "/api/healthchecks/node/{name}": ALL,
@@ -134,6 +141,7 @@ MISSING = (
     "/api/channels/{name}",
     "/api/nodes/{name}",
     "/api/nodes/{name}/memory",
+    "/api/healthchecks/node/{name}",
 )
 # No listener has this port: the answer is the failed check.
 FAILING = ("/api/health/checks/port-listener/{port}",)

@@ -188,6 +188,7 @@ class VHost:
         self.description = ""
         self.tags: list[str] = []
         self.default_queue_type = "classic"
+        self.is_damaged = False
         self.exchanges = {"": Exchange(""), "amq.topic": Exchange("amq.topic", "topic")}
         self.queues: dict[str, Queue] = {}
         self.bound: list[Binding] = []
@@ -347,13 +348,15 @@ class Broker:
     """What the control socket knows as the broker."""
 
     def __init__(self, directory: Path) -> None:
-        self.certificates = SimpleNamespace(verifies_clients=False)
+        self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
+        self.stopping = False
         self.admission = SimpleNamespace(sockets=0, limit=1000)
         self.config = SimpleNamespace(
             stuck_after=60.0,
             http_timeout=30.0,
             tcp_backlog=100,
             data_dir=directory,
+            run_dir=directory,
             no_sync=False,
             max_message_size=1 << 27,
             http_port=15672,

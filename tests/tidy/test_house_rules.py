@@ -46,6 +46,7 @@ MAY: dict[str, dict[str, str]] = {
         "broker/stats/node.py": "shows the machine's own time",
     },
     "a file": {
+        "broker/certificates.py": "keeps the files of certificates as they were when loaded",
         "broker/config.py": "reads the first password's file before anything runs",
         "broker/config_sources.py": "reads the INI file before anything runs",
         "broker/store/disk.pyx": "is the door to the file system",

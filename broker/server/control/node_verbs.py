@@ -10,10 +10,11 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from broker.control_schema import Health, History, Nodes, Overview, Types, Whoami
+from broker.control_schema import History, Nodes, Overview, Types, Whoami
 from broker.queues import types as queue_types
 from broker.routing.types import TYPES
 from broker.server.control.figures import details, message_stats
+from broker.server.control.health_verbs import all_listeners
 from broker.server.control.lists import find_by_key
 from broker.server.control.problems import summary, waits
 from broker.server.control.requests import Caller, Request, bad_request, handles
@@ -43,7 +44,11 @@ async def overview(request: Request[Overview]) -> Any:
     args, broker, caller = request.args, request.broker, request.caller
     if args.vhost is not None:
         caller.vhost(args.vhost)
-    return await overview_of(broker, caller, args.vhost, args.ages)
+    answer = await overview_of(broker, caller, args.vhost, args.ages)
+    if caller.sees_others:
+        listeners = await all_listeners(broker)
+        answer["listeners"] = [{**row, "socket_opts": {}} for row in listeners]
+    return answer
 
 
 async def overview_of(
@@ -103,7 +108,7 @@ async def overview_of(
         },
         "statistics_db_event_queue": 0,
         "node": broker.node_name,
-        "listeners": _listeners(broker) if caller.sees_others else [],
+        "listeners": [],
         "contexts": [],
         "started_at": broker.started_at_ms,
         "at": now,
@@ -252,39 +257,6 @@ def history_of(
     return kept.history(from_ms, to_ms, series)
 
 
-@handles("health")
-async def health(request: Request[Health]) -> Any:
-    check, argument, broker = request.args.check, request.args.argument, request.broker
-    if check == "aliveness":
-        request.caller.vhost(argument or "/")
-        return {"status": "ok"}
-    if check == "port-listener":
-        ports = sorted({one["port"] for one in broker.listeners} | {broker.config.http_port})
-        port = int(argument) if argument is not None and argument.isdecimal() else -1
-        if port in ports:
-            return {"status": "ok", "port": port}
-        reason = "No active listener"
-        return {"status": "failed", "reason": reason, "missing": argument, "ports": ports}
-    if check == "protocol-listener":
-        protocols = sorted({_protocol(one) for one in broker.listeners} | {"http"})
-        wanted = {"amqp091": "amqp", "amqp0-9-1": "amqp", "amqps": "amqp/ssl"}
-        protocol = wanted.get(argument or "", argument or "")
-        if protocol in protocols:
-            return {"status": "ok", "protocol": protocol}
-        reason = "No active listener"
-        return {"status": "failed", "reason": reason, "missing": argument, "protocols": protocols}
-    if check in ("alarms", "local-alarms") and broker.alarms:
-        where = "cluster" if check == "alarms" else "node"
-        return {
-            "status": "failed",
-            "reason": f"There are alarms in effect in the {where}",
-            "alarms": [
-                {"node": broker.node_name, "resource": name} for name in sorted(broker.alarms)
-            ],
-        }
-    return {"status": "ok"}
-
-
 class Merged(Totals):
     """The totals of several vhosts, for who sees only those."""
 
@@ -334,23 +306,3 @@ def _summed_history(parts: list[dict[str, Any]]) -> dict[str, Any]:
                 if value is not None:
                     total[places[at]] = round((total[places[at]] or 0.0) + value, 3)
     return {"step_ms": step, "times": times, "series": series}
-
-
-def _protocol(listener: dict[str, Any]) -> str:
-    protocol: str = listener["protocol"]
-    return {"ws": "http/web-amqp", "wss": "https/web-amqp", "amqps": "amqp/ssl"}.get(
-        protocol, protocol
-    )
-
-
-def _listeners(broker: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "node": broker.node_name,
-            "protocol": _protocol(one),
-            "ip_address": one["ip_address"],
-            "port": one["port"],
-            "socket_opts": {},
-        }
-        for one in broker.listeners
-    ]
