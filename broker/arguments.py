@@ -7,7 +7,9 @@ an add-on was taken away, is refused with 406 naming it. An unknown one is kept,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -486,19 +488,50 @@ def shown(value: Any) -> str:
     """A value as equivalence errors print it."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return _shown_float(value)
     return str(value)
+
+
+def _shown_float(value: float) -> str:
+    """The shorter of 100.0 and 1.0e2, the first if they are of equal length, as in Erlang."""
+    if not math.isfinite(value):
+        return str(value)
+    plain = f"{Decimal(repr(value)):f}"
+    digits, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
+    short = f"{digits if '.' in digits else f'{digits}.0'}e{int(exponent)}"
+    return short if len(short) < len(plain) else plain
 
 
 def _valued(value: object) -> str:
     return f"the value '{shown(value)}' of type '{kind_of(value)}'"
 
 
+def _told(value: object) -> str:
+    """A value beside another one of the same argument: without its type, as RabbitMQ writes it."""
+    return "none" if value is None else f"'{shown(value)}'"
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two values of an argument are equal to RabbitMQ: numbers of one class by value, so
+    that 10 in four octets is 10 in eight and a time of 10, but neither 10.0 nor true."""
+    return one == other and _class_of(one) is _class_of(other)
+
+
+def _class_of(value: object) -> type:
+    """What stands for all types of a value whose values may be equal."""
+    for kind in (bool, int, float, str, bytes):
+        if isinstance(value, kind):
+            return kind
+    return type(value)
+
+
 def check_equivalent(
     owner: str, resource: str, current: Mapping[str, Any], received: Mapping[str, Any]
 ) -> None:
     """Raises PreconditionFailed (406) if a redeclaration's arguments differ in one that this broker
-    carries out. Integers compare by value, whatever their width; naming the default queue type is
-    the same as naming none."""
+    carries out. Integers compare by value, whatever their width, and never equal a float; naming
+    the default queue type is the same as naming none."""
     table = BY_OWNER[owner]
     for name in sorted({*current, *received}):
         row = table.get(name)
@@ -511,10 +544,8 @@ def check_equivalent(
             what = f"received none but current is {_valued(current[name])}"
         elif name not in current:
             what = f"received {_valued(received[name])} but current is none"
-        elif current[name] != received[name] or isinstance(current[name], bool) != isinstance(
-            received[name], bool
-        ):
-            what = f"received {_valued(received[name])} but current is {_valued(current[name])}"
+        elif not _is_same(current[name], received[name]):
+            what = f"received {_told(received[name])} but current is {_told(current[name])}"
         else:
             continue
         raise PreconditionFailed(f"inequivalent arg '{name}' for {resource}: {what}")

@@ -38,10 +38,15 @@ class Rights:
         if self._user is not None:
             self._access.check(self._user, self._vhost, kind, resource_kind, name)
 
-    def check_declare(self, resource_kind: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """May declare it, and let its messages go on to where the arguments say: whoever could not
-        read it or write there himself gets nobody else to."""
+    def check_declare(
+        self, resource_kind: str, name: str, arguments: Mapping[str, Any], *, is_new: bool
+    ) -> None:
+        """May declare it under this name, and, if it is new, let its messages go on to where the
+        arguments say: a user who may not read it or write there cannot make the broker do so.
+        A redeclaration changes nothing and needs no more than the first, as in RabbitMQ."""
         self.check("configure", resource_kind, name)
+        if not is_new:
+            return
         for argument in LEADS_TO[resource_kind]:
             exchange = arguments.get(argument)
             if isinstance(exchange, str):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +15,16 @@ from broker.routing.types import NOT_BUILT, TYPES
 from broker.wire.fields import octets
 
 
+def server_name() -> str:
+    """A name for a queue that a client declares without one: `amq.gen-` and 22 characters, as in
+    RabbitMQ."""
+    return f"amq.gen-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
+
+
 def check_name(kind: str, name: str) -> None:
     """Raises AccessRefused or PreconditionFailed for a name that a client cannot give."""
+    if not name:
+        raise PreconditionFailed(f"the {kind} name is empty")
     if name.startswith("amq."):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
     if len(octets(name)) > 255:

@@ -9,9 +9,7 @@ a change on disk asks the persister for a round.
 
 from __future__ import annotations
 
-import base64
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -39,6 +37,7 @@ from broker.vhosts.declaring import (
     check_same_exchange,
     check_same_queue,
     locked,
+    server_name,
 )
 from broker.vhosts.routes import Routes
 from broker.vhosts.slices import Slices
@@ -305,6 +304,25 @@ class DefiningVHost:
         self.check_owner(found, connection)
         return found
 
+    def new_name(self, given: str) -> str:
+        """The name of a queue that a client declares anew: checked if it gave one, made if it did
+        not. Permissions are asked for this name. Raises AccessRefused or PreconditionFailed."""
+        if not given:
+            return server_name()
+        check_name("queue", given)
+        return given
+
+    def has_queue(self, name: str) -> bool:
+        """Whether a declaration of this name would find a queue."""
+        return self._living_queue(name) is not None
+
+    def asked_for(self, name: str, connection: Any = None) -> MessageQueue:
+        """The queue, for a passive declaration: that counts as use (x-expires). Raises as `queue`
+        does."""
+        found = self.queue(name, connection)
+        found.used_at = clock.now()
+        return found
+
     def _living_queue(self, name: str) -> MessageQueue | None:
         """The queue; an exclusive one whose connection has ended goes now, if it is still there."""
         found = self.queues.get(name)
@@ -327,19 +345,15 @@ class DefiningVHost:
         arguments: dict[str, Any] | None = None,
         owner: Any = None,
         by_default: bool = True,
+        is_server_named: bool = False,
     ) -> tuple[MessageQueue, bool]:
-        """Declares a queue, named by the server if `name` is empty; (queue, whether it is new).
-        Where no type is named, it is of the vhost's default type, unless `by_default` is off or
-        that type cannot be so: then it is classic.
+        """Declares a queue; (queue, whether it is new). Where no type is named, it is of the vhost's
+        default type, unless `by_default` is off or that type cannot be so: then it is classic.
+        `is_server_named`: the broker made the name.
 
         Raises PreconditionFailed, ResourceLocked or AccessRefused with RabbitMQ's texts.
         """
         arguments = arguments or {}
-        if not name:
-            name = f"amq.gen-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
-            is_named = False
-        else:
-            is_named = True
         resource = describe("queue", name, self.name)
         current = self._living_queue(name)
         if current is not None:
@@ -355,7 +369,7 @@ class DefiningVHost:
             )
             current.used_at = clock.now()
             return current, False
-        if is_named:
+        if not is_server_named:
             check_name("queue", name)
         if (
             by_default

@@ -132,3 +132,11 @@ def test_gets_and_declares_keep_a_queue_from_expiring(client: Client) -> None:
     while ready(client, clock):
         assert client.get(1, queue) is None
     client.call(1, "queue.declare", queue=queue, arguments={"x-expires": 400})
+
+
+def test_passive_declares_keep_a_queue_from_expiring(client: Client) -> None:
+    queue, clock = limited(client, x_expires=400), limited(client, x_message_ttl=900)
+    fill(client, clock, b"clock")
+    while ready(client, clock):
+        client.call(1, "queue.declare", queue=queue, passive=True)
+    client.call(1, "queue.bind", queue=queue, exchange="amq.fanout", routing_key="")

@@ -420,3 +420,39 @@ def test_a_commit_whose_copy_may_go_no_more_publishes_nothing(
         client.expect_channel_close(1, 403, 90, 20, r"theirs\.x")
         client.call(1, "channel.open")
         assert client.call(1, "queue.declare", queue=queue, passive=True).message_count == 0
+
+
+def test_a_queue_that_the_server_names_is_permitted_by_that_name(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    dead = {"x-dead-letter-exchange": "amq.fanout"}
+    grant = partial(control, "permission.put", vhost=vhost, user=user)
+    grant(configure="^amq\\.gen-.*$", write="^amq\\.fanout$", read="^amq\\.gen-.*$")
+    with enter(address, user, vhost) as client:
+        assert client.call(1, "queue.declare", exclusive=True).queue.startswith("amq.gen-")
+        client.call(1, "queue.declare", exclusive=True, arguments=dead)
+        grant(configure="^amq\\.gen-.*$", write="^amq\\.fanout$", read="^$")
+        client.send_method(1, "queue.declare", exclusive=True, arguments=dead)
+        client.expect_channel_close(1, 403, 50, 10, "read access to queue 'amq.gen-")
+        client.call(1, "channel.open")
+        for pattern in ("^$", "^mine"):
+            grant(configure=pattern, write=".*", read=".*")
+            client.send_method(1, "queue.declare", exclusive=True)
+            client.expect_channel_close(1, 403, 50, 10, "configure access to queue 'amq.gen-")
+            client.call(1, "channel.open")
+
+
+def test_what_is_there_is_declared_again_without_the_rights_to_where_it_leads(
+    address: tuple[str, int], control: Control, user: str, vhost: str
+) -> None:
+    dead = {"x-dead-letter-exchange": "amq.fanout"}
+    alternate = {"alternate-exchange": "amq.fanout"}
+    control("permission.put", vhost=vhost, user=user, **ALL)
+    with enter(address, user, vhost) as client:
+        client.call(1, "queue.declare", queue="mine", arguments=dead)
+        client.call(1, "exchange.declare", exchange="mine", type="topic", arguments=alternate)
+        control("permission.put", vhost=vhost, user=user, configure="^mine", write="^$", read="^$")
+        client.call(1, "queue.declare", queue="mine", arguments=dead)
+        client.call(1, "exchange.declare", exchange="mine", type="topic", arguments=alternate)
+        client.send_method(1, "queue.declare", queue="mine too", arguments=dead)
+        client.expect_channel_close(1, 403, 50, 10, "read access to queue 'mine too'")

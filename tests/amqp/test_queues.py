@@ -277,3 +277,27 @@ def test_it_pipelines_declares_in_order(client: Client, name: str) -> None:
         )
     )
     assert [client.expect("queue.declare-ok", 1).queue for _ in names] == names
+
+
+def test_the_answer_to_a_delete_comes_before_the_cancel_of_the_channels_own_consumers(
+    client: Client, name: str
+) -> None:
+    for durable in (False, True):
+        client.call(1, "queue.declare", queue=name, durable=durable)
+        client.call(1, "basic.consume", queue=name, consumer_tag="a")
+        client.call(1, "basic.consume", queue=name, consumer_tag="b")
+        client.send_method(1, "queue.delete", queue=name)
+        client.expect("queue.delete-ok", 1)
+        tags = {client.expect("basic.cancel", 1).consumer_tag for _ in range(2)}
+        assert tags == {"a", "b"}
+
+
+def test_a_delete_that_is_refused_leaves_no_gap_in_the_replies(client: Client, name: str) -> None:
+    client.call(1, "queue.declare", queue=name)
+    client.call(1, "basic.consume", queue=name)
+    client.send_method(1, "queue.delete", queue=name, if_unused=True)
+    client.expect_channel_close(1, 406, 50, 40, "in use")
+    client.call(1, "channel.open")
+    client.send_method(1, "queue.delete", queue=name, if_unused=True, nowait=True)
+    client.fence(1)
+    assert not is_there(client, name)

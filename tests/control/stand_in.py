@@ -195,6 +195,9 @@ class VHost:
         self.bodies = SimpleNamespace(unused=True)
         self.slices = Slices(lambda _seconds, _callback: None)
 
+    def has_queue(self, name: str) -> bool:
+        return name in self.queues
+
     def declare_queue(self, name: str, **flags: Any) -> tuple[Queue, bool]:
         old = self.queues.get(name)
         if old is not None:

@@ -58,7 +58,9 @@ async def queue_declare(request: Request[QueueDeclare]) -> Any:
     name = _printable(args.name)
     if not name:
         raise bad_request("queue name is empty")
-    caller.rights(vhost.name).check_declare("queue", name, args.arguments)
+    caller.rights(vhost.name).check_declare(
+        "queue", name, args.arguments, is_new=not vhost.has_queue(name)
+    )
     _, created = vhost.declare_queue(
         name,
         durable=args.durable,
@@ -128,7 +130,9 @@ async def exchange_declare(request: Request[ExchangeDeclare]) -> Any:
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
     name = _printable(_plain_name(args.name))
-    caller.rights(vhost.name).check_declare("exchange", name, args.arguments)
+    caller.rights(vhost.name).check_declare(
+        "exchange", name, args.arguments, is_new=name not in vhost.exchanges
+    )
     created = vhost.declare_exchange(
         name,
         args.type,

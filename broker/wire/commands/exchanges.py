@@ -34,7 +34,8 @@ def exchange_declare(
         check_any(session, "exchange", exchange)
         session.vhost.exchange(exchange)
     else:
-        session.rights.check_declare("exchange", exchange, arguments)
+        is_new = exchange not in session.vhost.exchanges
+        session.rights.check_declare("exchange", exchange, arguments, is_new=is_new)
         created = session.vhost.declare_exchange(
             exchange,
             type,

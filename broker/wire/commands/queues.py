@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.errors import AMQPError
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import (
     answer,
     answer_when_over,
     change_binding,
     check_any,
+    fill_when_over,
     plain_name,
     queue_name,
 )
@@ -31,21 +33,26 @@ def queue_declare(
     arguments: dict[str, Any],
 ) -> None:
     name = plain_name(queue)
-    if passive and (added_queues.of_name(name) or name in session.host.reply_queues):
+    if added_queues.of_name(name) or (passive and name in session.host.reply_queues):
         _answer_pseudo(channel, no_wait, name)
         return
+    vhost = session.vhost
     if passive:
         check_any(session, "queue", name)
-        found = session.vhost.queue(name, session)
+        found = vhost.asked_for(name, session)
     else:
-        session.rights.check_declare("queue", name, arguments)
-        found, created = session.vhost.declare_queue(
+        is_new = not vhost.has_queue(name)
+        if is_new:
+            name = vhost.new_name(name)
+        session.rights.check_declare("queue", name, arguments, is_new=is_new)
+        found, created = vhost.declare_queue(
             name,
             durable=durable,
             exclusive=exclusive,
             auto_delete=auto_delete,
             arguments=arguments,
             owner=session if exclusive else None,
+            is_server_named=not queue,
         )
         if created and found.durable:
             channel.hold()
@@ -123,7 +130,17 @@ def queue_delete(
     session.check("configure", "queue", name)
     found = session.vhost.queues.get(name)
     since = session.vhost.slices.begun
-    count = session.vhost.delete_queue(name, if_unused=if_unused, if_empty=if_empty, owner=session)
+    # The channel's own consumers of the queue are told by basic.cancel, behind the answer.
+    place = None if no_wait else channel.reserve_reply()
+    try:
+        count = session.vhost.delete_queue(
+            name, if_unused=if_unused, if_empty=if_empty, owner=session
+        )
+    except AMQPError:
+        if place is not None:
+            channel.fill_reply(place, b"")
+        raise
     if found is not None and found.durable:
         channel.hold()
-    answer_when_over(session, channel, since, no_wait, "queue.delete-ok", message_count=count)
+    if place is not None:
+        fill_when_over(session, channel, since, place, "queue.delete-ok", message_count=count)

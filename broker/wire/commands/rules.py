@@ -26,12 +26,21 @@ def answer_when_over(
 ) -> None:
     """Answers when what the vhost began to do after `since` is done, and on disk. What was asked
     for later on the channel is answered later."""
-    slices = session.vhost.slices
-    if no_wait or slices.is_over(since):
+    if no_wait or session.vhost.slices.is_over(since):
         answer(channel, no_wait, name, **arguments)
         return
-    place = channel.reserve_reply()
+    fill_when_over(session, channel, since, channel.reserve_reply(), name, **arguments)
+
+
+def fill_when_over(
+    session: Session, channel: WireChannel, since: int, place: Any, name: str, **arguments: Any
+) -> None:
+    """The same at a place that `channel.reserve_reply` has kept."""
     data = method_frame(channel.number, name, **arguments)
+    slices = session.vhost.slices
+    if slices.is_over(since):
+        channel.fill_reply(place, data, None, True)
+        return
 
     def fill() -> None:
         if session.is_open:
