@@ -89,7 +89,7 @@ def record_death(
     """Writes a death into the headers. Returns all deaths, newest first. The message's own
     expiration is taken off, so that it does not expire again where it goes."""
     told = properties.header("x-death")
-    deaths = [death for death in told if isinstance(death, dict)] if isinstance(told, list) else []
+    deaths = merged(told) if isinstance(told, list) else []
     death: dict[str, Any] = {}
     for each in deaths:
         if each.get("queue") == queue and each.get("reason") == reason:
@@ -122,6 +122,24 @@ def record_death(
             properties.set_header(f"x-first-death-{name}", value)
         properties.set_header(f"x-last-death-{name}", value)
     return deaths
+
+
+def merged(told: list[Any]) -> list[dict[str, Any]]:
+    """The deaths of a header, each queue and reason once, in their order: what a client wrote, or
+    an old broker, may have several. The first one counts, and one without a count for as many as
+    there are of it, as in RabbitMQ 3. What is no table is left out."""
+    deaths = [each for each in told if isinstance(each, dict)]
+    alike: dict[object, list[dict[str, Any]]] = {}
+    for death in deaths:
+        key = death.get("queue"), death.get("reason")
+        is_named = all(isinstance(each, str) for each in key)
+        alike.setdefault(key if is_named else id(death), []).append(death)
+    if len(deaths) == 1:
+        return deaths
+    for same in alike.values():
+        if not isinstance(same[0].get("count"), int):
+            same[0]["count"] = len(same)
+    return [same[0] for same in alike.values()]
 
 
 def is_cycle(queue: str, deaths: list[dict[str, Any]]) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.amqp import raw
+from tests.amqp.field_tables import Typed
 from tests.amqp.raw import Client, Message
 from tests.appliance import Appliance
 
@@ -323,3 +324,36 @@ def test_it_loses_no_dead_letter_over_a_restart(
             while (got := client.get(1, queue, no_ack=True)) is not None:
                 found.add(got.body)
         assert found == {b"%d" % n for n in range(500)}
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (["work"], [("work", 1)]),
+        (["work", "work", "work"], [("work", 4)]),
+        (["a", "b", "a", "work"], [("work", 2), ("a", 2), ("b", 1)]),
+        ([("work", 5), ("work", 7), "work"], [("work", 6)]),
+        ([("a", 9), "b"], [("work", 1), ("a", 9), ("b", 1)]),
+    ],
+    ids=["one", "three", "others", "counted", "no death here"],
+)
+def test_it_merges_deaths_that_a_client_wrote_without_a_count(
+    client: Client, name: str, sent: list[Any], told: list[tuple[str, int]]
+) -> None:
+    grave = f"{name}-grave"
+    client.call(1, "queue.declare", queue=grave)
+    work = declare(client, f"{name}-work", "", dead_letter_routing_key=grave)
+    names = {"work": work, "a": "a", "b": "b"}
+    deaths = []
+    for each in sent:
+        queue, count = each if isinstance(each, tuple) else (each, None)
+        death: dict[str, Any] = {"queue": names[queue], "reason": "rejected"}
+        deaths.append(death if count is None else {**death, "count": Typed("l", count)})
+    client.publish(1, "", work, b"again", headers={"x-death": deaths})
+    got = client.get(1, work)
+    assert got is not None
+    client.send_method(1, "basic.reject", delivery_tag=got.tag, requeue=False)
+    headers = await_letter(client, grave).properties["headers"]
+    assert [(death["queue"], death["count"]) for death in headers["x-death"]] == [
+        (names[queue], count) for queue, count in told
+    ]
