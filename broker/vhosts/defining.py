@@ -347,8 +347,9 @@ class DefiningVHost:
         by_default: bool = True,
         is_server_named: bool = False,
     ) -> tuple[MessageQueue, bool]:
-        """Declares a queue; (queue, whether it is new). Where no type is named, it is of the vhost's
-        default type, unless `by_default` is off or that type cannot be so: then it is classic.
+        """Declares a queue; (queue, whether it is new). Where no type is named, it is of the
+        vhost's default type, unless `by_default` is off or that type cannot be so: then it is
+        classic.
         `is_server_named`: the broker made the name.
 
         Raises PreconditionFailed, ResourceLocked or AccessRefused with RabbitMQ's texts.

@@ -215,7 +215,7 @@ async def _aliveness(request: Request[Health]) -> dict[str, Any]:
     vhost = caller.vhost(request.args.argument or "/")
     rights = caller.rights(vhost.name)
     try:
-        rights.check_declare("queue", ALIVENESS_QUEUE, {})
+        rights.check("configure", "queue", ALIVENESS_QUEUE)
         rights.check("write", "exchange", "")
         rights.check("read", "queue", ALIVENESS_QUEUE)
         queue = vhost.queues.get(ALIVENESS_QUEUE)
