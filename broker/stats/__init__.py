@@ -1,6 +1,6 @@
 """Numbers about everything: totals, rates, and their history in memory of fixed size."""
 
-from broker.stats.gauges import Gauge
+from broker.stats.gauge import Gauge
 from broker.stats.node import NodeReading, read_node
 from broker.stats.sampler import Stats, Totals
 from broker.stats.series import Sample, Series, sample_details

@@ -1,18 +1,19 @@
-"""The one sampler: goes over all objects, adds up, and keeps what charts and lists show.
+"""The sampler: compares all objects with the last look, adds up, keeps what charts and lists show.
 
 The server calls `sample` once a second and steps the generator between turns of its loop; one step
-takes well under a millisecond. An object that never had traffic costs a look and no memory. Totals
-are sums of differences, so they never go down when an object goes.
+takes well under a millisecond. Every object is compared in C (`broker.stats.scan`); only those that
+changed cost more. Totals are sums of differences, so they never go down when an object goes.
 """
 
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from broker.stats.gauges import KINDS, QUEUE_COUNTERS, Gauge, row_of
+from broker.stats.gauge import Gauge
+from broker.stats.gauges import QUEUE_COUNTERS
+from broker.stats.scan import Sums, finish, scan, watch
 from broker.stats.series import GLOBAL_TIERS, VHOST_TIERS, Series
 
 CHURN = (
@@ -33,9 +34,17 @@ OBJECT_TOTALS = ("connections", "channels", "exchanges", "queues", "consumers")
 WAIT_LEVELS = ("sync_p50_ms", "sync_p99_ms", "confirm_p50_ms", "confirm_p99_ms")
 NODE_LEVELS = (*QUEUE_TOTALS, *OBJECT_TOTALS, "mem_used", "disk_free", "fd_used", *WAIT_LEVELS)
 
-_OBJECTS_PER_STEP = 100
-_MANY_OBJECTS = 5_000
-_MANY_EVERY_S = 5
+WANTED: dict[str, frozenset[str]] = {
+    # A message counts as published once, by its channel, however many queues it went to.
+    "queue": frozenset(TAKING),
+    "exchange": frozenset(),
+    "channel": frozenset(PUBLISHING),
+    "connection": frozenset(("recv_oct", "send_oct")),
+}
+"""Which counters of each kind of object go into the totals."""
+
+_OBJECTS_PER_STEP = 500
+_CONNECTIONS_PER_STEP = 100
 _HISTORIES_MAX = 1_000
 
 
@@ -48,11 +57,10 @@ class Totals:
         self.series = Series(NODE_COUNTERS, NODE_LEVELS, tiers)
         self._rows: list[tuple[int, dict[str, float]]] = []
 
-    def add(self, names: Iterable[str], change: Iterable[float]) -> None:
-        counters = self.counters
-        for name, value in zip(names, change, strict=False):
-            if value and name in counters:
-                counters[name] += value
+    def add(self, risen: Mapping[str, float]) -> None:
+        """Adds what counters rose by."""
+        for name, value in risen.items():
+            self.counters[name] += value
 
     def close(self, at: int) -> None:
         """Ends a second: the row of now goes into the history and into the rates."""
@@ -85,10 +93,11 @@ class Stats:
         """When the last sample began, ms since 1970."""
         self.rounds = 0
         """How many samples are complete; each makes new rates."""
-        self._gauges: dict[str, dict[Any, Gauge]] = {kind: {} for kind in KINDS}
+        self.looked = self.changed = 0
+        """Objects that the last sample compared, and those of which it took a row."""
         self._levels: dict[str, dict[str, float]] = {}
         self._histories: dict[Any, Gauge] = {}
-        self._next_large = 0
+        """Objects with a history; those that were looked at longest ago come first."""
 
     # What the broker tells.
 
@@ -113,7 +122,6 @@ class Stats:
 
     def queue_deleted(self, queue: Any) -> None:
         self._end("queue", queue, queue.vhost_name)
-        self._histories.pop(queue, None)
         self._happened(queue.vhost_name, "queue_deleted")
 
     def exchange_deleted(self, vhost: str, exchange: Any) -> None:
@@ -132,7 +140,8 @@ class Stats:
 
     def gauge(self, kind: str, thing: Any) -> Gauge | None:
         """What is known of an object; None if it never had traffic."""
-        return self._gauges[kind].get(thing)
+        found: Gauge | None = thing.gauge
+        return found
 
     def vhost(self, name: str) -> Totals:
         """Totals of a vhost, zero if nothing happened in it yet."""
@@ -143,124 +152,86 @@ class Stats:
 
     def watch(self, kind: str, thing: Any) -> Series:
         """The history of an object that somebody looks at; it begins now if there was none."""
-        gauge = self._gauges[kind].get(thing)
-        if gauge is None:
-            at = self._clock_ms()
-            gauge = self._gauges[kind][thing] = Gauge(kind, at)
-            gauge.add(at, self._row(kind, thing))
-        return self._keep_history(kind, thing, gauge)
+        sums = Sums()
+        gauge = watch(kind, thing, self._clock_ms(), sums)
+        self._add_up(kind, sums, _vhost_name(kind, thing))
+        return self._keep_history(thing, gauge)
 
     def sample(self, broker: Any) -> Iterator[None]:
         """One sample of everything, as a generator of short steps."""
-        at = self._clock_ms()
-        count = sum(len(vhost.queues) for vhost in broker.vhosts.values())
-        if count <= _MANY_OBJECTS or at >= self._next_large:
-            self._next_large = at + _MANY_EVERY_S * 1000
-            self._levels = {}
-            for vhost in list(broker.vhosts.values()):
-                yield from self._sample_vhost(vhost, at)
-            yield from self._sample_connections(broker, at)
-            self._spread_levels(broker)
-            self._forget_the_gone(at)
+        at, before = self._clock_ms(), self.sampled_at
+        self.looked = self.changed = 0
+        self._levels = {}
+        for vhost in list(broker.vhosts.values()):
+            yield from self._sample_vhost(vhost, at, before)
+        yield from self._sample_connections(broker, at, before)
+        self._spread_levels(broker)
         for totals in (self.node, *self.vhosts.values()):
             totals.close(at)
         self.sampled_at = at
         self.rounds += 1
 
-    def _sample_vhost(self, vhost: Any, at: int) -> Iterator[None]:
+    def _sample_vhost(self, vhost: Any, at: int, before: int) -> Iterator[None]:
         levels = self._levels[vhost.name] = dict.fromkeys((*QUEUE_TOTALS, *OBJECT_TOTALS), 0.0)
         levels["exchanges"] = len(vhost.exchanges)
         levels["queues"] = len(vhost.queues)
-        for number, queue in enumerate(list(vhost.queues.values())):
-            if number % _OBJECTS_PER_STEP == _OBJECTS_PER_STEP - 1:
+        for kind, things in (
+            ("queue", list(vhost.queues.values())),
+            ("exchange", list(vhost.exchanges.values())),
+        ):
+            sums = Sums()
+            for start in range(0, len(things), _OBJECTS_PER_STEP):
+                lively: list[Any] = []
+                scan(kind, things, start, start + _OBJECTS_PER_STEP, at, before, sums, lively)
+                for thing in lively:
+                    if not self._has_room():
+                        break
+                    self._keep_history(thing, thing.gauge)
+                self._add_up(kind, sums, vhost.name)
                 yield
-            if vhost.queues.get(queue.name) is not queue:
-                # Deleted since the sample began: its last counts are taken already.
-                continue
-            ready, unacked = queue.messages_ready, queue.messages_unacknowledged
-            if ready or unacked:
-                levels["messages_ready"] += ready
-                levels["messages_unacknowledged"] += unacked
-                levels["message_bytes"] += (
-                    queue.message_bytes_ready + queue.message_bytes_unacknowledged
-                )
-            levels["consumers"] += queue.consumer_count
-            gauge = self._visit("queue", queue, vhost.name, at)
-            if gauge is not None:
-                self._judge(queue, gauge, at)
-        yield
-        for number, exchange in enumerate(list(vhost.exchanges.values())):
-            if number % _OBJECTS_PER_STEP == _OBJECTS_PER_STEP - 1:
-                yield
-            if vhost.exchanges.get(exchange.name) is exchange:
-                self._visit("exchange", exchange, vhost.name, at)
+            if kind == "queue":
+                levels.update(zip(QUEUE_TOTALS, sums.held, strict=True))
+                levels["consumers"] = sums.consumers
+            self._count(sums)
 
-    def _sample_connections(self, broker: Any, at: int) -> Iterator[None]:
-        seen = 0
-        for connection in list(broker.connections.values()):
-            if connection.id not in broker.connections:
-                continue
-            vhost = _vhost_of_connection(connection)
-            levels = self._levels.get(vhost)
-            channels = list(connection.channels.values())
-            if levels is not None:
-                levels["connections"] += 1
-                levels["channels"] += len(channels)
-            self._visit("connection", connection, vhost, at)
-            for channel in channels:
-                gauge = self._visit("channel", channel, vhost, at)
-                if gauge is None:
+    def _sample_connections(self, broker: Any, at: int, before: int) -> Iterator[None]:
+        connections = list(broker.connections.values())
+        for start in range(0, len(connections), _CONNECTIONS_PER_STEP):
+            sums = Sums()
+            for connection in connections[start : start + _CONNECTIONS_PER_STEP]:
+                if connection.id not in broker.connections:
                     continue
-                gauge.judge(at, channel.messages_unacknowledged, len(channel.consumers))
-                if channel.oldest_unconfirmed != gauge.oldest_unconfirmed:
-                    gauge.oldest_unconfirmed = channel.oldest_unconfirmed
-                    gauge.unconfirmed_since = at
-            seen += 1 + len(channels)
-            if seen >= _OBJECTS_PER_STEP:
-                seen = 0
-                yield
+                vhost = _vhost_of_connection(connection)
+                channels = list(connection.channels.values())
+                levels = self._levels.get(vhost)
+                if levels is not None:
+                    levels["connections"] += 1
+                    levels["channels"] += len(channels)
+                for kind, things in (("connection", [connection]), ("channel", channels)):
+                    before_it = sums.changed
+                    scan(kind, things, 0, len(things), at, before, sums)
+                    if sums.changed != before_it:
+                        self._add_up(kind, sums, vhost)
+            self._count(sums)
+            yield
 
-    def _visit(self, kind: str, thing: Any, vhost: str, at: int) -> Gauge | None:
-        row = self._row(kind, thing)
-        gauges = self._gauges[kind]
-        gauge = gauges.get(thing)
-        if gauge is None:
-            if not any(row):
-                return None
-            gauge = gauges[thing] = Gauge(kind, at)
-            if self.sampled_at:
-                # Nothing was counted yet at the last look, so there is a rate from the first on.
-                counters = len(KINDS[kind][0])
-                gauge.add(self.sampled_at, [0.0] * counters + row[counters:])
-        self._take(kind, gauge, row, vhost)
-        gauge.add(at, row)
-        if gauge.history is None and kind in ("queue", "exchange") and not gauge.is_quiet:
-            self._keep_history(kind, thing, gauge)
-        return gauge
-
-    def _take(self, kind: str, gauge: Gauge, row: list[float], vhost: str) -> None:
+    def _add_up(self, kind: str, sums: Sums, vhost: str) -> None:
         """Adds what happened since the last look to the totals."""
-        before = gauge.newest or [0.0] * len(row)
-        if kind == "exchange" or array("d", row) == before:
-            return
-        names = KINDS[kind][0]
-        # A message counts as published once, by its channel, however many queues it went to.
-        wanted = PUBLISHING if kind == "channel" else TAKING if kind == "queue" else names
-        change = [
-            value - old if name in wanted else 0.0
-            for name, value, old in zip(names, row, before, strict=False)
-        ]
-        self.node.add(names, change)
-        self.vhost(vhost).add(names, change)
+        wanted = WANTED[kind]
+        risen = {name: value for name, value in sums.rises(kind).items() if name in wanted}
+        if risen:
+            self.node.add(risen)
+            self.vhost(vhost).add(risen)
+
+    def _count(self, sums: Sums) -> None:
+        self.looked += sums.looked
+        self.changed += sums.changed
 
     def _end(self, kind: str, thing: Any, vhost: str) -> None:
-        gauge = self._gauges[kind].pop(thing, None) or Gauge(kind)
-        self._take(kind, gauge, self._row(kind, thing), vhost)
-
-    def _judge(self, queue: Any, gauge: Gauge, at: int) -> None:
-        gauge.judge(at, queue.messages_unacknowledged, queue.consumer_count)
-        ready = gauge.rate("messages_ready")
-        gauge.growth += (ready - gauge.growth) * 0.1
+        sums = Sums()
+        finish(kind, thing, sums)
+        self._add_up(kind, sums, vhost)
+        self._histories.pop(thing, None)
 
     def _spread_levels(self, broker: Any) -> None:
         total = dict.fromkeys((*QUEUE_TOTALS, *OBJECT_TOTALS), 0.0)
@@ -274,17 +245,23 @@ class Stats:
         for name in self.vhosts.keys() - broker.vhosts.keys():
             del self.vhosts[name]
 
-    def _forget_the_gone(self, at: int) -> None:
-        for gauges in self._gauges.values():
-            gone = [thing for thing, gauge in gauges.items() if gauge.is_older_than(at)]
-            for thing in gone:
-                del gauges[thing]
-                self._histories.pop(thing, None)
+    def _has_room(self) -> bool:
+        """Whether one more object may have a history; the one that was looked at longest ago gives
+        its own up if it is quiet."""
+        if len(self._histories) < _HISTORIES_MAX:
+            return True
+        oldest, gauge = next(iter(self._histories.items()))
+        del self._histories[oldest]
+        if gauge.is_quiet:
+            gauge.history = None
+            return True
+        self._histories[oldest] = gauge
+        return False
 
-    def _keep_history(self, kind: str, thing: Any, gauge: Gauge) -> Series:
+    def _keep_history(self, thing: Any, gauge: Gauge) -> Series:
         self._histories.pop(thing, None)
         self._histories[thing] = gauge
-        history = gauge.keep_history(kind)
+        history = gauge.keep_history(self.sampled_at)
         while len(self._histories) > _HISTORIES_MAX:
             oldest = next(iter(self._histories))
             self._histories.pop(oldest).history = None
@@ -295,11 +272,6 @@ class Stats:
         if vhost:
             self.vhost(vhost).counters[name] += 1
 
-    @staticmethod
-    def _row(kind: str, thing: Any) -> list[float]:
-        counters = thing.counters() if kind in ("queue", "channel") else None
-        return row_of(kind, thing, counters)
-
 
 def _vhost_of_connection(connection: Any) -> str:
     vhost = connection.vhost
@@ -309,3 +281,11 @@ def _vhost_of_connection(connection: Any) -> str:
 
 def _vhost_of_channel(channel: Any) -> str:
     return _vhost_of_connection(channel.connection)
+
+
+def _vhost_name(kind: str, thing: Any) -> str:
+    if kind == "queue":
+        return str(thing.vhost_name)
+    if kind == "channel":
+        return _vhost_of_channel(thing)
+    return _vhost_of_connection(thing) if kind == "connection" else ""

@@ -52,6 +52,7 @@ class Exchange:
         self.policy = None
         self.publish_in = self.publish_out = 0
         self.holding = self.duplicates = None
+        self.gauge = None
 
 
 class Holding:
@@ -87,6 +88,7 @@ class Queue:
         self.type = self.arguments.get("x-queue-type", "classic")
         self.paused = False
         self.refusals: Any = None
+        self.gauge = None
         self.durable = flags.get("durable", False)
         self.exclusive = flags.get("exclusive", False)
         self.auto_delete = flags.get("auto_delete", False)
@@ -291,6 +293,7 @@ class Channel:
         self.message_bytes_uncommitted = 0
         self.consumers: dict[str, Any] = {}
         self.published = self.delivered = self.acked = 0
+        self.gauge = None
 
     def counters(self) -> dict[str, int]:
         return {"publish": self.published, "deliver": self.delivered, "ack": self.acked}
@@ -323,6 +326,7 @@ class Connection:
         self.client_properties = {"connection_name": f"client {number}"}
         self.channels = {1: Channel(self, 1)}
         self.closed: tuple[int, str] | None = None
+        self.gauge = None
         self._broker = broker
 
     def close(self, code: int = 320, text: str = "") -> None:

@@ -62,8 +62,91 @@ def test_it_spends_nothing_on_a_queue_without_traffic(broker: Broker, clock: Clo
     for number in range(300):
         broker.vhosts["/"].declare_queue(f"q{number}")
     sample(broker, clock, 3)
-    assert not broker.stats._gauges["queue"]
+    assert all(queue.gauge is None for queue in broker.vhosts["/"].queues.values())
     assert broker.stats.node.levels["queues"] == 300
+
+
+def test_it_takes_rows_only_of_objects_that_changed(broker: Broker, clock: Clock) -> None:
+    queues = [broker.vhosts["/"].declare_queue(f"q{number}")[0] for number in range(300)]
+    for queue in queues:
+        queue.add("", b"\0\0", b"x")
+    sample(broker, clock, 10)
+    assert broker.stats.node.levels["messages_ready"] == 300
+    sample(broker, clock)
+    assert broker.stats.looked >= 300
+    assert broker.stats.changed == 0
+    queues[7].counts["publish"] += 1
+    sample(broker, clock)
+    assert broker.stats.changed == 1
+    # As long as its rate is not zero again.
+    sample(broker, clock, 10)
+    assert broker.stats.changed == 0
+    assert broker.stats.gauge("queue", queues[7]).rate("publish") == 0  # type: ignore[union-attr]
+
+
+def test_rates_hold_with_more_than_5000_queues(broker: Broker, clock: Clock) -> None:
+    vhost = broker.vhosts["/"]
+    for number in range(6_000):
+        vhost.declare_queue(f"q{number}")
+    queue = vhost.queues["q4711"]
+    channel = broker.connect("anna").channels[1]
+    sample(broker, clock)
+    for second in range(20):
+        queue.counts["ack"] += 109
+        channel.published += 109
+        sample(broker, clock)
+        if second < 6:
+            continue
+        gauge = broker.stats.gauge("queue", queue)
+        assert gauge is not None
+        rates = (
+            broker.stats.node.rate("ack"),
+            broker.stats.node.rate("publish"),
+            broker.stats.vhost("/").rate("ack"),
+            gauge.rate("ack"),
+        )
+        assert rates == (109, 109, 109, 109)
+    chart = broker.stats.node.series.history(clock.now - 10_000, clock.now, ["ack"])
+    assert chart["series"]["ack"] == [109] * 11
+
+
+def test_a_rate_after_a_rest_is_over_five_seconds(broker: Broker, clock: Clock) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    queue.counts["publish"] = 1
+    sample(broker, clock, 60)
+    queue.counts["publish"] += 100
+    sample(broker, clock)
+    gauge = broker.stats.gauge("queue", queue)
+    assert gauge is not None
+    assert gauge.rate("publish") == 20
+    sample(broker, clock, 4)
+    assert gauge.rate("publish") == 20
+    sample(broker, clock)
+    assert gauge.rate("publish") == 0
+
+
+def test_a_queue_that_rested_is_not_stuck_at_its_next_message(broker: Broker, clock: Clock) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    queue.counts["publish"] = 1
+    sample(broker, clock, 200)
+    queue.add("", b"\0\0", b"x")
+    queue.out[1] = queue.ready.pop()
+    sample(broker, clock)
+    gauge = broker.stats.gauge("queue", queue)
+    assert gauge is not None
+    assert clock.now - gauge.acked_at <= 1000
+
+
+def test_the_history_of_a_queue_that_rests_is_flat(broker: Broker, clock: Clock) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    for _ in range(30):
+        queue.add("", b"\0\0", b"x")
+        sample(broker, clock)
+    sample(broker, clock, 300)
+    found = broker.stats.watch("queue", queue).history(clock.now - 200_000, clock.now)
+    assert len(found["times"]) >= 20
+    assert found["series"]["messages_ready"] == [30] * len(found["times"])
+    assert set(found["series"]["publish"]) == {0}
 
 
 def test_it_keeps_counting_when_objects_come_and_go(broker: Broker, clock: Clock) -> None:
@@ -90,8 +173,7 @@ def test_it_keeps_counting_when_objects_come_and_go(broker: Broker, clock: Clock
     assert broker.stats.node.counters["ack"] == 60
     assert broker.stats.vhost("/").counters["publish"] == total
     assert broker.stats.node.counters["queue_deleted"] == 20
-    assert not broker.stats._gauges["channel"]
-    assert not broker.stats._gauges["queue"]
+    assert not broker.stats._histories
 
 
 def test_it_counts_once_what_goes_while_a_sample_is_taken(broker: Broker, clock: Clock) -> None:
@@ -131,10 +213,10 @@ def test_it_keeps_history_for_a_bounded_number_of_objects(
         sample(broker, clock)
         queue.counts["publish"] += 1
         sample(broker, clock)
-    with_history = [
-        gauge for gauge in broker.stats._gauges["queue"].values() if gauge.history is not None
-    ]
+    with_history = [queue for queue in queues if queue.gauge.history is not None]
     assert len(with_history) == 10
+    # Who rests makes room.
+    assert queues[49].gauge.history is not None
 
 
 def test_it_makes_rates_from_counters_and_gaps_from_silence() -> None:

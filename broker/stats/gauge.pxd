@@ -1,0 +1,39 @@
+from libc.stdint cimport int64_t
+
+cdef enum:
+    ROWS = 8                     # the rows of the rates' window, at one a second
+    WIDTH_MAX = 16
+    SIGNS = 4                    # figures beside the row that say that something changed
+
+
+cdef class Gauge:
+    cdef readonly str kind
+    cdef readonly tuple names    # counters, then levels, in the order of a row
+    cdef dict places
+    cdef int width
+    cdef int64_t times[ROWS]
+    cdef double* rows            # ROWS of them, or one where nothing changes
+    cdef int capacity
+    cdef int first               # of the ring
+    cdef int count
+    cdef double signs[SIGNS]
+    cdef bint active             # rates or the growth are not zero yet: look again at the next tick
+    cdef bint ended              # its last counts are taken
+    cdef public int64_t acked_at
+    cdef readonly int64_t changed_at
+    cdef readonly int consumers
+    cdef public int64_t oldest_unconfirmed
+    cdef public int64_t unconfirmed_since
+    cdef readonly double growth
+    cdef public object history
+    cdef int64_t noted_at        # the newest row of the history
+    cdef public str word         # of trouble, as last found
+    cdef public int64_t word_until
+
+    cdef double* row(self, int place) noexcept
+    cdef int push(self, int64_t at, const double* row) except -1
+    cdef int take(self, int64_t at, int64_t before, const double* row, const double* signs) except -1
+    cdef double rate_at(self, int place) noexcept
+    cdef bint still(self) noexcept
+    cdef int settle_down(self) except -1
+    cdef int note(self, int64_t at) except -1

@@ -1,0 +1,24 @@
+from typing import Any
+
+from broker.stats.gauge import Gauge
+
+class Sums:
+    consumers: int
+    looked: int
+    changed: int
+    @property
+    def held(self) -> tuple[float, float, float]: ...
+    def rises(self, kind: str) -> dict[str, float]: ...
+
+def scan(
+    kind: str,
+    things: list[Any],
+    start: int,
+    stop: int,
+    at: int,
+    before: int,
+    sums: Sums,
+    lively: list[Any] | None = None,
+) -> None: ...
+def watch(kind: str, thing: Any, at: int, sums: Sums) -> Gauge: ...
+def finish(kind: str, thing: Any, sums: Sums) -> None: ...

@@ -1,0 +1,290 @@
+# cython: language_level=3
+"""One look at many objects: which of them changed since the last look, and what all hold together.
+
+Objects are read in C and compared with the newest row of their gauge. An object without traffic
+costs that comparison, and one that never had any costs a look at zeros. No Python object is made
+for either. Nothing is added on a message's way: the counters are there anyway.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memset
+
+from broker.contracts cimport Exchange
+from broker.queues.dead_lettering cimport DeadLetteringQueue
+from broker.queues.stream cimport StreamQueue
+from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
+from broker.wire.channel cimport WireChannel
+from broker.wire.connection cimport Connection
+
+from broker.stats.gauges import KINDS
+
+cdef enum:
+    READY = 10                   # columns of a queue's levels
+    UNACKED = 11
+    BYTES = 12
+
+# The columns that the functions below read, in their order.
+_READ = {
+    "queue": (
+        "publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack",
+        "redeliver", "reject", "confirm", "messages_ready", "messages_unacknowledged",
+        "message_bytes"),
+    "exchange": ("publish_in", "publish_out"),
+    "channel": (
+        "publish", "confirm", "return_unroutable", "drop_unroutable", "deliver", "deliver_no_ack",
+        "get", "get_no_ack", "get_empty", "ack", "redeliver", "reject"),
+    "connection": ("recv_oct", "send_oct", "recv_cnt", "send_cnt"),
+}
+for _kind, (_counters, _levels) in KINDS.items():
+    if _READ[_kind] != (*_counters, *_levels):
+        raise ImportError(f"broker.stats.scan does not read {_kind} as KINDS lists it")
+
+
+cdef class Sums:
+    """What one scan added up: `messages_ready`, `messages_unacknowledged`, `message_bytes` and
+    `consumers` of the queues, and how much each counter rose (`rises`, in the order of a row)."""
+
+    cdef double levels[3]
+    cdef double risen[WIDTH_MAX]
+    cdef readonly uint64_t consumers
+    cdef readonly uint64_t looked    # objects that were compared
+    cdef readonly uint64_t changed   # objects of which a row was taken
+
+    @property
+    def held(self) -> tuple:
+        """Ready and unacknowledged messages, and their bytes."""
+        return (self.levels[0], self.levels[1], self.levels[2])
+
+    def rises(self, str kind) -> dict:
+        """By counter, how much it rose over all objects of that kind, without zeros. Starts over."""
+        cdef int place
+        found = {}
+        for place, name in enumerate(KINDS[kind][0]):
+            if self.risen[place]:
+                found[name] = self.risen[place]
+        memset(self.risen, 0, sizeof(self.risen))
+        return found
+
+
+cdef int read_queue(object thing, double* row, double* signs) except -1:
+    cdef DeadLetteringQueue queue
+    cdef StreamQueue stream
+    if isinstance(thing, DeadLetteringQueue):
+        queue = <DeadLetteringQueue> thing
+        row[0] = queue.published
+        row[1] = queue.delivered
+        row[2] = queue.delivered_no_ack
+        row[3] = queue.got
+        row[4] = queue.got_no_ack
+        row[5] = queue.got_empty
+        row[6] = queue.acked
+        row[7] = queue.redelivered
+        row[8] = queue.rejected
+        row[9] = queue.confirmed
+        if queue.store is not None:
+            row[READY] = queue.store.ready
+            row[UNACKED] = queue.store.total - queue.store.ready + queue.lean_unacked
+            row[BYTES] = queue.store.total_bytes
+        else:
+            row[READY] = row[BYTES] = 0
+            row[UNACKED] = queue.lean_unacked
+        signs[0] = ((len(queue._consumers) if queue._consumers is not None else 0)
+                    + (len(queue.expected) if queue.expected is not None else 0))
+        signs[1] = queue.features
+        signs[2] = <double> <size_t> <void*> queue.limits
+        signs[3] = <double> (queue.expired + queue.dropped + queue.dead_lettered)
+    elif isinstance(thing, StreamQueue):
+        stream = <StreamQueue> thing
+        memset(row, 0, READY * sizeof(double))
+        row[0] = stream.published
+        row[1] = stream.readers.delivered
+        row[6] = stream.readers.acked
+        row[7] = stream.readers.redelivered
+        row[8] = stream.readers.rejected
+        row[9] = stream.confirmed
+        row[READY] = stream.store.total
+        row[UNACKED] = 0
+        row[BYTES] = stream.store.total_bytes
+        signs[0] = len(stream.readers.all) + len(stream.readers.expected)
+        signs[1] = stream.readers.paused
+        signs[2] = 0
+        signs[3] = stream.dropped
+    else:
+        read_counted("queue", thing, row)
+        row[READY] = thing.messages_ready
+        row[UNACKED] = thing.messages_unacknowledged
+        row[BYTES] = thing.message_bytes_ready + thing.message_bytes_unacknowledged
+        signs[0] = thing.consumer_count
+        signs[1] = thing.paused
+        signs[2] = signs[3] = 0
+    return 0
+
+
+cdef int read_channel(object thing, double* row, double* signs) except -1:
+    cdef WireChannel channel
+    if isinstance(thing, WireChannel):
+        channel = <WireChannel> thing
+        row[0] = channel.published
+        row[1] = channel.confirmed
+        row[2] = channel.returned
+        row[3] = channel.dropped
+        row[4] = channel.delivered
+        row[5] = channel.delivered_no_ack
+        row[6] = channel.got
+        row[7] = channel.got_no_ack
+        row[8] = channel.got_empty
+        row[9] = channel.acked
+        row[10] = channel.redelivered
+        row[11] = 0
+    else:
+        read_counted("channel", thing, row)
+    signs[0] = thing.messages_unacknowledged
+    signs[1] = len(thing.consumers)
+    signs[2] = thing.oldest_unconfirmed
+    signs[3] = 0
+    return 0
+
+
+cdef int read_other(str kind, object thing, double* row, double* signs) except -1:
+    cdef Exchange exchange
+    cdef Connection connection
+    memset(signs, 0, SIGNS * sizeof(double))
+    if kind == "exchange":
+        if isinstance(thing, Exchange):
+            exchange = <Exchange> thing
+            row[0] = exchange.publish_in
+            row[1] = exchange.publish_out
+        else:
+            row[0] = thing.publish_in
+            row[1] = thing.publish_out
+    elif isinstance(thing, Connection):
+        connection = <Connection> thing
+        row[0] = connection.recv_oct
+        row[1] = connection.send_oct
+        row[2] = connection.recv_cnt
+        row[3] = connection.send_cnt
+    else:
+        row[0] = thing.recv_oct
+        row[1] = thing.send_oct
+        row[2] = thing.recv_cnt
+        row[3] = thing.send_cnt
+    return 0
+
+
+cdef int read_counted(str kind, object thing, double* row) except -1:
+    cdef int place
+    counters = thing.counters()
+    for place, name in enumerate(KINDS[kind][0]):
+        row[place] = counters.get(name, 0)
+    return 0
+
+
+cdef int read(str kind, object thing, double* row, double* signs) except -1:
+    if kind == "queue":
+        return read_queue(thing, row, signs)
+    if kind == "channel":
+        return read_channel(thing, row, signs)
+    return read_other(kind, thing, row, signs)
+
+
+cdef int visit(str kind, object thing, int64_t at, int64_t before, Sums sums, bint anew) except -1:
+    """One object; `anew`: a gauge is made whatever it holds."""
+    cdef double row[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    cdef double* newest
+    cdef int place, width, counters
+    cdef bint is_new = False
+    cdef Gauge gauge
+    gauge = <Gauge> thing.gauge
+    if gauge is not None and gauge.ended:
+        return 0
+    memset(row, 0, sizeof(row))
+    read(kind, thing, row, signs)
+    sums.looked += 1
+    if kind == "queue":
+        sums.levels[0] += row[READY]
+        sums.levels[1] += row[UNACKED]
+        sums.levels[2] += row[BYTES]
+        sums.consumers += <uint64_t> signs[0]
+    if gauge is None:
+        if not anew:
+            for place in range(WIDTH_MAX):
+                if row[place]:
+                    break
+            else:
+                return 0
+        gauge = Gauge(kind, at)
+        thing.gauge = gauge
+        is_new = True
+    width = gauge.width
+    newest = gauge.row(gauge.count - 1) if gauge.count else NULL
+    if (not is_new and not gauge.active and newest != NULL
+            and memcmp(newest, row, width * sizeof(double)) == 0
+            and memcmp(gauge.signs, signs, SIGNS * sizeof(double)) == 0):
+        return 0
+    sums.changed += 1
+    counters = READY if kind == "queue" else width
+    for place in range(counters):
+        sums.risen[place] += row[place] - (newest[place] if newest != NULL else 0)
+    if newest != NULL and not (newest[UNACKED] if kind == "queue" else gauge.signs[0]):
+        # Nothing waited for an acknowledgement until the look before, however long ago it changed.
+        gauge.acked_at = at
+    gauge.take(at, before, row, signs)
+    if kind == "queue":
+        gauge.judge(at, row[UNACKED] != 0, <int> signs[0])
+        gauge.grow()
+    elif kind == "channel":
+        gauge.judge(at, signs[0] != 0, <int> signs[1])
+        if <int64_t> signs[2] != gauge.oldest_unconfirmed:
+            gauge.oldest_unconfirmed = <int64_t> signs[2]
+            gauge.unconfirmed_since = at
+    gauge.active = not gauge.still() or gauge.growth != 0
+    if gauge.history is not None:
+        gauge.note(at)
+    if not gauge.active:
+        gauge.settle_down()
+    return 1
+
+
+def scan(str kind, list things, Py_ssize_t start, Py_ssize_t stop, int64_t at, int64_t before,
+         Sums sums, list lively=None) -> None:
+    """Looks at `things[start:stop]`, all of one kind. `at` is now, `before` the time of the look
+    before (0: none). Those with rates that have no history yet go to `lively`.
+
+    What ended meanwhile is passed over: `finish` took its last counts.
+    """
+    cdef Py_ssize_t place
+    cdef Gauge gauge
+    for place in range(start, min(stop, len(things))):
+        thing = things[place]
+        if visit(kind, thing, at, before, sums, False) and lively is not None:
+            gauge = <Gauge> thing.gauge
+            if gauge.active and gauge.history is None:
+                lively.append(thing)
+
+
+def watch(str kind, thing, int64_t at, Sums sums) -> Gauge:
+    """The gauge of an object, made now if there was none; what it counted so far goes to `sums`."""
+    if thing.gauge is None:
+        visit(kind, thing, at, 0, sums, True)
+    return thing.gauge
+
+
+def finish(str kind, thing, Sums sums) -> None:
+    """The object ends: what its counters rose since the last look goes to `sums`."""
+    cdef double row[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    cdef double* newest = NULL
+    cdef Gauge gauge = <Gauge> thing.gauge
+    cdef int place
+    if gauge is None:
+        gauge = thing.gauge = Gauge(kind)
+    if gauge.ended:
+        return
+    gauge.ended = True
+    memset(row, 0, sizeof(row))
+    read(kind, thing, row, signs)
+    if gauge.count:
+        newest = gauge.row(gauge.count - 1)
+    for place in range(<int> len(KINDS[kind][0])):
+        sums.risen[place] += row[place] - (newest[place] if newest != NULL else 0)
