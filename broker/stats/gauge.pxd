@@ -32,7 +32,8 @@ cdef class Gauge:
 
     cdef double* row(self, int place) noexcept
     cdef int push(self, int64_t at, const double* row) except -1
-    cdef int take(self, int64_t at, int64_t before, const double* row, const double* signs) except -1
+    cdef int take(self, int64_t at, int64_t before, const double* row,
+                  const double* signs) except -1
     cdef double rate_at(self, int place) noexcept
     cdef bint still(self) noexcept
     cdef int settle_down(self) except -1

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from broker.contracts cimport Exchange
-from broker.queues.dead_lettering cimport DeadLetteringQueue
+from broker.queues.limited cimport LimitedQueue
 from broker.queues.stream cimport StreamQueue
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.wire.channel cimport WireChannel
@@ -56,7 +56,7 @@ cdef class Sums:
         return (self.levels[0], self.levels[1], self.levels[2])
 
     def rises(self, str kind) -> dict:
-        """By counter, how much it rose over all objects of that kind, without zeros. Starts over."""
+        """By counter, how much it rose over all objects, without zeros. Starts over."""
         cdef int place
         found = {}
         for place, name in enumerate(KINDS[kind][0]):
@@ -67,10 +67,10 @@ cdef class Sums:
 
 
 cdef int read_queue(object thing, double* row, double* signs) except -1:
-    cdef DeadLetteringQueue queue
+    cdef LimitedQueue queue
     cdef StreamQueue stream
-    if isinstance(thing, DeadLetteringQueue):
-        queue = <DeadLetteringQueue> thing
+    if isinstance(thing, LimitedQueue):
+        queue = <LimitedQueue> thing
         row[0] = queue.published
         row[1] = queue.delivered
         row[2] = queue.delivered_no_ack
@@ -88,11 +88,14 @@ cdef int read_queue(object thing, double* row, double* signs) except -1:
         else:
             row[READY] = row[BYTES] = 0
             row[UNACKED] = queue.lean_unacked
-        signs[0] = ((len(queue._consumers) if queue._consumers is not None else 0)
-                    + (len(queue.expected) if queue.expected is not None else 0))
+        signs[0] = (len(queue._consumers) if queue._consumers is not None else 0)
+        if queue.expected is not None:
+            signs[0] += len(queue.expected)
         signs[1] = queue.features
         signs[2] = <double> <size_t> <void*> queue.limits
         signs[3] = <double> (queue.expired + queue.dropped + queue.dead_lettered)
+        if queue.refusals is not None:
+            signs[3] += queue.refusals.total
     elif isinstance(thing, StreamQueue):
         stream = <StreamQueue> thing
         memset(row, 0, READY * sizeof(double))
