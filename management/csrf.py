@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.middleware.csrf import CsrfViewMiddleware
 
@@ -13,6 +14,12 @@ class CsrfMiddleware(CsrfViewMiddleware):
         self.process_request(request)
         response = await self.get_response(request)
         return self.process_response(request, response)
+
+    def _set_csrf_cookie(self, request: HttpRequest, response: HttpResponseBase) -> None:
+        super()._set_csrf_cookie(request, response)
+        if request.is_secure():
+            # The setting is one for both ports, and the plain one has no use for such a cookie.
+            response.cookies[settings.CSRF_COOKIE_NAME]["secure"] = True
 
     async def process_view(
         self, request: HttpRequest, callback: Any, callback_args: Any, callback_kwargs: Any

@@ -70,7 +70,10 @@ async def logout(request: HttpRequest) -> HttpResponseBase:
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     """What Django's CSRF check answers with."""
-    text = f"CSRF check failed: {reason} Reload the page and try again."
+    text = (
+        f"CSRF check failed: {reason} Reload the page and try again; a script sends the token in "
+        "the header X-CSRFToken, or a user and password instead of the session's cookie."
+    )
     if request.path.startswith("/api/"):
         return JsonResponse({"error": "not_authorised", "reason": text}, status=403)
     return refusals.answer(request, BrokerError(401, "not_authorised", text))

@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpRespons
 from management import refusals
 from management.appliance import broker
 from management.broker_client import BrokerError, Push
+from management.cookies import cookies_of
 from management.paths import Application, Receive, Scope, Send
 from management.people import NOBODY, User
 
@@ -235,7 +235,7 @@ class SessionSocket:
         self.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        login = read_cookie(_cookie(scope, settings.SESSION_COOKIE_NAME))
+        login = read_cookie(cookies_of(scope).get(settings.SESSION_COOKIE_NAME))
         try:
             user = await SESSIONS.user_of(login)
         except BrokerError:
@@ -262,15 +262,6 @@ class SessionSocket:
                 results = await asyncio.gather(served, ended, return_exceptions=True)
         if isinstance(results[0], Exception):
             raise results[0]
-
-
-def _cookie(scope: Scope, name: str) -> str | None:
-    cookies: SimpleCookie = SimpleCookie()
-    for header, value in scope["headers"]:
-        if header == b"cookie":
-            with contextlib.suppress(CookieError):
-                cookies.load(value.decode("latin-1"))
-    return cookies[name].value if name in cookies else None
 
 
 async def _refuse(receive: Receive, send: Send, code: int) -> None:

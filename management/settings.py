@@ -22,6 +22,7 @@ ROOT_URLCONF = "management.urls"
 ASGI_APPLICATION = "management.asgi.application"
 
 MIDDLEWARE = [
+    "management.cookies.Cookies",
     "management.compression.Compression",
     "management.security.SecurityHeaders",
     "api.door.ApiDoor",

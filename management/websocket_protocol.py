@@ -10,6 +10,12 @@ from broker.logs import one_line
 log = logging.getLogger(__name__)
 
 
+REFUSAL = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
 class PatientWebSocket(WebSocketsSansIOProtocol):
     """One connection of a browser."""
 
@@ -24,3 +30,8 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             # uvicorn takes for granted what only well-formed frames and ASCII headers are.
             log.info("WebSocket of %s ended: %s", self.client, one_line(repr(error)))
             self.transport.abort()
+            return
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            # Longer lines or more headers than `websockets` takes: uvicorn would not answer.
+            self.transport.write(REFUSAL)
+            self.transport.close()

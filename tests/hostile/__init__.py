@@ -1,0 +1,1 @@
+"""What those who mean harm do, and what bounds it."""
