@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The appliance's door: `manage.py serve`, `broker`, `web`, `reports`, `demo` and Django's own."""
+"""The appliance's door: `manage.py serve`, `broker`, `web`, `ctl` and others, and Django's own."""
 
 from __future__ import annotations
 

@@ -21,8 +21,13 @@ SUMMARIES = {
     "reports": "Compute usage reports on schedule and on demand, for the same data directory.",
     "demo": "Run a small shop against the running appliance.",
     "backup": "Copy the data directory, also while the broker runs: backup DIR.",
+    "ctl": "Administer a running broker from a shell: ctl help.",
 }
-OWN_OPTIONS = {"demo": "management.demo", "backup": "management.backup"}
+OWN_OPTIONS = {
+    "demo": "management.demo",
+    "backup": "management.backup",
+    "ctl": "management.ctl.main",
+}
 MAINS = {
     "broker": "broker.server.app",
     "web": "management.web",

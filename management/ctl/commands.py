@@ -1,0 +1,27 @@
+"""Imports every module that enters commands, so that the table is whole."""
+
+from management.ctl import (
+    access,
+    connections,
+    definitions,
+    health,
+    lists,
+    node,
+    objects,
+    policies,
+    processes,
+    shell,
+)
+
+__all__ = [
+    "access",
+    "connections",
+    "definitions",
+    "health",
+    "lists",
+    "node",
+    "objects",
+    "policies",
+    "processes",
+    "shell",
+]

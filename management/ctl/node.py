@@ -1,0 +1,172 @@
+"""Commands that show the node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from management.ctl.table import (
+    Call,
+    Command,
+    Facts,
+    Parameter,
+    Rows,
+    runs,
+)
+
+
+def duration(ms: float) -> str:
+    """Milliseconds as days, hours, minutes and seconds."""
+    seconds = int(ms // 1000)
+    parts = [(86400, "d"), (3600, "h"), (60, "min")]
+    shown = []
+    for size, unit in parts:
+        if seconds >= size:
+            shown.append(f"{seconds // size} {unit}")
+            seconds %= size
+    return " ".join([*shown, f"{seconds} s"])
+
+
+def size(count: float) -> str:
+    """Bytes in the largest binary unit that keeps a whole part."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
+@runs(
+    Command(
+        name="status",
+        group="node",
+        help="Shows what the node runs, what it holds, and how far it is from its limits.",
+        examples=("status", "status --format json"),
+        verb="nodes",
+        says="Status of the node ...",
+    )
+)
+async def status(call: Call) -> Facts:
+    node = (await call.ask("nodes"))[0]
+    overview = await call.ask("overview")
+    totals = overview["object_totals"]
+    alarms = [name for name in ("mem_alarm", "disk_free_alarm") if node[name]]
+    groups: dict[str, Mapping[str, Any]] = {
+        "Runtime": {
+            "Node": node["name"],
+            "Leveret version": overview["product_version"],
+            "RabbitMQ API version": overview["rabbitmq_version"],
+            "Python version": overview["erlang_version"],
+            "OS PID": node["os_pid"],
+            "Uptime": duration(node["uptime"]),
+            "Data directory": node["db_dir"],
+        },
+        "Alarms": dict.fromkeys(alarms, "in effect") or {"(none)": ""},
+        "Resources": {
+            "Memory": f"{size(node['mem_used'])} of {size(node['mem_limit'])}",
+            "Free disk": f"{size(node['disk_free'])}; low watermark "
+            f"{size(node['disk_free_limit'])}",
+            "File descriptors": f"{node['fd_used']} of {node['fd_total']}",
+            "Connections": f"{node['sockets_used']} of {node['sockets_total']}",
+            "CPU": f"{node['cpu_used'] * 100:.1f} % of a core",
+        },
+        "Totals": {
+            **{name.capitalize(): totals[name] for name in totals},
+            "Messages": overview["queue_totals"]["messages"],
+        },
+        "Listeners": {
+            f"{one['ip_address']}:{one['port']}": one["protocol"] for one in overview["listeners"]
+        },
+    }
+    return Facts(groups, {**node, "overview": overview})
+
+
+@runs(
+    Command(
+        name="cluster_status",
+        group="node",
+        help="Shows the nodes of the cluster: this one.",
+        examples=("cluster_status",),
+        verb="nodes",
+        says="Cluster status of the node ...",
+    )
+)
+async def cluster_status(call: Call) -> Facts:
+    node = (await call.ask("nodes"))[0]
+    overview = await call.ask("overview")
+    name = node["name"]
+    alarms = [name for name in ("mem_alarm", "disk_free_alarm") if node[name]]
+    data = {
+        "cluster_name": overview["cluster_name"],
+        "disk_nodes": [name],
+        "running_nodes": [name],
+        "versions": {name: {"leveret_version": overview["product_version"]}},
+        "alarms": alarms,
+        "partitions": {},
+        "listeners": {name: overview["listeners"]},
+    }
+    groups: dict[str, Mapping[str, Any]] = {
+        "Basics": {"Cluster name": overview["cluster_name"]},
+        "Disk nodes": {name: ""},
+        "Running nodes": {name: ""},
+        "Versions": {name: f"Leveret {overview['product_version']}"},
+        "Alarms": dict.fromkeys(alarms, "in effect") or {"(none)": ""},
+        "Network partitions": {"(none)": ""},
+    }
+    return Facts(groups, data)
+
+
+@runs(
+    Command(
+        name="listeners",
+        group="node",
+        help="Lists the ports the broker listens on.",
+        examples=("listeners",),
+        verb="overview",
+        says="Listing listeners ...",
+    )
+)
+async def listeners(call: Call) -> Rows:
+    found = (await call.ask("overview"))["listeners"]
+    columns = ("protocol", "ip_address", "port")
+    return Rows(columns, [[one[name] for name in columns] for one in found])
+
+
+@runs(
+    Command(
+        name="auth_attempts",
+        group="users",
+        help="Counts logins by protocol; with --by-source by user and address, too.",
+        examples=("auth_attempts --by-source",),
+        verb="auth.attempts",
+        parameters=(
+            Parameter(name="--by-source", flag=True, help="Split by user and address."),
+            Parameter(name="--reset", flag=True, help="Start the counts anew."),
+        ),
+        says="Listing login attempts ...",
+    )
+)
+async def auth_attempts(call: Call) -> Rows:
+    found = await call.ask("auth.attempts", by_source=call.options["by_source"])
+    if call.options["reset"]:
+        await call.ask("auth.attempts.reset")
+    columns = ["protocol"]
+    if call.options["by_source"]:
+        columns += ["username", "remote_address"]
+    columns += ["auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"]
+    return Rows(tuple(columns), [[row[name] for name in columns] for row in found])
+
+
+@runs(
+    Command(
+        name="set_cluster_name",
+        group="node",
+        help="Sets the name that pages and metrics show.",
+        examples=("set_cluster_name warehouse",),
+        verb="global-parameter.put",
+        parameters=(Parameter(name="cluster_name", help="The name."),),
+        says="Setting cluster name to {cluster_name} ...",
+    )
+)
+async def set_cluster_name(call: Call) -> None:
+    await call.ask("global-parameter.put", name="cluster_name", value=call.options["cluster_name"])

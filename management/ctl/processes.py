@@ -1,0 +1,159 @@
+"""Commands that reload and stop the appliance, and names that have no counterpart here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from management.ctl.table import (
+    NO_PERMISSION,
+    SOFTWARE,
+    TEMPORARY,
+    UNAVAILABLE,
+    Call,
+    Command,
+    CommandError,
+    Parameter,
+    enter,
+    runs,
+)
+
+STOP_TIMEOUT_S = 60.0
+
+
+# Processes.
+
+
+@runs(
+    Command(
+        name="reload",
+        group="node",
+        help="Reads settings and certificates again, as SIGHUP does. The log says what changed.",
+        examples=("reload",),
+        says="Reloading settings and certificates ...",
+    )
+)
+async def reload(call: Call) -> str:
+    pid = call.process()
+    _signal(pid, signal.SIGHUP)
+    return f"Sent SIGHUP to process {pid}"
+
+
+@runs(
+    Command(
+        name="rotate_logs",
+        group="node",
+        help="Does nothing: Leveret logs to standard error, and the service manager that collects "
+        "it rotates the files.",
+        examples=("rotate_logs",),
+        verb="whoami",
+    )
+)
+async def rotate_logs(call: Call) -> str:
+    await call.ask("whoami")
+    return "Leveret logs to standard error; the service manager rotates its log files"
+
+
+@runs(
+    Command(
+        name="stop",
+        group="node",
+        help="Stops the appliance, or a broker that runs alone, and waits until it has ended.",
+        examples=("stop", "stop --timeout 30"),
+        says="Stopping ...",
+        also=("shutdown",),
+    )
+)
+async def stop(call: Call) -> str:
+    pid = call.process()
+    patience = call.timeout if call.timeout is not None else STOP_TIMEOUT_S
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise CommandError(f"process {pid} has ended already", UNAVAILABLE) from None
+    try:
+        _signal(pid, signal.SIGTERM)
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            await asyncio.wait_for(ended.wait(), patience)
+        except TimeoutError:
+            raise CommandError(
+                f"process {pid} has not ended within {patience:g} seconds", TEMPORARY
+            ) from None
+        finally:
+            loop.remove_reader(descriptor)
+    finally:
+        os.close(descriptor)
+    return f"Process {pid} has ended"
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        raise CommandError(f"process {pid} has ended", UNAVAILABLE) from None
+    except PermissionError:
+        raise CommandError(f"process {pid} belongs to another user", NO_PERMISSION) from None
+
+
+@runs(
+    Command(
+        name="start_app",
+        group="node",
+        help="Succeeds if the broker runs; scripts for RabbitMQ call it after stop_app.",
+        examples=("start_app",),
+        verb="whoami",
+        says="Starting the broker ...",
+    )
+)
+async def start_app(call: Call) -> str:
+    await call.ask("whoami")
+    return "The broker is running"
+
+
+# RabbitMQ's commands that have no counterpart, and why.
+_ONE_NODE = "Leveret runs on one node"
+NO_COUNTERPART: dict[str, str] = {
+    "stop_app": "the broker and its process are one; use stop, or pause_queue for a pause",
+    "reset": "use delete_vhost and delete_user, or stop the broker and remove its data directory",
+    "force_reset": "stop the broker and remove its data directory",
+    "force_boot": f"{_ONE_NODE}, which never waits for others at its start",
+    "join_cluster": _ONE_NODE,
+    "forget_cluster_node": _ONE_NODE,
+    "change_cluster_node_type": _ONE_NODE,
+    "rename_cluster_node": _ONE_NODE,
+    "update_cluster_nodes": _ONE_NODE,
+    "sync_queue": f"{_ONE_NODE}; queues have no mirrors",
+    "cancel_sync_queue": f"{_ONE_NODE}; queues have no mirrors",
+    "restart_vhost": "a virtual host runs as long as the broker does",
+    "force_gc": "memory of deleted objects comes back at once, and the collector runs when idle",
+    "gc_collect": "memory of deleted objects comes back at once, and the collector runs when idle",
+    "eval": "the broker runs no code from a shell",
+    "set_vm_memory_high_watermark": "change memory_high_watermark in the settings, then reload",
+    "set_disk_free_limit": "change disk_free_limit in the settings, then reload",
+    "set_log_level": "change log_level in the settings, then reload",
+    "enable_feature_flag": "every feature is enabled",
+}
+
+
+def _refused(name: str, reason: str) -> None:
+    async def run(call: Call) -> None:
+        raise CommandError(f"{name} has no counterpart here: {reason}", SOFTWARE)
+
+    enter(
+        Command(
+            name=name,
+            group="node",
+            help=f"Not here: {reason}.",
+            examples=(),
+            parameters=(Parameter(name="argument", help="Ignored.", many=True, optional=True),),
+            run=run,
+        )
+    )
+
+
+for _name, _reason in NO_COUNTERPART.items():
+    _refused(_name, _reason)

@@ -1,0 +1,7 @@
+"""`manage.py ctl`; see `management.doors`."""
+
+from management.commands_door import DoorCommand
+
+
+class Command(DoorCommand):
+    name = "ctl"

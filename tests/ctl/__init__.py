@@ -1,0 +1,1 @@
+"""`manage.py ctl` and `manage.py perf`: the appliance from a shell."""
