@@ -72,6 +72,7 @@ async def rows(
     wanted = query.arguments() if query is not None else {}
     filters.setdefault("vhost", request.headers.get("X-Vhost") or None)
     answer = await ask(request, "list", noun=noun, **wanted, **given(**filters))
+    request.columns_chosen = True
     return answer if "page" in wanted else answer["items"]
 
 
@@ -91,8 +92,12 @@ def _whole(text: str, name: str) -> int:
 
 
 def _page_number(text: str | None) -> int | None:
-    if not text:
+    if text is None:
         return None
     if text.isascii() and text.isdecimal() and len(text) < 10:
         return int(text)
+    if text.startswith("-") and text[1:].isdecimal():
+        raise BrokerError(
+            400, "invalid_pagination_parameters", f"Invalid pagination parameters: {text}"
+        )
     raise BrokerError(400, "bad_request", "Pagination parameters are invalid")

@@ -87,9 +87,7 @@ def test_the_weights_of_a_ring_are_bounded_together(little: Client, name: str) -
     refused(little, 8, "hash_ring_weights_max")
 
 
-def test_what_wildcards_may_cost_is_bounded_where_they_are_bound(
-    little: Client, name: str
-) -> None:
+def test_what_wildcards_may_cost_is_bounded_where_they_are_bound(little: Client, name: str) -> None:
     little.call(1, "exchange.declare", exchange=name, type="topic")
     little.call(1, "queue.declare", queue=name)
     little.call(1, "queue.bind", queue=name, exchange=name, routing_key="#.error")

@@ -221,3 +221,81 @@ def test_users_come_out_with_hashes_that_let_them_in_again(api: httpx.Client, ap
     api.put(where, json=body).raise_for_status()
     me = httpx.get(api_url + "/api/whoami", auth=("api-imported", "other"))
     assert me.status_code == 200
+
+
+def test_an_empty_list_has_no_page_to_count(api: httpx.Client) -> None:
+    """As RabbitMQ 3.10.8 answers it."""
+    body = page(api, page=1, name="none of this name").json()
+    assert (body["page"], body["page_count"], body["item_count"]) == (1, 0, 0)
+    assert body["filtered_count"] == 0
+    assert body["total_count"] == COUNT
+    answer = page(api, page=2, name="none of this name")
+    assert answer.json() == {
+        "error": "page_out_of_range",
+        "reason": "Page out of range, page: 2 page size: 100, len: 0",
+    }
+
+
+@pytest.mark.parametrize("parameters", [{"page": ""}, {"page": 1, "page_size": ""}])
+def test_an_empty_number_is_no_page(api: httpx.Client, parameters: dict[str, Any]) -> None:
+    answer = page(api, **parameters)
+    assert answer.status_code == 400
+    assert answer.json()["reason"] == "Pagination parameters are invalid"
+
+
+def test_a_list_without_a_sort_is_in_order_of_vhost_and_name(api: httpx.Client) -> None:
+    for vhost in ("api-lists-b", "api-lists-a"):
+        api.put(path("vhosts", vhost), json={}).raise_for_status()
+        for name in ("c", "a", "b"):
+            api.put(path("queues", vhost, name), json={}).raise_for_status()
+            api.put(path("exchanges", vhost, name), json={}).raise_for_status()
+        for key in ("c", "a", "b"):
+            between = path("bindings", vhost, "e", "amq.topic", "q", "a")
+            api.post(between, json={"routing_key": key}).raise_for_status()
+    for where in ("/api/queues", "/api/exchanges"):
+        for parameters in ({}, {"page": 1, "page_size": 500}):
+            answer = api.get(where, params=parameters).json()
+            rows = answer if isinstance(answer, list) else answer["items"]
+            keys = [(row["vhost"], row["name"]) for row in rows]
+            assert keys == sorted(keys)
+    vhosts = [row["name"] for row in api.get("/api/vhosts").json()]
+    assert vhosts == sorted(vhosts)
+    bound = api.get(path("bindings", "api-lists-a", "e", "amq.topic", "q", "a")).json()
+    assert [row["routing_key"] for row in bound] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("where", "column"),
+    [
+        (path("queues", "api-lists", "q.01"), "name"),
+        (path("exchanges", "api-lists", "amq.topic"), "type"),
+        (path("vhosts", "api-lists"), "tracing"),
+        (path("users", "guest"), "tags"),
+        (path("permissions", VHOST, "guest"), "read"),
+        ("/api/overview", "node"),
+        ("/api/whoami", "name"),
+    ],
+)
+def test_columns_choose_keys_of_a_single_object(api: httpx.Client, where: str, column: str) -> None:
+    whole = api.get(where).json()
+    assert api.get(where, params={"columns": f"{column},nothing"}).json() == {column: whole[column]}
+    assert len(whole) > 1
+
+
+def test_columns_choose_inner_keys_of_a_single_object(api: httpx.Client) -> None:
+    answer = api.get("/api/overview", params={"columns": "queue_totals.messages"}).json()
+    assert list(answer) == ["queue_totals"]
+    assert list(answer["queue_totals"]) == ["messages"]
+    (node,) = api.get("/api/nodes", params={"columns": "name"}).json()
+    assert list(node) == ["name"]
+
+
+def test_columns_do_not_touch_the_page_around_the_rows(api: httpx.Client) -> None:
+    body = page(api, page=1, columns="name").json()
+    assert body["page_count"] == 1
+    assert body["items"][0] == {"name": "q.00"}
+
+
+def test_columns_do_not_touch_errors(api: httpx.Client) -> None:
+    answer = api.get(path("queues", "api-lists", "missing"), params={"columns": "name"})
+    assert set(answer.json()) == {"error", "reason"}

@@ -1,5 +1,7 @@
 """Odd names go there and back unaltered, in every kind of path."""
 
+from urllib.parse import quote
+
 import httpx
 import pytest
 
@@ -168,3 +170,35 @@ def test_names_of_clients_that_are_not_utf_8_are_asked_for_as_they_are_shown(
         for name in (b"two \xff", b"two \xfe"):
             client.call(1, "queue.declare", queue=name, passive=True)
             client.call(1, "queue.delete", queue=name)
+
+
+def test_a_binding_is_found_by_a_key_that_is_quoted_once(api: httpx.Client) -> None:
+    """RabbitMQ quotes the routing key within the key itself, so that it has to be quoted twice in
+    a path. Clients that do it once meant the same."""
+    queue = "quoted-once"
+    api.put(path("queues", VHOST, queue), json={}).raise_for_status()
+    between = path("bindings", VHOST, "e", "amq.topic", "q", queue)
+    for key in ("a/b c%20~é#", "plain", "~"):
+        for arguments in ({}, {"x": 1}):
+            body = {"routing_key": key, "arguments": arguments}
+            made = api.post(between, json=body)
+            assert made.status_code == 201
+            name = made.headers["Location"].partition("/")[2]
+            assert api.get(f"{between}/{name}").json()["routing_key"] == key
+            hashed = f"~{name.rpartition('~')[2]}" if arguments else ""
+            once = quote(key + hashed, safe="")
+            assert api.get(f"{between}/{once}").json()["arguments"] == arguments
+            assert api.delete(f"{between}/{once}").status_code == 204
+            assert api.get(f"{between}/{name}").status_code == 404
+
+
+def test_the_real_key_of_a_binding_wins_over_one_that_is_quoted_once(api: httpx.Client) -> None:
+    queue = "quoted-alike"
+    api.put(path("queues", VHOST, queue), json={}).raise_for_status()
+    between = path("bindings", VHOST, "e", "amq.topic", "q", queue)
+    for key in ("a%20b", "a b", "a+b", ""):
+        api.post(between, json={"routing_key": key}).raise_for_status()
+    # `a+b` is the real key of `a b`.
+    assert api.get(f"{between}/a%2Bb").json()["routing_key"] == "a b"
+    assert api.get(f"{between}/a%252Bb").json()["routing_key"] == "a+b"
+    assert api.get(f"{between}/~").json()["routing_key"] == ""

@@ -46,9 +46,11 @@ def rows(count: int) -> Iterator[Row]:
     yield "the same behind #", itertools.islice(behind, count), [longest]
     wild = (some(["#", "*", "a"], chance.randrange(1, 60)) for _ in range(count))
     yield "random # and *", wild, [longest]
-    yield "empty words", (some(["", "#", "*"], chance.randrange(1, 60)) for _ in range(count)), [
-        "." * 255
-    ]
+    yield (
+        "empty words",
+        (some(["", "#", "*"], chance.randrange(1, 60)) for _ in range(count)),
+        ["." * 255],
+    )
 
 
 def main() -> int:

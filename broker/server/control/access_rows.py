@@ -124,10 +124,6 @@ class _Records(View):
 
     sorts: tuple[str, ...] = ()
 
-    @property
-    def default_sort(self) -> str:  # type: ignore[override]
-        return self.sorts[-1]
-
     def records(self) -> Iterable[Any]:
         raise NotImplementedError
 
@@ -149,6 +145,9 @@ class _Records(View):
 
     def name(self, thing: Any) -> str:
         return str(getattr(thing, self.sorts[-1]))
+
+    def order(self, thing: Any) -> Any:
+        return tuple(getattr(thing, name) for name in self.sorts)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         return (lambda thing: getattr(thing, field)) if field in self.sorts else None

@@ -25,8 +25,6 @@ class Bound(NamedTuple):
 class Bindings(View):
     """The noun `bindings`."""
 
-    default_sort = "source"
-
     def all(self, caller: Caller, args: List) -> Iterator[Bound]:
         for vhost in caller.vhosts(args.vhost):
             for binding in vhost.bindings(
@@ -51,6 +49,10 @@ class Bindings(View):
     def name(self, thing: Bound) -> str:
         return str(thing.binding.routing_key)
 
+    def order(self, thing: Bound) -> Any:
+        one = thing.binding
+        return (thing.vhost, one.source, one.destination_type, one.destination, one.routing_key)
+
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "vhost":
             return lambda bound: bound.vhost
@@ -74,13 +76,24 @@ class Bindings(View):
 def find_binding(
     vhost: Any, source: str, destination: str, destination_type: str, key: str
 ) -> Any | None:
-    """The binding that a properties key names, or None."""
+    """The binding that a properties key names, or None; a key that is quoted once is understood
+    too, unless another binding has that very key."""
+    alike = None
     for binding in vhost.bindings(
         *_ends(vhost, source, destination, destination_type), destination_type=destination_type
     ):
-        if properties_key(binding.routing_key, binding.arguments) == key:
+        real = properties_key(binding.routing_key, binding.arguments)
+        if real == key:
             return binding
-    return None
+        if alike is None and real != "~" and _unquoted(binding.routing_key, real) == key:
+            alike = binding
+    return alike
+
+
+def _unquoted(routing_key: str, real: str) -> str:
+    """The key as a client sends it that quotes it only once, for the path, and so loses what
+    RabbitMQ quotes in the key itself."""
+    return routing_key + real[real.index("~") :] if "~" in real else routing_key
 
 
 def properties_key(routing_key: str, arguments: Mapping[str, Any] | None) -> str:

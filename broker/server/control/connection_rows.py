@@ -230,8 +230,6 @@ class Channels(View):
 class Consumers(View):
     """The noun `consumers`, by vhost."""
 
-    default_sort = "consumer_tag"
-
     def all(self, caller: Caller, args: List) -> Iterator[Any]:
         for vhost in caller.vhosts(args.vhost):
             queues = list(vhost.queues.values())
@@ -255,6 +253,9 @@ class Consumers(View):
     def trouble(self, thing: Any) -> str:
         gauge = self.stats.gauge("channel", thing.channel)
         return troubles.of_consumer(thing, gauge, self.now, self.stuck_after)
+
+    def order(self, thing: Any) -> Any:
+        return (thing.queue.vhost_name, thing.queue.name, thing.tag)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "trouble":

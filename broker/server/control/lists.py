@@ -7,12 +7,13 @@ built.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from broker.access.patterns import BadPattern, Pattern
+from broker.columns import chosen, value_at
 from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.access_rows import (
@@ -80,17 +81,17 @@ async def list_noun(request: Request[List]) -> Any:
     first, last = 0, count
     page_count = 1
     if args.page is not None:
-        page_count = max(1, -(-count // args.page_size))
-        if args.page > page_count:
+        # Of an empty list there is a first page and no page to count, as in RabbitMQ.
+        page_count = -(-count // args.page_size)
+        if args.page > max(1, page_count):
             reason = (
-                f"page out of range, page: {args.page} page size: {args.page_size}, len: {count}"
+                f"Page out of range, page: {args.page} page size: {args.page_size}, len: {count}"
             )
             raise RequestError("page_out_of_range", reason)
         first = (args.page - 1) * args.page_size
         last = first + args.page_size
-    if args.sort or args.page is not None:
-        things = await _sorted(view, things, args, last, pace)
-    rows = (_columns(view.row(thing, args), args.columns) for thing in things[first:last])
+    things = await _sorted(view, things, args, last, pace)
+    rows = (chosen(view.row(thing, args), args.columns) for thing in things[first:last])
     items = await encode_rows(rows)
     return {
         "items": items,
@@ -139,7 +140,10 @@ def _check_page(args: List) -> None:
     if args.page is None:
         return
     if args.page < 1 or not 1 <= args.page_size <= PAGE_SIZE_MAX:
-        reason = f"page must be 1 or more, page_size 1 to {PAGE_SIZE_MAX}"
+        reason = (
+            f"Invalid pagination parameters: page number {args.page}, page size {args.page_size}; "
+            f"a page size is 1 to {PAGE_SIZE_MAX}"
+        )
         raise RequestError("invalid_pagination_parameters", reason)
 
 
@@ -164,11 +168,10 @@ def _in_state(view: View, thing: Any, state: str | None) -> bool:
 
 async def _sorted(view: View, things: list[Any], args: List, enough: int, pace: Pace) -> list[Any]:
     """The first `enough` things in the wanted order: chunks sorted one by one, then merged."""
-    field = args.sort or view.default_sort
-    key = view.sort_key(field)
+    key = view.sort_key(args.sort) if args.sort else view.order
     if key is None:
-        parts = field.split(".")
-        key = lambda thing: _at(view.row(thing, args), parts)  # noqa: E731
+        parts = (args.sort or "").split(".")
+        key = lambda thing: value_at(view.row(thing, args), parts)  # noqa: E731
     decorated = []
     for place, thing in enumerate(things):
         decorated.append((_orderable(key(thing)), place))
@@ -199,40 +202,3 @@ def _orderable(value: Any) -> tuple[int, Any]:
     if isinstance(value, tuple):
         return (3, value)
     return (4, str(value))
-
-
-def _at(row: Any, parts: Iterable[str]) -> Any:
-    for part in parts:
-        if not isinstance(row, Mapping) or part not in row:
-            return None
-        row = row[part]
-    return row
-
-
-def _columns(row: dict[str, Any], columns: list[str] | None) -> dict[str, Any]:
-    """The row with only the wanted keys; dotted ones keep their nesting."""
-    if not columns:
-        return row
-    kept: dict[str, Any] = {}
-    for column in columns:
-        parts = column.split(".")
-        value = _at(row, parts)
-        if value is None and not _has(row, parts):
-            continue
-        into = kept
-        for part in parts[:-1]:
-            inner = into.setdefault(part, {})
-            if not isinstance(inner, dict):
-                break
-            into = inner
-        else:
-            into[parts[-1]] = value
-    return kept
-
-
-def _has(row: Any, parts: list[str]) -> bool:
-    for part in parts:
-        if not isinstance(row, Mapping) or part not in row:
-            return False
-        row = row[part]
-    return True

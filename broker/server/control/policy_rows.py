@@ -35,6 +35,9 @@ class Policies(View):
     def name(self, thing: Any) -> str:
         return str(thing.name)
 
+    def order(self, thing: Any) -> Any:
+        return (thing.vhost, thing.name)
+
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "apply-to":
             field = "apply_to"

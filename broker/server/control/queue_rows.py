@@ -58,6 +58,9 @@ class Queues(View):
             thing, self.stats.gauge("queue", thing), self.now, self.stuck_after
         )
 
+    def order(self, thing: Any) -> Any:
+        return (thing.vhost_name, thing.name)
+
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "trouble":
             return lambda queue: (
@@ -216,6 +219,9 @@ class Exchanges(View):
 
     def name(self, thing: Any) -> str:
         return str(thing[1].name)
+
+    def order(self, thing: Any) -> Any:
+        return (thing[0].name, thing[1].name)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "vhost":

@@ -19,8 +19,6 @@ class View:
     kind = ""
     """The kind of gauge that the things have, if any."""
 
-    default_sort = "name"
-
     def __init__(self, broker: Any) -> None:
         self.broker = broker
         self.stats: Stats = broker.stats
@@ -42,6 +40,10 @@ class View:
     def trouble(self, thing: Any) -> str | None:
         """The word of trouble, for nouns that have one."""
         return None
+
+    def order(self, thing: Any) -> Any:
+        """The place of a thing in a list that names no order: by vhost and name, as in RabbitMQ."""
+        return self.name(thing)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         """How to sort by a field without building rows; None if only the row tells."""
