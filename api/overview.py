@@ -29,6 +29,21 @@ async def overview(request: HttpRequest, query: Query[SampleQuery]) -> Any:
     return answer
 
 
+class ProblemsQuery(Schema):
+    """Page of the list of problems."""
+
+    page: int = 1
+    page_size: int = 100
+
+
+@router.get("/problems")
+async def problems(request: HttpRequest, query: Query[ProblemsQuery]) -> Any:
+    """What needs attention, the heaviest first; the header `X-Vhost` narrows it to one vhost."""
+    vhost = request.headers.get("X-Vhost") or None
+    wanted = {"page": query.page, "page_size": query.page_size}
+    return await ask(request, "problems", vhost=vhost, **wanted)
+
+
 @router.get("/whoami")
 async def whoami(request: HttpRequest) -> Any:
     """The calling user's name and tags."""

@@ -30,6 +30,12 @@ class Get(Schema):
     truncate: Number | None = None
 
 
+class Peek(Schema):
+    count: Number = 1
+    encoding: Literal["auto", "base64"] = "auto"
+    truncate: Number | None = None
+
+
 class Read(Schema):
     offset: Number | Text = "first"
     count: Number
@@ -124,6 +130,28 @@ async def get_messages(request: HttpRequest, vhost: str, name: str, body: Get) -
         **given(truncate=body.truncate),
     )
     return [payload.shown(message, body.encoding) for message in messages]
+
+
+@router.post("/queues/{seg:vhost}/{seg:name}/peek")
+async def peek_messages(request: HttpRequest, vhost: str, name: str, body: Peek) -> Any:
+    """Look at ready messages, the next to be delivered first. Nothing changes: no message is taken,
+    marked as redelivered or counted as delivered."""
+    messages = await ask(
+        request,
+        "queue.peek",
+        vhost=vhost,
+        name=name,
+        count=body.count,
+        **given(truncate=body.truncate),
+    )
+    return [payload.shown(message, body.encoding) for message in messages]
+
+
+@router.get("/queues/{seg:vhost}/{seg:name}/refusals")
+async def refusals(request: HttpRequest, vhost: str, name: str) -> Any:
+    """Publishes that the queue refuses because it is full: how many a second, by which limit, and
+    whose."""
+    return await ask(request, "queue.refusals", vhost=vhost, name=name)
 
 
 @router.post("/queues/{seg:vhost}/{seg:name}/stream")

@@ -419,6 +419,15 @@ class Config:
         least=1,
         reload=True,
     )
+
+    problem_grace: float = setting(
+        "queues",
+        60.0,
+        "time",
+        "a queue that has no consumer, is at a limit or grows is listed among the problems when it"
+        " has been so for this long",
+        reload=True,
+    )
     refused_backlog_max: int = setting(
         "queues",
         4096,

@@ -152,6 +152,40 @@ class Overview(Arguments):
     ages: Ages = {}
 
 
+@verb(
+    "problems",
+    "management",
+    "node",
+    "{health, items: [{severity, kind, trouble, vhost, name, text, since, count}], problem_count, "
+    "item_count, filtered_count, total_count, page, page_count, page_size}",
+)
+class Problems(Arguments):
+    """Lists what needs attention, as far as the user may see it, the heaviest first: by depth, age
+    and growth. Alike problems of one vhost are one item with a `count` and the first `names`;
+    `problem_count` counts each. `since` is ms since 1970. A state is listed when it has lasted for
+    `problem_grace`; refusing, paused and stuck at once."""
+
+    vhost: str | None = None
+    page: int = 1
+    page_size: int = 100
+
+
+@verb(
+    "queue.refusals",
+    "management",
+    "vhost",
+    "{is_refusing, rate, refused, since, limits: [{argument, value, used, source, source_name}], "
+    "publishers: [{connection, user, user_provided_name, refused}], others}",
+)
+class QueueRefusals(Arguments):
+    """Says which publishes a full queue refuses: how many a second, how many since the spell began,
+    which limit is reached and where it was set, and whose publishes they are. `others`: publishers
+    whom the user may not see. A spell ends when 30 seconds have passed without a refusal."""
+
+    vhost: str
+    name: str
+
+
 @verb("nodes", "monitoring", "node", "[node]")
 class Nodes(Arguments):
     """Shows the one node, as RabbitMQ lists nodes."""
@@ -804,8 +838,19 @@ NOUNS = _nouns(
     Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "Operator policies, likewise."),
 )
 
-TROUBLE = ("not served", "stuck", "paused", "at a limit", "growing", "redelivering", "fine", "idle")
-"""Words of `trouble`, worst first. Not served: messages and no consumer. Stuck: consumers hold
+TROUBLE = (
+    "refusing",
+    "not served",
+    "stuck",
+    "paused",
+    "at a limit",
+    "growing",
+    "redelivering",
+    "fine",
+    "idle",
+)
+"""Words of `trouble`, worst first. Refusing: full, with x-overflow reject-publish, and it refused a
+publish within the last 30 seconds. Not served: messages and no consumer. Stuck: consumers hold
 messages and acknowledge none. Paused: by a person, with `queue.pause`. At a limit: 90 % of a length
 or byte limit. A consumer is stuck, full (its prefetch is used up), fine or idle."""
 

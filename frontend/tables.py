@@ -7,7 +7,7 @@ arguments and back into links.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -138,8 +138,13 @@ class Table:
 
     def url(self, **changes: str) -> str:
         """This page's address with other query values; an empty value leaves the key out."""
-        query = {key: value for key, value in {**self.query, **changes}.items() if value}
-        return f"{self.path}?{urlencode(query)}" if query else self.path
+        return with_query(self.path, {**self.query, **changes})
+
+
+def with_query(path: str, query: Mapping[str, str]) -> str:
+    """An address with the values of a query that are not empty."""
+    given = {key: value for key, value in query.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 async def load(
@@ -165,7 +170,7 @@ async def load(
     keys = NOUNS[noun].key
     asked: dict[str, Any] = {
         "noun": noun,
-        "page": _page_number(query.get("page")),
+        "page": page_number(query.get("page")),
         "page_size": PAGE_SIZE,
         "sort": sort.removeprefix("-"),
         "sort_reverse": sort.startswith("-"),
@@ -208,5 +213,6 @@ async def _ask_page(request: HttpRequest, asked: dict[str, Any]) -> dict[str, An
         return await ask(request, "list", **{**asked, "page": 1})
 
 
-def _page_number(text: str | None) -> int:
+def page_number(text: str | None) -> int:
+    """The number of a page as the URL says it; 1 for what is none."""
     return int(text) if text and text.isascii() and text.isdigit() and 0 < int(text) < 10**6 else 1

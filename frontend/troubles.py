@@ -4,6 +4,7 @@ The broker finds the word (`trouble` of a row); here is only how it is shown.
 """
 
 _TONES = {
+    "refusing": "bad",
     "not served": "bad",
     "stuck": "bad",
     "paused": "warn",
@@ -16,6 +17,7 @@ _TONES = {
 }
 
 MEANING = {
+    "refusing": "The queue is full and refuses what is published to it",
     "not served": "Messages wait and no consumer takes them",
     "stuck": "Messages are out for acknowledgement, and none has been acknowledged for a while",
     "paused": "Deliveries are paused: messages come in and none goes out",

@@ -17,6 +17,7 @@ from frontend.views import (
     palette,
     policies,
     policy,
+    problems,
     queue,
     queues,
     reports,
@@ -28,6 +29,7 @@ from frontend.views import (
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
+    path("problems", problems.problems, name="problems"),
     path("queues", queues.queues, name="queues"),
     path("queue", queue.queue, name="queue-by-query"),
     path("queues/<seg:vhost>/<seg:name>", queue.queue, name="queue"),

@@ -81,7 +81,7 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applianc
 def shared_leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     """One appliance for all tests that can live together."""
     for make in _maker("serve", tmp_path_factory.mktemp("shared")):
-        yield make()
+        yield make(problem_grace=0)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import charts
+from frontend import charts, problems
 from frontend.asking import ask
 
 
@@ -18,6 +18,7 @@ async def overview(request: HttpRequest) -> HttpResponseBase:
     facts = {
         "section": "overview",
         "overview": row,
+        "problems": problems.shown(row["problems"]),
         "uptime": (row["at"] - row["started_at"]) / 1000 if row["at"] else 0,
         "history": found,
         "sparks": charts.sparks(found),

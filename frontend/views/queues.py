@@ -58,7 +58,7 @@ async def queues(request: HttpRequest) -> HttpResponseBase:
         "states": [
             ("", "all"),
             ("trouble", "trouble"),
-            *((word, word) for word in WORDS[:4]),
+            *((word, word) for word in WORDS[:5]),
             ("idle", "idle"),
         ],
     }

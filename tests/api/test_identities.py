@@ -37,6 +37,7 @@ VALUES = {
 
 GETS = {
     "/api/overview": ALL,
+    "/api/problems": ALL,
     "/api/whoami": ALL,
     "/api/cluster-name": ALL,
     "/api/extensions": ALL,
@@ -78,6 +79,7 @@ GETS = {
     "/api/queues": ALL,
     "/api/queues/detailed": ALL,
     "/api/queues/{vhost}": ALL,
+    "/api/queues/{vhost}/{name}/refusals": ALL,
     "/api/queues/{vhost}/{name}": ALL,
     "/api/queues/{vhost}/{name}/bindings": ALL,
     "/api/bindings": ALL,
@@ -166,6 +168,7 @@ WRITES: dict[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/api/exchanges/{vhost}/api-made/publish"): ALL,
     ("PUT", "/api/queues/{vhost}/api-made"): ALL,
     ("POST", "/api/queues/{vhost}/api-made/get"): ALL,
+    ("POST", "/api/queues/{vhost}/api-made/peek"): ALL,
     ("DELETE", "/api/queues/{vhost}/api-made/contents"): ALL,
     ("PUT", "/api/queues/{vhost}/api-made/pause"): ALL,
     ("PUT", "/api/queues/{vhost}/api-made/resume"): ALL,
@@ -205,6 +208,7 @@ BODIES = {
         "ackmode": "ack_requeue_false",
         "encoding": "auto",
     },
+    "/api/queues/{vhost}/api-made/peek": {"count": 1},
     "/api/bindings/{vhost}/e/api-made/q/api-made": {"routing_key": "key"},
     "/api/global-parameters/api-made": {"value": 1},
     "/api/policies/{vhost}/api-made": {"pattern": "^none$", "definition": {"max-length": 9}},

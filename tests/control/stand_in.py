@@ -105,7 +105,7 @@ class Queue:
             ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack",
              "redeliver", "reject", "confirm"), 0
         )  # fmt: skip
-        self.expired = self.dropped = self.dead_lettered = 0
+        self.expired = self.dropped = self.dead_lettered = self.refused = 0
         self.oldest_unconfirmed = None
         self._position = 0
 
@@ -360,6 +360,7 @@ class Broker:
         self.admission = SimpleNamespace(sockets=0, limit=1000)
         self.config = SimpleNamespace(
             stuck_after=60.0,
+            problem_grace=0.0,
             http_timeout=30.0,
             tcp_backlog=100,
             data_dir=directory,

@@ -309,12 +309,12 @@ async def test_it_finds_the_word_of_trouble(broker: Broker, clock: Clock) -> Non
         assert troubled["filtered_count"] == 4
         overview = await client.call("overview")
         assert [problem["name"] for problem in overview["problems"]] == [
-            "served not",
+            "growing",
             "stuck",
             "full",
-            "growing",
+            "served not",
         ]
-        assert overview["health"] == {"state": "bad", "text": "4 things need you."}
+        assert overview["health"] == {"state": "bad", "text": "4 problems."}
         assert overview["top_queues"][0]["name"] == "growing"
         assert overview["queue_troubles"]["idle"] == 1
     finally:

@@ -31,6 +31,8 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "ticket.issue": (set(TAGS), {}),
     "whoami": (ALL, {}),
     "overview": (ALL, {}),
+    "problems": (ALL, {}),
+    "queue.refusals": (ALL, IN_VHOST),
     "nodes": (MONITOR, {}),
     "list": (ALL, {"noun": "queues"}),
     "item": (ALL, {"noun": "queues", "vhost": "/", "name": "q"}),

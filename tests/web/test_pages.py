@@ -20,6 +20,7 @@ NAMELESS = """
 
 PAGES = [
     "/",
+    "/problems",
     "/queues",
     "/queues/%2F/web.stage",
     "/queues/%2F/web.stage/messages",

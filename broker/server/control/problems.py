@@ -1,124 +1,119 @@
-"""What needs a person: problems of queues and of the node, and the sentence that sums them up."""
+"""Problems as one user may see them: the sentence, the first problems, and all pages."""
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from broker.server.control import troubles
-from broker.server.control.encoding import Pace
-from broker.server.control.requests import Caller
+from broker.control_schema import Problems, QueueRefusals
+from broker.server.control.encoding import Pace, full_name
+from broker.server.control.findings import MOVERS, Findings, Line, ProblemWatch, Share
+from broker.server.control.problem_rows import given_name, problem_row, refusals_of
+from broker.server.control.requests import Caller, Request, RequestError, handles, not_found
 from broker.server.control.views import channel_name, name_of
 from broker.stats.sampler import WAIT_LEVELS
 
-_AT_MOST = 200
-_SHOWN = 20
-_MOVERS = 10
+SHOWN = 5
+"""Problems on the overview; the others are behind "show all"."""
 
-_SEVERITY = {
-    "not served": "bad",
-    "stuck": "bad",
-    "paused": "warn",
-    "at a limit": "warn",
-    "growing": "warn",
-}
+PAGE_SIZE_MAX = 500
+_watches: WeakKeyDictionary[Any, ProblemWatch] = WeakKeyDictionary()
 
 
-@dataclass(slots=True)
-class Findings:
-    """The result of one look at everything."""
-
-    round: int = -1
-    problems: list[tuple[int, float, dict[str, Any]]] = field(default_factory=list)
-    """Rank, size and problem, worst first."""
-    growing: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    publishers: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    words: dict[str, Counter[str]] = field(default_factory=dict)
-    """By vhost, how many queues have which word of trouble."""
-
-
-_newest: WeakKeyDictionary[Any, Findings] = WeakKeyDictionary()
-
-
-async def look(broker: Any) -> Findings:
-    """Findings as of the last sample; made once per sample, however many ask."""
-    known = _newest.get(broker)
-    if known is not None and known.round == broker.stats.rounds:
-        return known
-    findings = Findings(round=broker.stats.rounds)
-    pace = Pace()
-    stats, now = broker.stats, broker.stats.sampled_at
-    stuck_after = broker.config.stuck_after
-    for vhost in list(broker.vhosts.values()):
-        words = findings.words[vhost.name] = Counter()
-        for queue in list(vhost.queues.values()):
-            gauge = stats.gauge("queue", queue)
-            word = troubles.of_queue(queue, gauge, now, stuck_after)
-            words[word] += 1
-            if word in _SEVERITY:
-                problem = _queue_problem(queue, word, gauge, now)
-                size = float(queue.messages_ready + queue.messages_unacknowledged)
-                findings.problems.append((troubles.RANK[word], -size, problem))
-            if gauge is not None and gauge.growth > troubles.GROWTH_MIN:
-                mover = {
-                    "vhost": vhost.name,
-                    "name": queue.name,
-                    "net_rate": round(gauge.growth, 3),
-                    "messages": queue.messages_ready + queue.messages_unacknowledged,
-                }
-                findings.growing.append((gauge.growth, mover))
-            await pace()
-    for connection in list(broker.connections.values()):
-        for channel in list(connection.channels.values()):
-            gauge = stats.gauge("channel", channel)
-            rate = gauge.rate("publish") if gauge is not None else 0.0
-            if rate > 0:
-                findings.publishers.append((rate, _publisher(connection, channel, rate)))
-            if gauge is not None and gauge.oldest_unconfirmed:
-                _add_unconfirmed(findings, channel, now - gauge.unconfirmed_since)
-            if channel.messages_unacknowledged:
-                for consumer in list(channel.consumers.values()):
-                    _add_stuck_consumer(findings, stats, consumer, now, stuck_after)
-            await pace()
-    findings.problems.sort(key=lambda one: one[:2])
-    del findings.problems[_AT_MOST:]
-    for movers in (findings.growing, findings.publishers):
-        movers.sort(key=lambda one: -one[0])
-        del movers[_AT_MOST:]
-    _newest[broker] = findings
-    return findings
+def watch_of(broker: Any) -> ProblemWatch:
+    """The watch of a broker; from its first call on, it looks by itself, too."""
+    watch = _watches.get(broker)
+    if watch is None:
+        watch = _watches[broker] = ProblemWatch(broker)
+        broker.sampling.listeners.append(watch.sampled)
+    return watch
 
 
 async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, Any]:
     """The part of the overview that says how things are, as far as the caller may see."""
-    findings = await look(broker)
-
-    def seen(row: dict[str, Any]) -> bool:
-        return (vhost is None or row["vhost"] == vhost) and caller.sees_vhost(row["vhost"])
-
-    problems = _node_problems(broker)
-    problems += [row for _, _, row in findings.problems if seen(row)]
+    findings = await watch_of(broker).findings()
+    shares = _seen(findings, caller, vhost)
+    node = _node_problems(broker)
     words: Counter[str] = Counter()
-    for name, counted in findings.words.items():
-        if seen({"vhost": name}):
-            words.update(counted)
-    publishers = [
-        row
-        for _, row in findings.publishers
-        if seen(row) and (caller.sees_others or row["user"] == caller.name)
-    ]
+    for share in shares:
+        words.update(share.words)
+    shown = node[:SHOWN]
+    for line in islice(_lines(shares), SHOWN - len(shown)):
+        shown.append(problem_row(broker, caller, line, findings.now))
     return {
-        "health": _health(problems),
-        "problems": problems[:_SHOWN],
-        "problem_count": len(problems),
+        "health": _health(node, shares),
+        "problems": shown,
+        "problem_count": _count(node, shares),
+        "problem_lines": len(node) + sum(len(share.lines) for share in shares),
         "alarms": [*broker.watch.rows(), *broker.stall.rows()],
         "queue_troubles": dict(words),
-        "top_queues": [row for _, row in findings.growing if seen(row)][:_MOVERS],
-        "top_publishers": publishers[:_MOVERS],
+        "top_queues": [
+            {
+                "vhost": queue.vhost_name,
+                "name": queue.name,
+                "net_rate": round(growth, 3),
+                "messages": queue.messages_ready + queue.messages_unacknowledged,
+            }
+            for growth, queue in _movers(share.growing for share in shares)
+        ],
+        "top_publishers": [
+            _publisher(channel, rate)
+            for rate, channel in _movers(share.publishers for share in shares)
+        ],
         "durability": durability(broker),
     }
+
+
+@handles("problems")
+async def problems(request: Request[Problems]) -> Any:
+    args, broker, caller = request.args, request.broker, request.caller
+    if args.vhost is not None:
+        caller.vhost(args.vhost)
+    if args.page < 1 or not 1 <= args.page_size <= PAGE_SIZE_MAX:
+        reason = f"page must be 1 or more, page_size 1 to {PAGE_SIZE_MAX}"
+        raise RequestError("invalid_pagination_parameters", reason)
+    findings = await watch_of(broker).findings()
+    shares = _seen(findings, caller, args.vhost)
+    node = _node_problems(broker)
+    count = len(node) + sum(len(share.lines) for share in shares)
+    page_count = max(1, -(-count // args.page_size))
+    if args.page > page_count:
+        raise RequestError(
+            "page_out_of_range",
+            f"page out of range, page: {args.page} page size: {args.page_size}, len: {count}",
+        )
+    first = (args.page - 1) * args.page_size
+    rows = node[first : first + args.page_size]
+    begin = max(0, first - len(node))
+    pace = Pace()
+    for line in islice(_lines(shares), begin, begin + args.page_size - len(rows)):
+        rows.append(problem_row(broker, caller, line, findings.now))
+        await pace()
+    return {
+        "health": _health(node, shares),
+        "items": rows,
+        "problem_count": _count(node, shares),
+        "item_count": len(rows),
+        "filtered_count": count,
+        "total_count": count,
+        "page": args.page,
+        "page_count": page_count,
+        "page_size": args.page_size,
+    }
+
+
+@handles("queue.refusals")
+async def queue_refusals(request: Request[QueueRefusals]) -> Any:
+    args, caller = request.args, request.caller
+    queues = caller.vhost(args.vhost).queues
+    queue = queues.get(full_name(queues, args.name))
+    if queue is None:
+        raise not_found("queue_not_found")
+    return refusals_of(request.broker, caller, queue)
 
 
 def durability(broker: Any) -> dict[str, Any]:
@@ -137,97 +132,50 @@ def waits(broker: Any) -> dict[str, float | None]:
     return {name: levels[name] or None for name in WAIT_LEVELS}
 
 
-def _health(problems: list[dict[str, Any]]) -> dict[str, str]:
-    if not problems:
-        return {"state": "fine", "text": "Nothing needs you."}
-    count = len(problems)
-    text = "One thing needs you." if count == 1 else f"{count} things need you."
-    bad = any(problem["severity"] == "bad" for problem in problems)
-    return {"state": "bad" if bad else "warn", "text": text}
+# -- what the caller may see -----------------------------------------------------------------------
 
 
-def _queue_problem(queue: Any, word: str, gauge: Any, now: int) -> dict[str, Any]:
-    ready, unacked = queue.messages_ready, queue.messages_unacknowledged
-    growth = gauge.growth if gauge is not None else 0.0
-    rate = f", {growth:+.3g}/s" if abs(growth) > troubles.GROWTH_MIN else ""
-    if word == "not served":
-        text = f"{ready:,} messages and no consumer{rate}"
-    elif word == "stuck":
-        text = f"consumers acknowledged nothing for {_span(now - gauge.acked_at)}; "
-        text += f"{unacked:,} unacknowledged"
-    elif word == "paused":
-        text = f"deliveries are paused; {ready:,} messages wait{rate}"
-    elif word == "at a limit":
-        share = troubles.limit_share(queue) or 0.0
-        text = f"{ready:,} messages, {share:.0%} of its limit{rate}"
-    else:
-        text = f"{ready:,} messages{rate}"
-    return {
-        "severity": _SEVERITY[word],
-        "kind": "queue",
-        "trouble": word,
-        "vhost": queue.vhost_name,
-        "name": queue.name,
-        "text": text,
-    }
+def _seen(findings: Findings, caller: Caller, vhost: str | None) -> list[Share]:
+    """The shares that the caller may see, before anything is counted or cut."""
+    return [
+        share
+        for (name, owner), share in findings.shares.items()
+        if (vhost is None or name == vhost)
+        and (owner is None or caller.sees_others or owner == caller.name)
+        and caller.sees_vhost(name)
+    ]
 
 
-def _add_stuck_consumer(
-    findings: Findings, stats: Any, consumer: Any, now: int, stuck_after: float
-) -> None:
-    """A consumer that is stuck while others of its queue go on; else the queue is the problem."""
-    queue, gauge = consumer.queue, stats.gauge("channel", consumer.channel)
-    if troubles.of_consumer(consumer, gauge, now, stuck_after) != "stuck":
-        return
-    if troubles.of_queue(queue, stats.gauge("queue", queue), now, stuck_after) == "stuck":
-        return
-    held = f"{consumer.unacked:,}"
-    if consumer.prefetch_count:
-        held += f" of {consumer.prefetch_count:,}"
-    problem = {
-        "severity": _SEVERITY["stuck"],
-        "kind": "queue",
-        "trouble": "stuck",
-        "vhost": queue.vhost_name,
-        "name": queue.name,
-        "consumer": consumer.tag,
-        "text": f"consumer {consumer.tag} acknowledged nothing for {_span(now - gauge.acked_at)}; "
-        f"it holds {held}",
-    }
-    findings.problems.append((troubles.RANK["stuck"], -float(consumer.unacked), problem))
+def _lines(shares: list[Share]) -> Iterator[Line]:
+    """All lines, heaviest first."""
+    return heapq.merge(*(share.lines for share in shares), key=lambda line: -line.weight)
 
 
-def _span(milliseconds: int) -> str:
-    minutes, rest = divmod(milliseconds // 1000, 60)
-    return f"{minutes} min" if minutes else f"{rest} s"
+def _movers(found: Iterable[list[tuple[float, Any]]]) -> list[tuple[float, Any]]:
+    merged = heapq.merge(*found, key=lambda one: -one[0])
+    return list(islice(merged, MOVERS))
 
 
-def _add_unconfirmed(findings: Findings, channel: Any, age: int) -> None:
-    """A publisher that waits: its confirms hang on consumers (x-confirm-on), or the disk stalls."""
-    if age <= troubles.UNCONFIRMED_AFTER_MS:
-        return
-    waiting = channel.messages_unconfirmed
-    problem = {
-        "severity": "warn",
-        "kind": "connection",
-        "trouble": "unconfirmed",
-        "vhost": name_of(channel.connection.vhost) or "",
-        "name": channel.connection.name,
-        "channel": channel_name(channel),
-        "text": f"channel {channel.number} has waited {age // 60_000} min for a confirm; "
-        f"{waiting:,} unconfirmed",
-    }
-    findings.problems.append((troubles.RANK["stuck"], -float(waiting), problem))
+def _count(node: list[dict[str, Any]], shares: list[Share]) -> int:
+    return len(node) + sum(len(share.problems) for share in shares)
 
 
-def _publisher(connection: Any, channel: Any, rate: float) -> dict[str, Any]:
-    client = connection.client_properties
-    given = client.get("connection_name") if isinstance(client, dict) else None
+def _health(node: list[dict[str, Any]], shares: list[Share]) -> dict[str, str]:
+    count = _count(node, shares)
+    if not count:
+        return {"state": "fine", "text": "No problems."}
+    text = "One problem." if count == 1 else f"{count:,} problems."
+    is_bad = any(one["severity"] == "bad" for one in node) or any(share.is_bad for share in shares)
+    return {"state": "bad" if is_bad else "warn", "text": text}
+
+
+def _publisher(channel: Any, rate: float) -> dict[str, Any]:
+    connection = channel.connection
     return {
         "vhost": name_of(connection.vhost) or "",
         "connection": connection.name,
         "channel": channel_name(channel),
-        "user_provided_name": given,
+        "user_provided_name": given_name(connection),
         "user": name_of(connection.user),
         "publish_rate": rate,
     }
@@ -257,6 +205,6 @@ def _node_problems(broker: Any) -> list[dict[str, Any]]:
         found.append(("warn", "descriptors", text))
     return [
         {"severity": severity, "kind": "node", "trouble": name, "vhost": "", "name": name,
-         "text": text}
+         "text": text, "count": 1}
         for severity, name, text in found
     ]  # fmt: skip

@@ -27,8 +27,8 @@ _QUEUE_STATS = (
     "redeliver",
     "reject",
 )
-_LEAVING = ("expired", "dropped", "dead_lettered")
-"""How messages leave a queue without an ack."""
+_LEAVING = ("expired", "dropped", "dead_lettered", "refused")
+"""How messages leave a queue without an ack, or never come in."""
 _LEVELS = ("messages", "messages_ready", "messages_unacknowledged")
 
 
@@ -143,6 +143,7 @@ class Queues(View):
             "disk_bytes_live": getattr(thing, "disk_bytes_live", thing.disk_bytes),
             "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
             "limit_share": troubles.limit_share(thing),
+            "refuse_rate": refuse_rate(thing),
             "trouble": troubles.of_queue(thing, gauge, self.now, self.stuck_after),
         }
         row |= feature_facts(getattr(thing, "duplicates", None), row["message_stats"])
@@ -182,6 +183,7 @@ class Queues(View):
             "trouble": troubles.of_queue(thing, gauge, self.now, self.stuck_after),
             "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
             "limit_share": troubles.limit_share(thing),
+            "refuse_rate": refuse_rate(thing),
         }
         for name in ("publish", "ack", "redeliver"):
             rate = gauge.rate(name) if gauge is not None else 0.0
@@ -197,6 +199,12 @@ class Queues(View):
             return gauge.rate_of(names) if gauge is not None else 0.0
 
         return rate
+
+
+def refuse_rate(queue: Any) -> float:
+    """Publishes that the full queue refused, a second."""
+    refusals = getattr(queue, "refusals", None)
+    return float(refusals.rate) if refusals is not None else 0.0
 
 
 class Exchanges(View):

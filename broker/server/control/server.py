@@ -21,6 +21,7 @@ from broker.control_schema import ERRORS, FRAME_MAX, VERBS
 from broker.control_schema import Request as Frame
 from broker.errors import AMQPError
 from broker.server.control.encoding import encode
+from broker.server.control.problems import watch_of
 from broker.server.control.requests import (
     HANDLERS,
     Caller,
@@ -58,6 +59,7 @@ class ControlServer:
             listener.close()
             raise
         self._path = path
+        watch_of(self.broker)
 
     async def close(self) -> None:
         """Closes the socket and every session."""

@@ -14,13 +14,15 @@ NEAR_LIMIT = 0.9
 GROWTH_MIN = 0.5
 """Messages a second; less is noise."""
 
-RANK = {word: place for place, word in enumerate((*TROUBLE[:5], "full", *TROUBLE[5:]))}
+RANK = {word: place for place, word in enumerate((*TROUBLE[:6], "full", *TROUBLE[6:]))}
 WORRYING = frozenset(RANK) - {"fine", "idle"}
 
 
 def of_queue(queue: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str:
     """The word for a queue; `stuck_after` is the setting, in seconds. A stream has few: nobody has
     to take anything out of it."""
+    if is_refusing(queue):
+        return "refusing"
     if queue.paused:
         return "paused"
     if queue.type == "stream":
@@ -42,6 +44,12 @@ def of_queue(queue: Any, gauge: Gauge | None, now: int, stuck_after: float) -> s
     if gauge.rate("redeliver") > 0:
         return "redelivering"
     return "idle" if not ready and not unacked and gauge.is_quiet else "fine"
+
+
+def is_refusing(queue: Any) -> bool:
+    """Whether the queue is full and refuses publishes, or did so some seconds ago."""
+    refusals = getattr(queue, "refusals", None)
+    return refusals is not None and refusals.is_going_on
 
 
 def of_consumer(consumer: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str:

@@ -4,6 +4,7 @@ import { pageData } from "./components/chart.js";
 import { count, nameElement, net, rate } from "./components/figures.js";
 import { overview } from "./components/overview_feed.js";
 import { Spark } from "./components/sparks.js";
+import { problemLine } from "./components/problems.js";
 import { totalsCharts } from "./components/totals.js";
 
 const PATHS = {
@@ -39,18 +40,13 @@ function showProblems(state) {
   const word = document.getElementById("health-state");
   word.className = `state ${tone === "fine" ? "good" : tone}`;
   word.textContent = at(state, "health.text");
-  document.getElementById("problems").replaceChildren(...(state.problems ?? []).map((problem) => {
-    const about = element("span", "grow");
-    if (problem.kind === "queue") {
-      about.append(link(queueAddress(problem.vhost, problem.name), problem.name), " ", hint(problem.vhost), " ");
-    } else if (problem.kind === "connection") {
-      about.append(link(connectionAddress(problem.name), problem.name), " ");
-    }
-    about.append(problem.text);
-    return element("li", "", element("span", `state ${problem.severity}`, problem.trouble), about);
-  }));
-  const urgent = (state.problems ?? []).length;
-  document.title = `${urgent ? `▲ ${urgent} · ` : ""}Overview · Leveret`;
+  const problems = state.problems ?? [];
+  document.getElementById("problems").replaceChildren(...problems.map(problemLine));
+  const lines = state.problem_lines ?? 0;
+  document.getElementById("all-problems").hidden = lines <= problems.length;
+  document.getElementById("problem-lines").textContent = count(lines);
+  const urgent = state.problem_count ?? 0;
+  document.title = `${urgent ? `▲ ${count(urgent)} · ` : ""}Overview · Leveret`;
 }
 
 function hint(name) {
@@ -84,8 +80,8 @@ overview.listen((state, event, time) => {
   cells.update(state);
   for (const [name, spark] of sparks) spark.push(at(state, PATHS[name]));
   charts.push(time, state);
-  const parts = { problems: state.problems, queues: state.top_queues, publishers: state.top_publishers, health: at(state, "health.text") };
-  if (parts.problems !== shown.problems || parts.health !== shown.health) showProblems(state);
+  const parts = { problems: state.problems, queues: state.top_queues, publishers: state.top_publishers, health: at(state, "health.text"), lines: state.problem_lines };
+  if (parts.problems !== shown.problems || parts.health !== shown.health || parts.lines !== shown.lines) showProblems(state);
   if (parts.queues !== shown.queues) showMovers("top-queues", (parts.queues ?? []).map(growingRow));
   if (parts.publishers !== shown.publishers) {
     showMovers("top-publishers", (parts.publishers ?? []).map(publisherRow));

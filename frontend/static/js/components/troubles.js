@@ -1,7 +1,7 @@
 // The state of a queue or consumer as a word with its shape; frontend/troubles.py has the same words.
 
 const TONES = {
-  "not served": "bad", stuck: "bad", paused: "warn", "at a limit": "warn", growing: "warn",
+  refusing: "bad", "not served": "bad", stuck: "bad", paused: "warn", "at a limit": "warn", growing: "warn",
   redelivering: "warn", full: "warn", fine: "good", idle: "idle",
 };
 

@@ -1,0 +1,311 @@
+"""What is wrong with queues, consumers and publishers, since when, and how much it weighs.
+
+`ProblemWatch` looks at everything in slices: after a sample when somebody asks, and every
+half minute otherwise, so that it knows since when a state lasts. What it finds is kept by vhost
+and, where it belongs to one user, by owner: rights are asked before anything is counted, cut or
+sorted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import log2
+from typing import Any
+
+from broker.server.control import troubles
+from broker.server.control.views import name_of
+from broker.stats.gauges import DELIVERING
+
+log = logging.getLogger(__name__)
+
+MOVERS = 10
+"""Of growing queues and of publishers, at most so many are shown."""
+
+GROUP_FROM = 4
+"""So many problems of one kind and one order of magnitude in a vhost are one line."""
+
+_LOOK_EVERY_MS = 30_000
+_STEP = 16
+"""Queues or problems between two looks at the clock: about 50 µs."""
+
+_SLICE_S = 0.0004
+_DEAR_S = 0.02
+_REST = 50
+"""A look that took longer than `_DEAR_S` is followed by a rest of so many times its length."""
+
+SEVERITY = {
+    "refusing": "bad",
+    "not served": "bad",
+    "stuck": "bad",
+    "unconfirmed": "warn",
+    "paused": "warn",
+    "at a limit": "warn",
+    "growing": "warn",
+    "redelivering": "warn",
+}
+_URGENCY = {"refusing": 4.0, "stuck": 4.0, "unconfirmed": 2.0, "at a limit": 2.0}
+"""What fails now comes before what only waits."""
+
+_AT_ONCE = frozenset({"refusing", "stuck", "unconfirmed", "paused"})
+"""States that have had their time, or that a person made."""
+
+
+@dataclass(slots=True, eq=False)
+class Problem:
+    """One thing that is wrong. `thing`: a queue, a consumer or a channel."""
+
+    trouble: str
+    kind: str
+    thing: Any
+    since: int
+    """Ms since 1970."""
+    depth: int
+    growth: float
+    weight: float = 0.0
+
+    def weigh(self, now: int) -> None:
+        """Depth, age and growth, each by its order of magnitude, so that none hides the others."""
+        age_min = max(0, now - self.since) / 60_000
+        weight = log2(2 + self.depth) * log2(2 + age_min) * log2(2 + max(0.0, self.growth))
+        self.weight = _URGENCY.get(self.trouble, 1.0) * weight
+
+
+@dataclass(slots=True)
+class Line:
+    """One line of the list: a problem, or several that are alike in one vhost, the worst first and
+    the others in no order."""
+
+    problems: list[Problem]
+
+    @property
+    def weight(self) -> float:
+        return self.problems[0].weight
+
+
+@dataclass(slots=True)
+class Share:
+    """What is known of one vhost, or of one user's connections to it."""
+
+    problems: list[Problem] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    """Heaviest first."""
+    words: Counter[str] = field(default_factory=Counter)
+    """How many queues have which word of trouble."""
+    growing: list[tuple[float, Any]] = field(default_factory=list)
+    publishers: list[tuple[float, Any]] = field(default_factory=list)
+
+    @property
+    def is_bad(self) -> bool:
+        return any(SEVERITY[line.problems[0].trouble] == "bad" for line in self.lines)
+
+
+Place = tuple[str, str | None]
+"""A vhost, and the user whose connections it is about; None for its queues."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """The result of one look."""
+
+    round: int = -1
+    now: int = 0
+    shares: dict[Place, Share] = field(default_factory=dict)
+
+    def share(self, vhost: str, owner: str | None = None) -> Share:
+        found = self.shares.get((vhost, owner))
+        if found is None:
+            found = self.shares[vhost, owner] = Share()
+        return found
+
+
+class ProblemWatch:
+    """Keeps the findings of one broker, and since when each queue is in its state."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._findings = Findings()
+        self._standing: dict[Any, tuple[str, int]] = {}
+        self._looking: asyncio.Future[None] | None = None
+        self._not_before = 0.0
+        self.looked_at = 0
+        """How many queues the newest look went over."""
+
+    def sampled(self) -> None:
+        """A sample is taken; called by the sampler."""
+        if self._broker.stats.sampled_at - self._findings.now >= _LOOK_EVERY_MS:
+            self._begin()
+
+    async def findings(self) -> Findings:
+        """As of the last sample, however many ask."""
+        if self._findings.round != self._broker.stats.rounds:
+            self._begin()
+        if self._looking is not None:
+            await asyncio.shield(self._looking)
+        return self._findings
+
+    def _begin(self) -> None:
+        if self._looking is None and time.monotonic() >= self._not_before:
+            self._looking = asyncio.get_running_loop().create_future()
+            self._broker.run_task(self._look())
+
+    async def _look(self) -> None:
+        begun, busy = time.perf_counter(), 0.0
+        try:
+            for _ in self._steps():
+                if time.perf_counter() - begun >= _SLICE_S:
+                    busy += time.perf_counter() - begun
+                    await asyncio.sleep(0)
+                    begun = time.perf_counter()
+        except Exception:
+            log.exception("looking for problems failed")
+        finally:
+            busy += time.perf_counter() - begun
+            if busy > _DEAR_S:
+                self._not_before = time.monotonic() + _REST * busy
+            looking, self._looking = self._looking, None
+            if looking is not None and not looking.done():
+                looking.set_result(None)
+
+    def _steps(self) -> Iterator[None]:
+        """One look at everything, in short steps."""
+        broker, stats = self._broker, self._broker.stats
+        findings = Findings(round=stats.rounds, now=stats.sampled_at)
+        standing: dict[Any, tuple[str, int]] = {}
+        looked_at = 0
+        for vhost in list(broker.vhosts.values()):
+            share = findings.share(vhost.name)
+            for queue in list(vhost.queues.values()):
+                self._judge_queue(findings, share, standing, queue)
+                looked_at += 1
+                if looked_at % _STEP == 0:
+                    yield
+        for connection in list(broker.connections.values()):
+            for channel in list(connection.channels.values()):
+                self._judge_channel(findings, connection, channel)
+                yield
+        for share in findings.shares.values():
+            yield from _arrange(share)
+        self._findings, self._standing, self.looked_at = findings, standing, looked_at
+
+    def _judge_queue(
+        self, findings: Findings, share: Share, standing: dict[Any, tuple[str, int]], queue: Any
+    ) -> None:
+        now, config = findings.now, self._broker.config
+        gauge = self._broker.stats.gauge("queue", queue)
+        if gauge is None and _is_unused(queue):
+            share.words["idle"] += 1
+            return
+        word = troubles.of_queue(queue, gauge, now, config.stuck_after)
+        share.words[word] += 1
+        growth = gauge.growth if gauge is not None else 0.0
+        if growth > troubles.GROWTH_MIN:
+            _add_mover(share.growing, growth, queue)
+        if word not in SEVERITY:
+            return
+        before = self._standing.get(queue)
+        since = before[1] if before is not None and before[0] == word else now
+        standing[queue] = (word, since)
+        if word == "refusing":
+            since = queue.refusals.since
+        elif word == "stuck":
+            since = gauge.acked_at
+        elif not self._has_lasted(word, now - since, gauge):
+            return
+        depth = queue.messages_ready + queue.messages_unacknowledged
+        problem = Problem(word, "queue", queue, since, depth, growth)
+        problem.weigh(now)
+        share.problems.append(problem)
+
+    def _has_lasted(self, word: str, age: int, gauge: Any) -> bool:
+        """Whether the state is more than a passing one."""
+        if word in _AT_ONCE:
+            return True
+        if word == "redelivering" and not _comes_back(gauge):
+            return False
+        return bool(age >= self._broker.config.problem_grace * 1000)
+
+    def _judge_channel(self, findings: Findings, connection: Any, channel: Any) -> None:
+        stats, now = self._broker.stats, findings.now
+        gauge = stats.gauge("channel", channel)
+        if gauge is None:
+            return
+        vhost, owner = name_of(connection.vhost) or "", name_of(connection.user)
+        rate = gauge.rate("publish")
+        if rate > 0:
+            _add_mover(findings.share(vhost, owner).publishers, rate, channel)
+        if gauge.oldest_unconfirmed:
+            since = gauge.unconfirmed_since
+            if now - since > troubles.UNCONFIRMED_AFTER_MS:
+                waiting = channel.messages_unconfirmed
+                problem = Problem("unconfirmed", "connection", channel, since, waiting, 0.0)
+                problem.weigh(now)
+                findings.share(vhost, owner).problems.append(problem)
+        if channel.messages_unacknowledged:
+            for consumer in list(channel.consumers.values()):
+                self._judge_consumer(findings, consumer, gauge)
+
+    def _judge_consumer(self, findings: Findings, consumer: Any, gauge: Any) -> None:
+        """A consumer that is stuck while others of its queue go on; else the queue is the
+        problem."""
+        stuck_after, now = self._broker.config.stuck_after, findings.now
+        if troubles.of_consumer(consumer, gauge, now, stuck_after) != "stuck":
+            return
+        queue = consumer.queue
+        whole = self._broker.stats.gauge("queue", queue)
+        if troubles.of_queue(queue, whole, now, stuck_after) == "stuck":
+            return
+        problem = Problem("stuck", "consumer", consumer, gauge.acked_at, consumer.unacked, 0.0)
+        problem.weigh(now)
+        findings.share(queue.vhost_name).problems.append(problem)
+
+
+def _is_unused(queue: Any) -> bool:
+    """Whether there is nothing to judge; most of many queues are like that."""
+    return not (
+        queue.messages_ready
+        or queue.messages_unacknowledged
+        or queue.paused
+        or troubles.is_refusing(queue)
+    )
+
+
+def _comes_back(gauge: Any) -> bool:
+    """Whether half of what is delivered was delivered before: it goes round."""
+    return bool(2 * gauge.rate("redeliver") >= gauge.rate_of(DELIVERING))
+
+
+def _arrange(share: Share) -> Iterator[None]:
+    """Puts the problems of a share into lines, the heaviest first."""
+    groups: dict[tuple[str, str, int], list[Problem]] = {}
+    for problem in share.problems:
+        key = (problem.trouble, problem.kind, len(str(problem.depth)))
+        groups.setdefault(key, []).append(problem)
+        if len(groups[key]) % _STEP == 0:
+            yield
+    for alike in groups.values():
+        if len(alike) >= GROUP_FROM:
+            worst = max(range(len(alike)), key=lambda at: alike[at].weight)
+            alike[0], alike[worst] = alike[worst], alike[0]
+            share.lines.append(Line(alike))
+        else:
+            share.lines += [Line([problem]) for problem in alike]
+        yield
+    share.lines.sort(key=lambda line: -line.weight)
+    for movers in (share.growing, share.publishers):
+        _cut(movers)
+
+
+def _add_mover(movers: list[tuple[float, Any]], rate: float, thing: Any) -> None:
+    movers.append((rate, thing))
+    if len(movers) > 4 * MOVERS:
+        _cut(movers)
+
+
+def _cut(movers: list[tuple[float, Any]]) -> None:
+    movers.sort(key=lambda one: -one[0])
+    del movers[MOVERS:]

@@ -1,0 +1,311 @@
+"""The list of problems: whose it is, what comes first, what is one line, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.exceptions import NackError
+
+from broker.server.control.problems import watch_of
+from broker.stats import Stats
+from management.broker_client import BrokerClient, BrokerError
+from tests.appliance import Appliance
+from tests.conftest import Make
+from tests.control.stand_in import Broker, VHost
+from tests.control.test_real_broker import control, until
+from tests.control.test_stats import Clock, sample
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: Clock) -> Broker:
+    broker = Broker(tmp_path)
+    broker.stats = Stats(clock)
+    return broker
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[BrokerClient]:
+    client = await broker.start()
+    yield client
+    await client.close()
+    await broker.stop()
+
+
+def make_vhost(broker: Broker, name: str, user: str) -> VHost:
+    """A vhost of a user of its own, with the tag management."""
+    broker.vhosts[name] = VHost(name)
+    broker.add_user(user, "management", vhosts=(name,))
+    return broker.vhosts[name]
+
+
+def waiting(vhost: VHost, name: str, messages: int = 1) -> Any:
+    queue, _ = vhost.declare_queue(name)
+    for _ in range(messages):
+        queue.add("", b"\0\0", b"x")
+    return queue
+
+
+async def test_a_quiet_tenant_sees_its_problem_beside_a_noisy_one(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    noisy = make_vhost(broker, "noisy", "loud")
+    for number in range(300):
+        waiting(noisy, f"q{number}", 5)
+    waiting(make_vhost(broker, "quiet", "calm"), "only")
+    sample(broker, clock)
+    overview = await client.call("overview", as_user="calm")
+    assert [(row["vhost"], row["name"]) for row in overview["problems"]] == [("quiet", "only")]
+    assert overview["problem_count"] == 1
+    assert overview["health"]["text"] == "One problem."
+    assert (await client.call("overview", as_user="loud"))["problem_count"] == 300
+    assert (await client.call("overview"))["problem_count"] == 301
+
+
+async def test_a_quiet_tenant_sees_its_growing_queue_and_its_publisher_beside_a_noisy_one(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    noisy, quiet = make_vhost(broker, "noisy", "loud"), make_vhost(broker, "quiet", "calm")
+    queues = [noisy.declare_queue(f"q{number}")[0] for number in range(220)]
+    mine, _ = quiet.declare_queue("mine")
+    channels = [broker.connect("loud", "noisy").channels[1] for _ in range(220)]
+    channel = broker.connect("calm", "quiet").channels[1]
+    for _ in range(10):
+        for queue in queues:
+            for _ in range(9):
+                queue.add("", b"\0\0", b"x")
+        for _ in range(3):
+            mine.add("", b"\0\0", b"x")
+        for one in channels:
+            one.published += 9
+        channel.published += 3
+        sample(broker, clock)
+    overview = await client.call("overview", as_user="calm")
+    assert [row["name"] for row in overview["top_queues"]] == ["mine"]
+    assert [row["user"] for row in overview["top_publishers"]] == ["calm"]
+    assert len((await client.call("overview"))["top_queues"]) == 10
+
+
+async def test_alike_problems_of_a_vhost_are_one_line_and_each_is_counted(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    iot = make_vhost(broker, "iot", "device")
+    for number in range(1000):
+        waiting(iot, f"sensor-{number}", 1 + number % 2)
+    waiting(iot, "backlog", 500)
+    sample(broker, clock)
+    overview = await client.call("overview", as_user="device")
+    assert [(row["count"], row["text"]) for row in overview["problems"]] == [
+        (1, "500 messages and no consumer"),
+        (1000, "1,000 queues have 1–2 messages and no consumer"),
+    ]
+    assert overview["problems"][1]["kind"] == "queues"
+    assert len(overview["problems"][1]["names"]) == 5
+    assert overview["problem_count"] == 1001
+    assert overview["health"]["text"] == "1,001 problems."
+
+
+async def test_a_consumer_stuck_for_half_an_hour_comes_before_a_message_without_consumer(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    vhost = broker.vhosts["/"]
+    waiting(vhost, "alone")
+    busy = waiting(vhost, "busy", 0)
+    channel = broker.connect("anna").channels[1]
+    stuck = channel.consume(busy, "stuck", 5)
+    channel.delivered = stuck.unacked = channel.messages_unacknowledged = 1
+    sample(broker, clock)
+    # The message without a consumer has waited for a day, the consumer for half an hour.
+    await client.call("overview")
+    clock.now += 86_400_000
+    for _ in range(10):
+        channel.acked += 1
+        sample(broker, clock)
+    clock.now += 1_800_000
+    sample(broker, clock)
+    overview = await client.call("overview")
+    assert [row["name"] for row in overview["problems"]] == ["busy", "alone"]
+    assert overview["problems"][0]["text"].startswith("consumer stuck acknowledged nothing for 30")
+
+
+async def test_a_state_is_listed_when_it_has_lasted_for_the_time_of_grace(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    broker.config.problem_grace = 60.0
+    watch = watch_of(broker)
+    queue = waiting(broker.vhosts["/"], "q", 3)
+    for _ in range(6):
+        sample(broker, clock, 10)
+        # Nobody asks: the watch looks by itself and so knows since when.
+        watch.sampled()
+        await asyncio.gather(*broker.tasks)
+    assert (await client.call("overview"))["health"] == {"state": "fine", "text": "No problems."}
+    sample(broker, clock, 10)
+    overview = await client.call("overview")
+    assert overview["problems"][0]["text"] == "3 messages and no consumer for 1 min"
+    assert overview["problems"][0]["since"] == clock.now - 60_000
+    # With a consumer for a moment the time begins anew.
+    queue.consumers.append(object())
+    sample(broker, clock)
+    await client.call("overview")
+    queue.consumers.clear()
+    sample(broker, clock)
+    assert (await client.call("overview"))["problem_count"] == 0
+
+
+async def test_the_overview_has_five_and_the_pages_have_all(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    for number in range(7):
+        waiting(make_vhost(broker, f"v{number}", f"u{number}"), f"q{number}", 10 + number)
+    broker.problems.append("something was not found again")
+    sample(broker, clock)
+    overview = await client.call("overview")
+    assert len(overview["problems"]) == 5
+    assert (overview["problem_count"], overview["problem_lines"]) == (8, 8)
+    pages = [await client.call("problems", page=page, page_size=3) for page in (1, 2, 3)]
+    assert [len(page["items"]) for page in pages] == [3, 3, 2]
+    names = [row["name"] for page in pages for row in page["items"]]
+    assert names == ["recovery", "q6", "q5", "q4", "q3", "q2", "q1", "q0"]
+    assert {page["page_count"] for page in pages} == {3}
+    with pytest.raises(BrokerError, match="page out of range"):
+        await client.call("problems", page=4, page_size=3)
+    mine = await client.call("problems", as_user="u3", vhost="v3")
+    assert [row["name"] for row in mine["items"]] == ["recovery", "q3"]
+    with pytest.raises(BrokerError, match="not authorised"):
+        await client.call("problems", as_user="u3", vhost="v4")
+
+
+async def test_the_publisher_of_another_user_is_no_problem_of_ones_own(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    broker.add_user("anna", "management")
+    broker.add_user("bert", "management")
+    channel = broker.connect("bert").channels[1]
+    channel.published = channel.messages_unconfirmed = 3
+    channel.oldest_unconfirmed = 7
+    sample(broker, clock, 90)
+    assert (await client.call("overview", as_user="anna"))["problem_count"] == 0
+    assert (await client.call("overview", as_user="bert"))["problem_count"] == 1
+
+
+async def test_many_who_ask_after_one_sample_make_one_look(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    for number in range(200):
+        waiting(broker.vhosts["/"], f"q{number}")
+    sample(broker, clock)
+    before = len(broker.tasks)
+    await asyncio.gather(*(client.call("overview") for _ in range(10)))
+    assert len(broker.tasks) == before + 1
+    assert watch_of(broker).looked_at == 200
+
+
+# -- a queue that refuses --------------------------------------------------------------------------
+
+
+def publisher(broker: Appliance, user: str, name: str, vhost: str = "/") -> Any:
+    host, port = broker.addresses["amqp"]
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters(
+            host,
+            port,
+            vhost,
+            pika.PlainCredentials(user, user),
+            client_properties={"connection_name": name},
+        )
+    )
+    channel = connection.channel()
+    channel.confirm_delivery()
+    return channel
+
+
+def refused(channel: Any, queue: str) -> None:
+    with pytest.raises(NackError):
+        channel.basic_publish("", queue, b"one too many")
+
+
+async def test_a_full_queue_says_what_it_refuses_by_which_limit_and_from_whom(
+    make_broker: Make,
+) -> None:
+    full = make_broker()
+    async with control(full) as client:
+        await client.call("user.put", name="shop", tags=["management"], password="shop")
+        await client.call(
+            "permission.put", vhost="/", user="shop", configure=".*", write=".*", read=".*"
+        )
+        name = f"full.{uuid.uuid4().hex[:8]}"
+        await client.call(
+            "policy.put",
+            vhost="/",
+            name="small",
+            pattern="^full",
+            definition={"max-length": 2, "overflow": "reject-publish"},
+        )
+        await client.call("queue.declare", vhost="/", name=name, durable=True)
+        orders, audit = publisher(full, "guest", "orders"), publisher(full, "shop", "audit")
+        for channel in (orders, audit):
+            channel.basic_publish("", name, b"fits")
+        quiet = {"vhost": "/", "name": name}
+        assert (await client.call("queue.refusals", **quiet))["is_refusing"] is False
+        for _ in range(3):
+            refused(orders, name)
+        refused(audit, name)
+        found = await client.call("queue.refusals", **quiet)
+        assert (found["is_refusing"], found["refused"]) == (True, 4)
+        assert found["rate"] > 0
+        assert found["limits"] == [
+            {
+                "argument": "x-max-length",
+                "value": 2,
+                "used": 2,
+                "source": "policy",
+                "source_name": "small",
+            }
+        ]
+        assert [
+            (one["user"], one["user_provided_name"], one["refused"]) for one in found["publishers"]
+        ] == [("guest", "orders", 3), ("shop", "audit", 1)]
+        # Who may not see the connections of others learns how many there are.
+        mine = await client.call("queue.refusals", as_user="shop", **quiet)
+        assert [one["user"] for one in mine["publishers"]] == ["shop"]
+        assert mine["others"] == 1
+        row = await client.call("item", noun="queues", **quiet)
+        assert row["trouble"] == "refusing"
+        assert row["refuse_rate"] > 0
+        overview = await until(
+            lambda: client.call("overview", as_user="shop"), lambda one: one["problem_count"]
+        )
+        (problem,) = overview["problems"]
+        assert (problem["severity"], problem["trouble"]) == ("bad", "refusing")
+        assert "max-length 2 of policy 'small'" in problem["text"]
+        assert "audit (shop)" in problem["text"]
+        assert "orders" not in problem["text"]
+        for channel in (orders, audit):
+            channel.connection.close()
+
+
+async def test_a_refused_publish_is_not_counted_as_a_rejected_message(make_broker: Make) -> None:
+    broker = make_broker()
+    async with control(broker) as client:
+        arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        await client.call("queue.declare", vhost="/", name="q", arguments=arguments)
+        channel = publisher(broker, "guest", "one")
+        channel.basic_publish("", "q", b"fits")
+        refused(channel, "q")
+        row = await client.call("item", noun="queues", vhost="/", name="q")
+        assert row["message_stats"]["reject"] == 0
+        assert row["message_stats"]["refused"] == 1
+        limits = (await client.call("queue.refusals", vhost="/", name="q"))["limits"]
+        assert (limits[0]["source"], limits[0]["argument"]) == ("argument", "x-max-length")
+        channel.connection.close()
