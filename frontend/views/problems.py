@@ -33,7 +33,7 @@ async def problems(request: HttpRequest) -> HttpResponseBase:
         "section": "overview",
         "found": answer,
         "problems": lines.shown(answer["items"]),
-        "chosen": vhost,
+        "table": {"query": query},
         "first": (page - 1) * PAGE_SIZE + 1 if answer["items"] else 0,
         "last": (page - 1) * PAGE_SIZE + answer["item_count"],
         "here": with_query(request.path, {**query, "page": str(page) if page > 1 else ""}),

@@ -131,6 +131,7 @@ async def test_a_consumer_stuck_for_half_an_hour_comes_before_a_message_without_
     for _ in range(10):
         channel.acked += 1
         sample(broker, clock)
+    sample(broker, clock, 10)
     clock.now += 1_800_000
     sample(broker, clock)
     overview = await client.call("overview")

@@ -33,6 +33,13 @@ def watch_of(broker: Any) -> ProblemWatch:
     return watch
 
 
+def forget(broker: Any) -> None:
+    """The broker's watch ends."""
+    watch = _watches.pop(broker, None)
+    if watch is not None:
+        broker.sampling.listeners.remove(watch.sampled)
+
+
 async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, Any]:
     """The part of the overview that says how things are, as far as the caller may see."""
     findings = await watch_of(broker).findings()

@@ -21,7 +21,7 @@ from broker.control_schema import ERRORS, FRAME_MAX, VERBS
 from broker.control_schema import Request as Frame
 from broker.errors import AMQPError
 from broker.server.control.encoding import encode
-from broker.server.control.problems import watch_of
+from broker.server.control.problems import forget, watch_of
 from broker.server.control.requests import (
     HANDLERS,
     Caller,
@@ -63,6 +63,7 @@ class ControlServer:
 
     async def close(self) -> None:
         """Closes the socket and every session."""
+        forget(self.broker)
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -80,8 +80,14 @@ overview.listen((state, event, time) => {
   cells.update(state);
   for (const [name, spark] of sparks) spark.push(at(state, PATHS[name]));
   charts.push(time, state);
-  const parts = { problems: state.problems, queues: state.top_queues, publishers: state.top_publishers, health: at(state, "health.text"), lines: state.problem_lines };
-  if (parts.problems !== shown.problems || parts.health !== shown.health || parts.lines !== shown.lines) showProblems(state);
+  const parts = {
+    problems: state.problems,
+    health: at(state, "health.text"),
+    lines: state.problem_lines,
+    queues: state.top_queues,
+    publishers: state.top_publishers,
+  };
+  if (["problems", "health", "lines"].some((part) => parts[part] !== shown[part])) showProblems(state);
   if (parts.queues !== shown.queues) showMovers("top-queues", (parts.queues ?? []).map(growingRow));
   if (parts.publishers !== shown.publishers) {
     showMovers("top-publishers", (parts.publishers ?? []).map(publisherRow));

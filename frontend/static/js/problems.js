@@ -18,7 +18,7 @@ async function refresh() {
     return;
   }
   due = false;
-  await htmx.ajax("GET", list.dataset.here, { target: "#problem-list" });
+  await htmx.ajax("GET", list.querySelector("[data-here]").dataset.here, { target: "#problem-list" });
   timer = setTimeout(refresh, REFRESH_MS);
 }
 
