@@ -190,6 +190,32 @@ class Config:
         least=0.1,
         reload=True,
     )
+    close_timeout: float = setting(
+        "amqp",
+        30.0,
+        "time",
+        "longest wait for a client to answer connection.close, and then to close its socket; what"
+        " it still sends is thrown away",
+        least=0.1,
+        reload=True,
+    )
+    close_discard_max: int = setting(
+        "amqp",
+        128 * 1024 * 1024,
+        "size",
+        "bytes of a client that are thrown away so; more end its socket at once",
+        least=0,
+        reload=True,
+    )
+    closing_max: int = setting(
+        "amqp",
+        1000,
+        "count",
+        "connections that may wait so at a time, a quarter of connections_max if that is less; for"
+        " one more the one that waits longest is ended",
+        least=1,
+        reload=True,
+    )
     connections_max: int = setting(
         "amqp",
         0,

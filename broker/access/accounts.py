@@ -159,12 +159,17 @@ class Access:
         self._jobs[mac, peer] = job
         return job
 
+    def admits(self, user: str, peer_is_loopback: bool) -> bool:
+        """Whether a client certificate that names this user would log in; counts no login."""
+        known = self.users.get(user)
+        return known is not None and (peer_is_loopback or not known.loopback_only)
+
     def begin_certified(
         self, user: str, peer_is_loopback: bool, *, peer: str, door: str
     ) -> User | Refused:
         """A login without a password: the client's certificate was verified and names the user."""
         known = self.users.get(user)
-        if known is not None and (peer_is_loopback or not known.loopback_only):
+        if known is not None and self.admits(user, peer_is_loopback):
             return self._let_in(known, door, peer)
         self._count(door, user, peer, False)
         if known is not None:

@@ -32,6 +32,7 @@ from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
+from broker.server.leaving import Leaving
 from broker.server.listeners import CannotListen, Listeners
 from broker.server.logins import Logins
 from broker.server.policy_sweep import PolicySweep
@@ -122,6 +123,8 @@ class Broker(SignIn):
         self.stats = Stats(clock.now)
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
+        # A quarter of the sockets at most: new clients shall find room.
+        self.leaving = Leaving(lambda: min(self.config.closing_max, self.admission.limit // 4 or 1))
         self.reply_queues: dict[str, Any] = {}
         self._listeners = Listeners(self)
         self._pulse = Pulse(self)
@@ -440,9 +443,9 @@ class Broker(SignIn):
             session.close(320, "broker forced connection closure with reason 'shutdown'")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(3.0):
-                while self.connections:  # noqa: ASYNC110 (an end that comes once)
+                while self.connections or self.leaving:  # noqa: ASYNC110 (an end that comes once)
                     await asyncio.sleep(0.02)
-        for session in list(self.connections.values()):
+        for session in (*self.connections.values(), *self.leaving):
             session.drop()
         await asyncio.sleep(0)
         await self.sampling.close()

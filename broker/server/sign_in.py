@@ -44,13 +44,20 @@ class SignIn:
             password,
             session.peer[0],
             "websocket" if session.listener in ("ws", "wss") else "amqp",
-            from_here=not session.proxied and is_loopback(session.peer[0]),
+            from_here=_is_from_here(session),
         )
 
     def mechanisms(self, session: Session) -> tuple[str, ...]:
-        if session.tls is not None and self.certificates.verifies_clients:
+        """EXTERNAL only where it would succeed: there are clients that prefer it where it is
+        offered, and they would fail though they have a password."""
+        if self.takes_external(session) and self.access.admits(
+            session.tls.login_name, _is_from_here(session)
+        ):
             return (*MECHANISMS, EXTERNAL)
         return MECHANISMS
+
+    def takes_external(self, session: Session) -> bool:
+        return session.tls is not None and self.certificates.verifies_clients
 
     def login_external(self, session: Session) -> None:
         self.loop.call_soon(self._login_external, session)
@@ -60,7 +67,7 @@ class SignIn:
             session.tls.login_name,
             session.peer[0],
             "websocket" if session.listener in ("ws", "wss") else "amqp",
-            from_here=not session.proxied and is_loopback(session.peer[0]),
+            from_here=_is_from_here(session),
         )
         if isinstance(outcome, Refused):
             session.login_refused(outcome.reason)
@@ -88,3 +95,8 @@ class SignIn:
             )
         if self.stopping:
             raise NotAllowed("the broker is stopping")
+
+
+def _is_from_here(session: Session) -> bool:
+    """Whether the client is on this machine; an address that a proxy tells never is."""
+    return not session.proxied and is_loopback(session.peer[0])

@@ -54,6 +54,10 @@ class SocketDoor(asyncio.BufferedProtocol):
         if self._broker.persister.under_pressure:
             self._broker.pause(self._session)
 
+    def discard(self, nbytes: int) -> None:
+        """What TLS does not decipher any more."""
+        self._session.discard(nbytes)
+
     def eof_received(self) -> bool:
         return False
 

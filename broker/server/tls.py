@@ -71,6 +71,11 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         return self._broker.cipher_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            # After our goodbye nothing is deciphered any more.
+            if self._shaken:
+                self._door.discard(nbytes)
+            return
         cipher, plain = self._broker.cipher_buffer, self._broker.receive_buffer
         filled = 0
         try:
@@ -145,6 +150,16 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
                 self._tls.unwrap()
             self._flush()
         self._transport.close()
+
+    def write_eof(self) -> None:
+        """Says goodbye and ends the writing side; what still comes is thrown away."""
+        if self._closing:
+            return
+        self._closing = True
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._flush()
+        self._transport.write_eof()
 
     def abort(self) -> None:
         self._closing = True

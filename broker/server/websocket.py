@@ -110,6 +110,8 @@ class Door(asyncio.Protocol):
             data = self._take_request(data)
             if not data or self._connection is None:
                 return
+        if self._socket.close_sent is not None and self._connection is not None:
+            self._connection.discard(len(data))
         self._socket.receive_data(data)
         self._take_events()
 
@@ -141,15 +143,13 @@ class Door(asyncio.Protocol):
             self._socket.send_binary(data)
             self._flush()
 
-    def close(self) -> None:
-        """Send what was written, then the closing handshake; drop TCP when it takes too long."""
+    def write_eof(self) -> None:
+        """Send what was written, then our half of the closing handshake. What comes before the
+        other half is thrown away; the broker drops a peer that takes too long."""
         if self._socket.state is State.OPEN:
             self._socket.send_close(CloseCode.NORMAL_CLOSURE)
             self._flush()
-            self._deadline = asyncio.get_running_loop().time() + CLOSE_PATIENCE_S
             self._transport.resume_reading()
-        elif self._socket.state is State.CONNECTING:
-            self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -29,7 +29,7 @@ cdef class Connection(Output):
     cdef WireChannel publishing          # the channel whose content is unfinished in this chunk
     cdef readonly uint64_t recv_oct
     cdef readonly uint64_t recv_cnt
-    cdef uint64_t budget                 # bytes that may come before login
+    cdef uint64_t budget                 # bytes that may come before login, or after the end
     cdef readonly uint16_t channel_max
     cdef uint16_t current_channel
     cdef uint32_t current_method

@@ -80,8 +80,10 @@ cdef class Connection(Output):
         clock.refresh()
         self.recv_oct += length
         self.heard = True
-        if self.phase == CLOSED:
-            return 0
+        if self.phase >= CLOSING:
+            self.discard(length)
+            if self.phase == CLOSED:
+                return 0
         if self.phase < RUNNING:
             if length > self.budget:
                 self.fail(FrameError("too many bytes before login", True))
@@ -114,12 +116,28 @@ cdef class Connection(Output):
                 self.keep()
                 if at < length and self.phase != CLOSED:
                     self.partial.add(data + at, length - at)
+            if (self.partial.length == 7 and self.phase != AWAIT_HEADER
+                    and not self.holding & WAITING):
+                # A frame that is too large is refused with the last octet of its size.
+                self.check_size(self.partial.data[0], load32(self.partial.data + 3))
         except AMQPError as error:
             self.fail(error)
         except Exception:
             log.exception("connection %s: internal error", self.label())
             self.fail(InternalFault("internal error; the broker's log has the details"))
         return 0
+
+    def allow(self, uint64_t size):
+        """So many bytes may still come after the end of the connection."""
+        self.budget = size
+
+    def discard(self, uint64_t size):
+        """Counts what came after the end and is thrown away; more than is allowed drops the
+        transport."""
+        if size > self.budget:
+            self.drop()
+        else:
+            self.budget -= size
 
     def hold(self):
         """A password is being checked elsewhere: what the client sent behind it waits for
@@ -487,11 +505,6 @@ cdef class Connection(Output):
 
     def set_phase(self, int phase):
         self.phase = phase
-
-    def flush_and_close(self):
-        """Writes what there is and closes the transport behind it."""
-        self.work()
-        self.transport.close()
 
     def set_closed(self):
         """The transport is gone: nothing is read or written any more."""

@@ -32,7 +32,7 @@ HEADER = b"AMQP\x00\x00\x09\x01"
 # 0-9 is treated as 0-9-1, as RabbitMQ does.
 ACCEPTED_HEADERS = (HEADER, b"AMQP\x01\x01\x00\x09", b"AMQP\x00\x00\x09\x00")
 MECHANISMS = ("PLAIN", "AMQPLAIN")
-# The user is the one of the client's certificate; offered where one can be verified.
+# The user is the one of the client's certificate; offered to a client whose certificate names one.
 EXTERNAL = "EXTERNAL"
 FRAME_MAX_LEAST = 4096
 
@@ -99,7 +99,7 @@ class Handshake:
         session = self._session
         session.introduce(client_properties)
         session.auth_mechanism = mechanism
-        if mechanism == EXTERNAL and mechanism in self._host.mechanisms(session):
+        if mechanism == EXTERNAL and self._host.takes_external(session):
             self.step = "login"
             session.hold()
             self._host.login_external(session)

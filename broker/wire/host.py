@@ -19,6 +19,8 @@ class Host(Protocol):
     topology: Any
     server_properties: dict[str, Any]
     reply_queues: dict[str, Any]
+    leaving: Any
+    """Sessions that are over and wait for their client to close: `add`, `discard`."""
 
     @property
     def vhosts(self) -> Mapping[str, Any]: ...
@@ -27,7 +29,10 @@ class Host(Protocol):
         """Checks a password; answers with `session.logged_in` or `session.login_refused`."""
 
     def mechanisms(self, session: Session) -> tuple[str, ...]:
-        """SASL mechanisms that the connection may log in with."""
+        """SASL mechanisms that are offered to the connection: those it can log in with."""
+
+    def takes_external(self, session: Session) -> bool:
+        """Whether EXTERNAL is known to the listener; it may be refused all the same."""
 
     def login_external(self, session: Session) -> None:
         """Checks the client's certificate; answers as `login` does."""

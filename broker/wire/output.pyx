@@ -86,6 +86,26 @@ cdef class Output(Task):
             self.out.add(<char*> data, len(data))
             self.touch()
 
+    def end_writing(self):
+        """Hands over what there is, also to a transport that is full, and ends the writing side
+        behind it. The transport goes on reading."""
+        cdef bytes rest
+        if self.congested:
+            self.write_confirms()
+            rest = self.out.data[:self.out.length]
+            self.out.drop(self.out.length)
+            self.send_oct += len(rest)
+            if rest:
+                self.transport.write(rest)
+        else:
+            self.work()
+        self.closed = True
+        try:
+            self.transport.write_eof()
+        except OSError:
+            # The client has reset it: its end is about to be told.
+            pass
+
     def pause_writing(self):
         """The transport has not got rid of everything: no more deliveries for now."""
         self.congested = True

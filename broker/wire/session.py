@@ -186,6 +186,7 @@ class Session(Connection):
             self.end_channels(are_silent=False)
             self.end_queues()
             self.set_phase(CLOSING)
+            self._allow_rest()
             # Its queues are gone, and the acks before it written, before the client may believe it.
             self.vhost.slices.over(
                 lambda: self._host.persister.after_round(self._close_ok, False), since
@@ -233,14 +234,14 @@ class Session(Connection):
     def close_silently(self) -> None:
         """Ends the connection without a word, later: a refused stranger has to wait."""
         self.set_phase(CLOSED)
+        self._allow_rest()
         self._timer.cancel()
         self._timer = self._host.later(SILENT_CLOSE_S, self.drop)
 
     def out_and_close(self, data: bytes) -> None:
         """Says one last thing."""
-        self.set_phase(CLOSED)
-        self.transport.write(data)
-        self.transport.close()
+        self.send(data)
+        self.finish()
 
     # -- heartbeats --------------------------------------------------------------------------------
 
@@ -475,23 +476,45 @@ class Session(Connection):
             self.drop()
 
     def await_close_ok(self, lost_sync: bool) -> None:
-        """connection.close is sent: the client has a bounded time for its close-ok."""
+        """connection.close is sent: the client has a bounded time for its close-ok. Where that
+        cannot be found any more, the end comes by itself."""
+        self._allow_rest()
         self._timer.cancel()
-        self._timer = self._host.later(
-            SILENT_CLOSE_S if lost_sync else self._host.config.handshake_timeout, self.drop
-        )
+        if lost_sync:
+            self._timer = self._host.later(SILENT_CLOSE_S, self.finish)
+        else:
+            self._timer = self._host.later(self._patience_s, self.drop)
+        self.end_queues()
         if self.blocked:
             # Its close-ok lies behind what it published, all of which is ignored now.
             self._unblock()
 
     def finish(self) -> None:
-        """Everything is said: writes it and closes the transport."""
+        """Everything is said: the connection is over, and its transport waits for the client to
+        close, for a bounded time. Frames that are still under way would meet a closed socket
+        otherwise, and its reset would take the last answers from the client."""
         self._timer.cancel()
         self.end_channels()
-        self.set_phase(CLOSED)
-        # A peer that does not read what is left must not hold the socket for ever.
-        self._timer = self._host.later(self._host.config.handshake_timeout, self.drop)
-        self.flush_and_close()
+        self.end_writing()
+        self.set_closed()
+        self._allow_rest()
+        self.end_queues()
+        self.paused = self.blocked = False
+        self._timer = self._host.later(self._patience_s, self.drop)
+        self._host.closed(self)
+        self._host.leaving.add(self)
+        self.transport.resume_reading()
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a client may take to answer connection.close, or to close its transport."""
+        config = self._host.config
+        return float(config.close_timeout if self.user else config.handshake_timeout)
+
+    def _allow_rest(self) -> None:
+        """Sets how much of what the client still sends is thrown away."""
+        config = self._host.config
+        self.allow(config.close_discard_max if self.user else config.pre_login_bytes)
 
     def drop(self) -> None:
         """Ends the transport without another word."""
@@ -506,6 +529,7 @@ class Session(Connection):
         self.end_channels()
         self.set_closed()
         self.end_queues()
+        self._host.leaving.discard(self)
         self._host.closed(self)
 
 

@@ -282,3 +282,21 @@ def test_a_start_ok_of_great_size_is_refused(amqp_address: Address) -> None:
         with pytest.raises((ConnectionEndedError, AssertionError, OSError)):
             client.send(data)
             client.expect("connection.tune", 0)
+
+
+def test_a_frame_above_the_maximum_is_refused_with_the_last_octet_of_its_size(
+    amqp_address: tuple[str, int],
+) -> None:
+    too_large = struct.pack(">BHI", raw.BODY, 1, 131073)
+    for cuts in ((7,), (6, 1), (3, 4), (1,) * 7):
+        with Client.open(amqp_address) as client:
+            at = 0
+            for cut in cuts:
+                client.send(too_large[at : at + cut])
+                at += cut
+            client.expect("connection.close", 0, reply_code=501, class_id=0, method_id=0)
+    with Client.open(amqp_address) as client:
+        # One of the largest size is waited for.
+        client.send(struct.pack(">BHI", raw.HEARTBEAT, 0, 0))
+        client.send(b"\xce" + raw.method(1, "basic.qos", prefetch_count=1))
+        client.expect("basic.qos-ok", 1)

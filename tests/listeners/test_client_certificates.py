@@ -104,10 +104,15 @@ def test_the_certificate_names_the_user(
         client.close()
 
 
-def test_it_offers_external_only_where_a_certificate_can_be_verified(
+def test_it_offers_external_only_where_a_certificate_would_log_in(
     make: Make, authority: Authority, till: Path
 ) -> None:
-    broker = make(tls_verify="optional")
+    broker = make(tls_verify="optional", tls_login_from="common_name")
+    with connect(broker, authority, None) as client:
+        assert mechanisms(client) == [b"PLAIN", b"AMQPLAIN"]
+    with connect(broker, authority, till) as client:
+        assert mechanisms(client) == [b"PLAIN", b"AMQPLAIN"]
+    make_user(broker, "till")
     with connect(broker, authority, till) as client:
         assert mechanisms(client) == [b"PLAIN", b"AMQPLAIN", b"EXTERNAL"]
     with raw.Client((broker.host, broker.amqp_port)) as client:

@@ -24,6 +24,7 @@ LONG_FILES: dict[str, str] = {
     "broker/store/persister.pyx": "one class: asking, making and ending a round share lists",
     "broker/store/queue_store.pyx": "one class on the hot way: reading and settling share fields",
     "broker/store/segments.pyx": "one class: memory and disk of the same segments",
+    "broker/wire/connection.pyx": "one loop over the frames, compiled, and all that stops it",
     "broker/wire/session.py": "one state machine: what a connection is told and asked",
     "broker/vhosts/defining.py": "the one door: all changes share its checks",
     "tests/amqp/error_rows.py": "one table, a row per error",

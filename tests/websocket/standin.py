@@ -29,6 +29,9 @@ class Connection:
             self.transport.pause_reading()
         self.changed.set()
 
+    def discard(self, size: int) -> None:
+        """Something came after the end."""
+
     def lost(self, reason: str) -> None:
         self.reasons.append(reason)
         self.changed.set()

@@ -291,7 +291,7 @@ async def test_the_brokers_close_comes_after_what_it_wrote(listen: Listen) -> No
     async with connect(url) as socket:
         connection = await broker.accepted.get()
         connection.transport.write(b"last")
-        connection.transport.close()
+        connection.transport.write_eof()
         assert await socket.recv() == b"last"
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
@@ -313,7 +313,7 @@ async def test_the_broker_is_told_once_that_the_browser_is_gone(
         await connection.until(lambda: connection.reasons)
     assert len(connection.reasons) == 1
     connection.transport.write(b"too late")
-    connection.transport.close()
+    connection.transport.write_eof()
 
 
 async def test_a_silent_browser_is_pinged_and_then_dropped(
