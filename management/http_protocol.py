@@ -2,7 +2,8 @@
 
 uvicorn waits for a request's head for ever and collects as much of it as comes. Here a head has
 `http_timeout` seconds and `HEAD_MAX` bytes, and a socket that would take the process's last
-descriptors is closed at once. Bodies have their bounds in `management.body_limit`.
+descriptors is closed at once. Of requests that come before the answers to earlier ones a few are
+parsed; the others stay unread. Bodies have their bounds in `management.body_limit`.
 """
 
 import asyncio
@@ -18,6 +19,11 @@ log = logging.getLogger(__name__)
 
 HEAD_MAX = 64 * 1024
 HEADERS_MAX = 200
+PIECE = 1024
+"""Bytes that are parsed at a time: they hold some sixty requests at most."""
+WAITING_MAX = 4
+"""Parsed requests that wait for the answer to an earlier one. While there are more, nothing is
+parsed."""
 DESCRIPTORS_KEPT = 100
 """For the control socket, files, and relayed connections on their way."""
 SAID_EVERY_S = 10.0
@@ -59,6 +65,7 @@ class BoundedHTTP(HttpToolsProtocol):
         self._between = True  # requests
         self._in_head = False
         self._head_bytes = 0
+        self._unparsed = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -71,16 +78,37 @@ class BoundedHTTP(HttpToolsProtocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        if self._between:
-            # Empty lines may come before a request: they are no reason to wait longer.
-            self._await_head()
-        if self._in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_MAX:
-            self._end(b"431 Request Header Fields Too Large")
+        self._unparsed += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Takes in what came, unless enough requests wait already."""
+        while self._unparsed and not self.transport.is_closing():
+            if len(self.pipeline) >= WAITING_MAX:
+                self.flow.pause_reading()
+                return
+            if self._between:
+                # Empty lines may come before a request: they are no reason to wait longer.
+                self._await_head()
+            piece = bytes(self._unparsed[:PIECE])
+            del self._unparsed[:PIECE]
+            if self._in_head:
+                self._head_bytes += len(piece)
+            super().data_received(piece)
+            if self._in_head and self._head_bytes > HEAD_MAX:
+                self._end(b"431 Request Header Fields Too Large")
+            follower = self.transport.get_protocol()
+            if isinstance(follower, asyncio.Protocol) and follower is not self and self._unparsed:
+                # A WebSocket now, whose first frames came with its request.
+                follower.data_received(bytes(self._unparsed))
+                self._unparsed.clear()
+        self._unparsed.clear()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unparsed:
+            # Not at once: this may be called from within the parser.
+            self.loop.call_soon(self._parse)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_timer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -14,7 +15,29 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def wait_idle(pid: int, seconds: float = 60.0) -> None:
+    """Waits until a process has used no CPU for half a second."""
+    deadline = time.monotonic() + seconds
+    before = -1.0
+    while (now := cpu_seconds(pid)) - before > 0.02:
+        assert time.monotonic() < deadline, f"process {pid} is still busy after {seconds} s"
+        before = now
+        time.sleep(0.5)
+
+
 def resident_bytes(pid: int) -> int:
     """Memory of a process that is in RAM."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return _memory(pid, "VmRSS")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process ever had in RAM."""
+    return _memory(pid, "VmHWM")
+
+
+def _memory(pid: int, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    raise LookupError(field)

@@ -1,0 +1,79 @@
+"""Many requests on one connection before the first is answered."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+
+import pytest
+
+from tests.appliance import Appliance
+from tests.hostile.figures import peak_bytes, wait_idle
+
+REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def connection(leveret: Appliance) -> socket.socket:
+    return socket.create_connection((leveret.host, leveret.http_port), timeout=60)
+
+
+def statuses(sock: socket.socket, count: int) -> list[bytes]:
+    """Reads until so many answers began; their statuses."""
+    received = b""
+    while len(found := re.findall(rb"HTTP/1\.1 (\d{3}) ", received)) < count:
+        data = sock.recv(1 << 16)
+        assert data, f"{len(found)} answers came, then the end"
+        received += data
+    return found
+
+
+def test_each_of_many_requests_at_once_is_answered(shared_leveret: Appliance) -> None:
+    with connection(shared_leveret) as sock:
+        sock.sendall(REQUEST * 300)
+        assert statuses(sock, 300) == [b"200"] * 300
+
+
+def test_a_body_behind_other_requests_arrives_whole(shared_leveret: Appliance) -> None:
+    body = b'{"a": "' + b"x" * 50_000 + b'"}'
+    put = (
+        b"PUT /api/queues/%2F/pipelined HTTP/1.1\r\nHost: localhost\r\n"
+        b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: "
+        + str(len(body)).encode()
+        + b"\r\n\r\n"
+        + body
+    )
+    with connection(shared_leveret) as sock:
+        sock.sendall(REQUEST * 20 + put + REQUEST)
+        found = statuses(sock, 22)
+    assert found == [*[b"200"] * 20, b"201", b"200"]
+
+
+@pytest.mark.slow
+def test_requests_of_who_reads_no_answer_stay_in_the_socket(leveret: Appliance) -> None:
+    web = leveret.pids["web"]
+    with connection(leveret) as sock:
+        sock.sendall(REQUEST)
+        statuses(sock, 1)
+    before = peak_bytes(web)
+    short = b"GET / HTTP/1.1\r\n\r\n"
+    flood = short * ((1 << 20) // 20 // len(short))
+    socks = [connection(leveret) for _ in range(20)]
+
+    def send(sock: socket.socket) -> None:
+        sock.settimeout(5)
+        try:
+            sock.sendall(flood)
+        except OSError:
+            pass  # it is not taken: that is what is asked for
+
+    threads = [threading.Thread(target=send, args=(sock,)) for sock in socks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_idle(web)
+    # 140 MB and more without the bound.
+    assert peak_bytes(web) - before < 30 << 20
+    for sock in socks:
+        sock.close()
