@@ -66,6 +66,8 @@ class BoundExchange(Exchange):
         self.effective: Mapping[str, Any] = self.arguments
         """The arguments that hold, by declaration and policies."""
         self.bindings: dict[Identity, Binding] = {}
+        self.changes = 0
+        """How often a binding came or went: sorted lists of them are as of one such number."""
         self.followers: dict[str, int] = {}
         """Exchanges that are bound to this one, and by how many bindings."""
         self.incarnation = 0
@@ -99,6 +101,7 @@ class BoundExchange(Exchange):
             return False
         self.add(binding)
         self.bindings[key] = binding
+        self.changes += 1
         if binding.destination_type == "exchange":
             self.followers[binding.destination] = self.followers.get(binding.destination, 0) + 1
         return True
@@ -108,6 +111,7 @@ class BoundExchange(Exchange):
         found = self.bindings.pop(identity(binding), None)
         if found is None:
             return False
+        self.changes += 1
         self.remove(found)
         if found.destination_type == "exchange":
             self.followers[found.destination] -= 1

@@ -29,6 +29,7 @@ cdef class Gauge:
     cdef int64_t noted_at        # the newest row of the history
     cdef public str word         # of trouble, as last found
     cdef public int64_t word_until
+    cdef double stuck_after      # the setting that the word was found by
 
     cdef double* row(self, int place) noexcept
     cdef int push(self, int64_t at, const double* row) except -1

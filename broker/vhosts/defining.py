@@ -587,3 +587,12 @@ class DefiningVHost:
         """All bindings, those of a source, or those to a destination; with the implicit ones of the
         default exchange."""
         return self._bindings.listed(source, destination, destination_type)
+
+    @property
+    def has_leaving(self) -> bool:
+        """Whether exchanges still have bindings to what is deleted; `bindings` leaves them out."""
+        return bool(self._bindings.leaving)
+
+    def is_leaving(self, binding: Binding) -> bool:
+        """Whether this binding of an exchange leads to what is deleted."""
+        return self._bindings.is_leaving(binding)

@@ -54,6 +54,11 @@ class Exchange:
         self.holding = self.duplicates = None
         self.gauge = None
 
+    @property
+    def changes(self) -> object:
+        """Never the same: lists of bindings are made anew."""
+        return object()
+
 
 class Holding:
     """One delayed message, which waits whatever is done to it."""
@@ -185,6 +190,8 @@ class Queue:
 
 
 class VHost:
+    has_leaving = False
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.description = ""

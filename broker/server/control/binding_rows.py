@@ -6,24 +6,26 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote_plus
 
 from broker.control_schema import Item, List
-from broker.server.control.encoding import full_name
+from broker.server.control.encoding import Pace, full_name
 from broker.server.control.requests import Caller, not_found
+from broker.server.control.rosters import Bound, rosters_of
 from broker.server.control.views import View
-
-
-class Bound(NamedTuple):
-    """A binding and the vhost it is in."""
-
-    vhost: str
-    binding: Any
 
 
 class Bindings(View):
     """The noun `bindings`."""
+
+    kept_order = ("vhost", "source")
+
+    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        if args.source is None and args.destination is None and args.destination_type is None:
+            vhosts = caller.vhosts(args.vhost)
+            return list(await rosters_of(self.broker).bindings(vhosts, pace))
+        return await super().everything(caller, args, pace)
 
     def all(self, caller: Caller, args: List) -> Iterator[Bound]:
         for vhost in caller.vhosts(args.vhost):

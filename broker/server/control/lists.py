@@ -1,12 +1,13 @@
 """The verbs `list` and `item`: rows of any noun, filtered, sorted and paged.
 
-Work goes in short steps, so that 100,000 queues hold up nobody; only the rows of the page are
-built.
+Work goes in short steps, so that 100,000 queues hold up no other client; only the rows of the page
+are built. Queues, exchanges and bindings are kept in order (`rosters`), and figures of queues are
+compared in C (`broker.stats.ordering`).
 """
 
 from __future__ import annotations
 
-import heapq
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,8 @@ from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
-from broker.server.control.views import View
+from broker.server.control.views import ITEMS_PER_LOOK, View
+from broker.stats.ordering import figures, first_places
 
 PAGE_SIZE_MAX = 500
 
@@ -56,6 +58,8 @@ VIEWS: dict[str, type[View]] = {
 }
 
 _CHUNK = 500
+_MESSAGES_MOST = float(1 << 44)
+"""More than a queue holds: words of trouble weigh more than messages."""
 
 
 @handles("list")
@@ -69,14 +73,9 @@ async def list_noun(request: Request[List]) -> Any:
     _check_page(args)
     view = VIEWS[args.noun](request.broker)
     pace = Pace()
-    matches = _name_filter(args)
-    total = 0
-    things = []
-    for thing in view.all(request.caller, args):
-        total += 1
-        if (matches is None or matches(view.name(thing))) and _in_state(view, thing, args.state):
-            things.append(thing)
-        await pace()
+    everything = await view.everything(request.caller, args, pace)
+    total = len(everything)
+    things = await _filtered(view, everything, args, pace)
     count = len(things)
     first, last = 0, count
     page_count = 1
@@ -90,12 +89,15 @@ async def list_noun(request: Request[List]) -> Any:
             raise RequestError("page_out_of_range", reason)
         first = (args.page - 1) * args.page_size
         last = first + args.page_size
-    things = await _sorted(view, things, args, last, pace)
-    rows = (chosen(view.row(thing, args), args.columns) for thing in things[first:last])
-    items = await encode_rows(rows)
+    if args.sort or not view.kept_order:
+        things = await _sorted(view, things, args, min(last, count), pace)
+    elif args.sort_reverse:
+        things = things[::-1]
+    shown = things[first:last]
+    items = await encode_rows(chosen(view.row(thing, args), args.columns) for thing in shown)
     return {
         "items": items,
-        "item_count": len(things[first:last]),
+        "item_count": len(shown),
         "filtered_count": count,
         "total_count": total,
         "page": args.page or 1,
@@ -159,36 +161,74 @@ def _name_filter(args: List) -> Callable[[str], bool] | None:
         raise RequestError("invalid_pagination_parameters", str(error)) from None
 
 
-def _in_state(view: View, thing: Any, state: str | None) -> bool:
-    if state is None:
-        return True
-    word = view.trouble(thing)
-    return word in troubles.WORRYING if state == "trouble" else word == state
+async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> list[Any]:
+    """Those that the name filter and the wanted state let through."""
+    matches = _name_filter(args)
+    if matches is not None:
+        kept = []
+        for start in range(0, len(things), ITEMS_PER_LOOK):
+            part = things[start : start + ITEMS_PER_LOOK]
+            kept += [thing for thing in part if matches(view.name(thing))]
+            await pace()
+        things = kept
+    if args.state is None:
+        return things
+    wanted = troubles.WORRYING if args.state == "trouble" else {args.state}
+    words = await view.words(things, pace)
+    return [thing for thing, word in zip(things, words, strict=True) if word in wanted]
 
 
 async def _sorted(view: View, things: list[Any], args: List, enough: int, pace: Pace) -> list[Any]:
-    """The first `enough` things in the wanted order: chunks sorted one by one, then merged."""
-    key = view.sort_key(args.sort) if args.sort else view.order
+    """The first `enough` things in the wanted order; equals stay in the order they come in."""
+    field = args.sort or ""
+    if _is_kept(view, things, field):
+        return things[::-1] if args.sort_reverse else things
+    if field in view.figures or (field == "trouble" and view.figures):
+        keys = await _figures(view, things, field, pace)
+        places = first_places(keys, enough, args.sort_reverse)
+        return [things[place] for place in places]
+    key = view.sort_key(field) if field else view.order
     if key is None:
-        parts = (args.sort or "").split(".")
+        parts = field.split(".")
         key = lambda thing: value_at(view.row(thing, args), parts)  # noqa: E731
-    decorated = []
-    for place, thing in enumerate(things):
-        decorated.append((_orderable(key(thing)), place))
+    best: list[tuple[Any, int]] = []
+    for start in range(0, len(things), _CHUNK):
+        chunk = []
+        for place in range(start, min(start + _CHUNK, len(things))):
+            chunk.append((_orderable(key(things[place])), place))
+            if place % ITEMS_PER_LOOK == 0:
+                await pace()
+        best = sorted([*best, *chunk], reverse=args.sort_reverse)[:enough]
         await pace()
-    chunks = []
-    for start in range(0, len(decorated), _CHUNK):
-        chunk = decorated[start : start + _CHUNK]
-        chunk.sort(reverse=args.sort_reverse)
-        chunks.append(chunk)
+    return [things[place] for _, place in best]
+
+
+def _is_kept(view: View, things: list[Any], field: str) -> bool:
+    """Whether the things are in that order already: by the first field of the kept order, or by the
+    second where all have the first in common."""
+    if field not in view.kept_order:
+        return False
+    if field == view.kept_order[0] or not things:
+        return True
+    key = view.sort_key(view.kept_order[0])
+    return key is not None and key(things[0]) == key(things[-1])
+
+
+async def _figures(view: View, things: list[Any], field: str, pace: Pace) -> array[float]:
+    """What queues are sorted by, one number each. `trouble`: the worst word first, then the most
+    messages."""
+    keys = array("d", bytes(8 * len(things)))
+    by_trouble = field == "trouble"
+    words = await view.words(things, pace) if by_trouble else []
+    for start in range(0, len(things), _CHUNK):
+        stop = min(start + _CHUNK, len(things))
+        figures(things, "messages" if by_trouble else field, start, stop, keys)
+        if by_trouble:
+            for place in range(start, stop):
+                rank = troubles.RANK[words[place] or "idle"]
+                keys[place] = rank * _MESSAGES_MOST - keys[place]
         await pace()
-    ordered = []
-    for _, place in heapq.merge(*chunks, reverse=args.sort_reverse):
-        ordered.append(things[place])
-        if len(ordered) >= enough:
-            break
-        await pace()
-    return ordered
+    return keys
 
 
 def _orderable(value: Any) -> tuple[int, Any]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from broker.control_schema import Item, List
 from broker.server.control import troubles
-from broker.server.control.encoding import full_name
+from broker.server.control.encoding import Pace, full_name
 from broker.server.control.figures import details, message_stats, watched
 from broker.server.control.policy_rows import governed, setting_rows
 from broker.server.control.requests import Caller, not_found
+from broker.server.control.rosters import rosters_of
 from broker.server.control.views import View, consumer_row, idle_since, name_of
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
+from broker.stats.ordering import FIGURES, words
 
 _QUEUE_STATS = (
     "publish",
@@ -31,11 +33,30 @@ _LEAVING = ("expired", "dropped", "dead_lettered", "refused")
 """How messages leave a queue without an ack, or never come in."""
 _LEVELS = ("messages", "messages_ready", "messages_unacknowledged")
 
+QUEUES_PER_STEP = 100
+"""Of which the words of trouble are found between two looks at the clock."""
+
 
 class Queues(View):
     """The noun `queues`."""
 
     kind = "queue"
+    kept_order = ("vhost", "name")
+    figures = FIGURES
+
+    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        things = await rosters_of(self.broker).queues(caller.vhosts(args.vhost), pace)
+        if args.user is not None:
+            return [queue for queue in things if _owner_name(queue) == args.user]
+        return things
+
+    async def words(self, things: list[Any], pace: Pace) -> list[str | None]:
+        found: list[str | None] = []
+        for start in range(0, len(things), QUEUES_PER_STEP):
+            stop = start + QUEUES_PER_STEP
+            found += words(things, start, stop, self.now, self.stuck_after, troubles.of_queue)
+            await pace()
+        return found
 
     def all(self, caller: Caller, args: List) -> Iterable[Any]:
         for vhost in caller.vhosts(args.vhost):
@@ -211,6 +232,10 @@ class Exchanges(View):
     """The noun `exchanges`."""
 
     kind = "exchange"
+    kept_order = ("vhost", "name")
+
+    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        return await rosters_of(self.broker).exchanges(caller.vhosts(args.vhost), pace)
 
     def all(self, caller: Caller, args: List) -> Iterator[Any]:
         for vhost in caller.vhosts(args.vhost):

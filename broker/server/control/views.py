@@ -8,9 +8,13 @@ from typing import Any
 
 from broker.control_schema import Item, List
 from broker.server.control import troubles
+from broker.server.control.encoding import Pace
 from broker.server.control.requests import Caller, not_found
 from broker.stats import Gauge, Stats
 from broker.wire.ack_timeouts import timeout_of
+
+ITEMS_PER_LOOK = 32
+"""So many cheap steps between two looks at the clock."""
 
 
 class View:
@@ -18,6 +22,12 @@ class View:
 
     kind = ""
     """The kind of gauge that the things have, if any."""
+
+    kept_order: tuple[str, ...] = ()
+    """By which fields `everything` is in order already, the first first; none: in no order."""
+
+    figures: frozenset[str] = frozenset()
+    """Fields that `broker.stats.ordering` reads of these things."""
 
     def __init__(self, broker: Any) -> None:
         self.broker = broker
@@ -28,6 +38,24 @@ class View:
     def all(self, caller: Caller, args: List) -> Iterable[Any]:
         """The things that the caller may see and the filters of the noun let through."""
         raise NotImplementedError
+
+    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        """All of them as a list, in short steps. Raises RequestError as `all` does."""
+        found = []
+        for place, thing in enumerate(self.all(caller, args)):
+            found.append(thing)
+            if place % ITEMS_PER_LOOK == 0:
+                await pace()
+        return found
+
+    async def words(self, things: list[Any], pace: Pace) -> list[str | None]:
+        """The word of trouble of each."""
+        found: list[str | None] = []
+        for place, thing in enumerate(things):
+            found.append(self.trouble(thing))
+            if place % ITEMS_PER_LOOK == 0:
+                await pace()
+        return found
 
     def find(self, caller: Caller, args: Item) -> Any:
         """The thing that the arguments name. Raises RequestError 404 or 401."""

@@ -1,0 +1,226 @@
+"""Queues, exchanges and bindings in their order, kept from one request to the next.
+
+The order is by vhost, then by name (bindings: by source, destination and key). What was declared or
+deleted since the last request is put in or taken out; nothing is sorted again as a whole. Each
+vhost has its own lists, so that a caller gets those of the vhosts it sees.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from broker.routing.exchange import Binding
+from broker.server.control.encoding import Pace
+
+_STEP = 200
+"""Objects between two looks at the clock."""
+_CHUNK = 500
+_FEW = 200
+"""So many new ones are put in one by one; more are merged."""
+
+_name = attrgetter("name")
+
+
+class Bound(NamedTuple):
+    """A binding and the vhost it is in."""
+
+    vhost: str
+    binding: Any
+
+
+class Roster:
+    """The queues or exchanges of one vhost, by name."""
+
+    def __init__(self) -> None:
+        self.things: list[Any] = []
+        self._version: object = None
+
+    async def bring_up(self, present: dict[str, Any], version: object, pace: Pace) -> list[Any]:
+        """The list as of now. `version` changes with every declaration and deletion; None: it is
+        not known."""
+        while version is None or version != self._version or len(present) != len(self.things):
+            known = self.things
+            kept = []
+            for part in _parts(known):
+                kept += [thing for thing in part if present.get(thing.name) is thing]
+                await pace()
+            added = []
+            there = set(kept)
+            for part in _parts(list(present.values())):
+                added += [thing for thing in part if thing not in there]
+                await pace()
+            if len(added) <= _FEW:
+                for thing in added:
+                    insort(kept, thing, key=_name)
+            else:
+                kept = await in_order([*kept, *added], _name, pace)
+            self.things, self._version = kept, version
+            if version is None or len(kept) == len(present):
+                break
+        return self.things
+
+
+class BindingRoster:
+    """The bindings of one vhost by source, destination and key; one list for each exchange, made
+    again only if a binding of that exchange changed."""
+
+    def __init__(self) -> None:
+        self._implicit: list[Bound] = []
+        self._implicit_of: list[Any] = []
+        self._sorted: dict[str, tuple[Any, int, list[Bound]]] = {}
+
+    async def bring_up(
+        self, vhost: Any, queues: list[Any], exchanges: list[Any], pace: Pace
+    ) -> list[Bound]:
+        """The list as of now; `queues` and `exchanges` are those of the vhost, in order."""
+        found: list[Bound] = []
+        names = {exchange.name for exchange in exchanges}
+        for gone in self._sorted.keys() - names:
+            del self._sorted[gone]
+        for exchange in exchanges:
+            if not exchange.name:
+                found += await self._implicit_ones(vhost, queues, pace)
+                continue
+            known = self._sorted.get(exchange.name)
+            if known is None or known[0] is not exchange or known[1] != exchange.changes:
+                changes = exchange.changes
+                bound = []
+                for place, binding in enumerate(vhost.bindings(exchange.name)):
+                    bound.append(Bound(vhost.name, binding))
+                    if place % _STEP == 0:
+                        await pace()
+                known = (exchange, changes, await in_order(bound, _ends, pace))
+                self._sorted[exchange.name] = known
+            found += known[2]
+        if not vhost.has_leaving:
+            return found
+        kept = []
+        for part in _parts(found):
+            kept += [bound for bound in part if not vhost.is_leaving(bound.binding)]
+            await pace()
+        return kept
+
+    async def _implicit_ones(self, vhost: Any, queues: list[Any], pace: Pace) -> list[Bound]:
+        """Those of the default exchange: each queue by its name."""
+        if self._implicit_of is not queues:
+            known = {bound.binding.destination: bound for bound in self._implicit}
+            made = []
+            for part in _parts(queues):
+                made += [known.get(queue.name) or _implicit(vhost, queue) for queue in part]
+                await pace()
+            self._implicit, self._implicit_of = made, queues
+        return self._implicit
+
+
+def _implicit(vhost: Any, queue: Any) -> Bound:
+    """The binding of the default exchange that leads to a queue."""
+    return Bound(vhost.name, Binding("", queue.name, "queue", queue.name, {}))
+
+
+class Rosters:
+    """All of one broker."""
+
+    def __init__(self, broker: Any) -> None:
+        self._topology = getattr(broker, "topology", None)
+        self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
+        self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
+        self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
+
+    @property
+    def _version(self) -> object:
+        return None if self._topology is None else self._topology.version
+
+    async def queues(self, vhosts: Iterable[Any], pace: Pace) -> list[Any]:
+        """Queues by vhost and name. The list is not to be changed."""
+        return await self._joined(vhosts, self._queues, attrgetter("queues"), pace)
+
+    async def exchanges(self, vhosts: Iterable[Any], pace: Pace) -> list[Any]:
+        """Exchanges by vhost and name, as pairs of vhost and exchange."""
+        found = []
+        for vhost in sorted(vhosts, key=_name):
+            things = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
+            for part in _parts(things):
+                found += [(vhost, exchange) for exchange in part]
+                await pace()
+        return found
+
+    async def bindings(self, vhosts: Iterable[Any], pace: Pace) -> list[Bound]:
+        """Bindings by vhost, source, destination and key."""
+        found: list[Bound] = []
+        for vhost in sorted(vhosts, key=_name):
+            queues = await self._of(vhost, self._queues, vhost.queues, pace)
+            exchanges = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
+            roster = self._bindings.setdefault(vhost, BindingRoster())
+            found += await roster.bring_up(vhost, queues, exchanges, pace)
+        return found
+
+    async def _joined(
+        self,
+        vhosts: Iterable[Any],
+        kept: WeakKeyDictionary[Any, Roster],
+        of: Callable[[Any], dict[str, Any]],
+        pace: Pace,
+    ) -> list[Any]:
+        in_order = sorted(vhosts, key=_name)
+        lists = [await self._of(vhost, kept, of(vhost), pace) for vhost in in_order]
+        if len(lists) == 1:
+            return lists[0]
+        return [thing for things in lists for thing in things]
+
+    async def _of(
+        self,
+        vhost: Any,
+        kept: WeakKeyDictionary[Any, Roster],
+        present: dict[str, Any],
+        pace: Pace,
+    ) -> list[Any]:
+        roster = kept.get(vhost)
+        if roster is None:
+            roster = kept[vhost] = Roster()
+        return await roster.bring_up(present, self._version, pace)
+
+
+_rosters: WeakKeyDictionary[Any, Rosters] = WeakKeyDictionary()
+
+
+def rosters_of(broker: Any) -> Rosters:
+    """The lists of a broker."""
+    found = _rosters.get(broker)
+    if found is None:
+        found = _rosters[broker] = Rosters(broker)
+    return found
+
+
+async def in_order(things: list[Any], key: Callable[[Any], Any], pace: Pace) -> list[Any]:
+    """The things sorted by a key, in short steps: chunks one by one, then merged."""
+    chunks = []
+    for part in _parts(things, _CHUNK):
+        chunks.append(sorted(part, key=key))
+        await pace()
+    if len(chunks) < 2:
+        return chunks[0] if chunks else []
+    if all(key(one[-1]) <= key(other[0]) for one, other in pairwise(chunks)):
+        return [thing for chunk in chunks for thing in chunk]
+    merged = []
+    for place, thing in enumerate(heapq.merge(*chunks, key=key)):
+        merged.append(thing)
+        if place % _STEP == 0:
+            await pace()
+    return merged
+
+
+def _parts(things: list[Any], size: int = _STEP) -> Iterator[list[Any]]:
+    """The list in pieces."""
+    for start in range(0, len(things), size):
+        yield things[start : start + size]
+
+
+def _ends(bound: Bound) -> tuple[str, str, str]:
+    binding = bound.binding
+    return binding.destination_type, binding.destination, binding.routing_key

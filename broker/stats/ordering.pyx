@@ -1,0 +1,186 @@
+# cython: language_level=3
+"""Which of many queues come first: figures read in C, and the first so many by a figure.
+
+A list of 10,000 queues is put in order without building a row or a Python object for each.
+"""
+
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memset
+
+from broker.queues.limited cimport LimitedQueue
+from broker.queues.limits cimport PAUSED
+from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
+from broker.stats.scan cimport read_queue
+
+from broker.stats.gauges import DELIVERING, KINDS
+
+cdef enum:
+    READY = 10                   # columns of a queue's levels
+    UNACKED = 11
+    BYTES = 12
+    CONSUMERS = 100              # what is no column of the row
+    MESSAGES = 101
+    GROWTH = 102
+    RATES = 1000                 # rate of the column behind it
+    DELIVERIES = 2000
+
+_COLUMNS = {
+    "messages": MESSAGES,
+    "messages_ready": READY,
+    "messages_unacknowledged": UNACKED,
+    "message_bytes": BYTES,
+    "consumers": CONSUMERS,
+    "net_rate": GROWTH,
+    "message_stats.deliver_get_details.rate": DELIVERIES,
+    "messages_ready_details.rate": RATES + READY,
+    "messages_unacknowledged_details.rate": RATES + UNACKED,
+}
+for _place, _name in enumerate(KINDS["queue"][0]):
+    _COLUMNS[f"message_stats.{_name}"] = _place
+    _COLUMNS[f"message_stats.{_name}_details.rate"] = RATES + _place
+
+FIGURES = frozenset(_COLUMNS)
+"""Fields of a queue's row that `figures` knows."""
+
+
+def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> None:
+    """Puts the figure of each queue of `queues[start:stop]` at its place of `found`. Raises
+    KeyError for a field that is not in `FIGURES`."""
+    cdef int column = _COLUMNS[field]
+    cdef double row[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    cdef Py_ssize_t place
+    cdef Gauge gauge
+    cdef double value
+    for place in range(start, min(stop, len(queues))):
+        queue = queues[place]
+        gauge = <Gauge> queue.gauge
+        if column >= RATES:
+            value = 0.0
+            if gauge is not None and column == DELIVERIES:
+                value = gauge.rate_of(DELIVERING)
+            elif gauge is not None:
+                value = gauge.rate_at(column - RATES)
+        elif column == GROWTH:
+            value = gauge.growth if gauge is not None else 0.0
+        else:
+            read_queue(queue, row, signs)
+            if column == MESSAGES:
+                value = row[READY] + row[UNACKED]
+            elif column == CONSUMERS:
+                value = signs[0]
+            else:
+                value = row[column]
+        found[place] = value
+
+
+def words(list queues, Py_ssize_t start, Py_ssize_t stop, int64_t now, double stuck_after,
+          judge) -> list:
+    """The word of trouble of each queue of `queues[start:stop]`.
+
+    `judge(queue, gauge, now, stuck_after)` finds it. What it found holds until something about the
+    queue changes, or until the time has passed after which its consumers count as stuck.
+    """
+    cdef double row[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    cdef Py_ssize_t place
+    cdef Gauge gauge
+    cdef list found = []
+    cdef bint keeps
+    for place in range(start, min(stop, len(queues))):
+        queue = queues[place]
+        gauge = <Gauge> queue.gauge
+        memset(row, 0, sizeof(row))
+        read_queue(queue, row, signs)
+        if gauge is None:
+            if (isinstance(queue, LimitedQueue) and not row[READY] and not row[UNACKED]
+                    and not (<LimitedQueue> queue).features & PAUSED
+                    and (<LimitedQueue> queue).refusals is None):
+                found.append("idle")
+            else:
+                found.append(judge(queue, None, now, stuck_after))
+            continue
+        keeps = (not gauge.active and gauge.count > 0
+                 and memcmp(gauge.row(gauge.count - 1), row, gauge.width * sizeof(double)) == 0
+                 and memcmp(gauge.signs, signs, SIGNS * sizeof(double)) == 0)
+        if (keeps and gauge.word is not None and now <= gauge.word_until
+                and gauge.stuck_after == stuck_after):
+            found.append(gauge.word)
+            continue
+        word = judge(queue, gauge, now, stuck_after)
+        found.append(word)
+        if keeps and not (isinstance(queue, LimitedQueue)
+                          and (<LimitedQueue> queue).refusals is not None):
+            gauge.word = word
+            gauge.stuck_after = stuck_after
+            gauge.word_until = 1 << 60
+            if row[UNACKED] and word != "stuck":
+                gauge.word_until = gauge.acked_at + <int64_t> (stuck_after * 1000)
+    return found
+
+
+cdef struct Entry:
+    double key
+    Py_ssize_t place
+
+
+cdef inline bint is_after(Entry* one, Entry* other) noexcept nogil:
+    return one.key > other.key or (one.key == other.key and one.place > other.place)
+
+
+cdef void sink(Entry* heap, Py_ssize_t at, Py_ssize_t count) noexcept nogil:
+    """Puts the entry at `at` where it belongs below: the last in order is on top."""
+    cdef Entry moved = heap[at]
+    cdef Py_ssize_t child
+    while True:
+        child = 2 * at + 1
+        if child >= count:
+            break
+        if child + 1 < count and is_after(&heap[child + 1], &heap[child]):
+            child += 1
+        if not is_after(&heap[child], &moved):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = moved
+
+
+def first_places(const double[::1] keys, Py_ssize_t wanted, bint reverse=False) -> list:
+    """The places of the first `wanted` keys in ascending order (descending with `reverse`); equals
+    stay in the order of their places. NaN comes last."""
+    cdef Py_ssize_t count = keys.shape[0]
+    cdef Py_ssize_t held = 0
+    cdef Py_ssize_t place, each
+    cdef Entry entry
+    cdef Entry* heap
+    wanted = min(wanted, count)
+    if wanted <= 0:
+        return []
+    heap = <Entry*> malloc(wanted * sizeof(Entry))
+    if heap == NULL:
+        raise MemoryError
+    try:
+        for place in range(count):
+            entry.key = -keys[place] if reverse else keys[place]
+            if entry.key != entry.key:
+                entry.key = INFINITY
+            entry.place = place
+            if held < wanted:
+                heap[held] = entry
+                held += 1
+                if held == wanted:
+                    for each in range(wanted // 2 - 1, -1, -1):
+                        sink(heap, each, wanted)
+            elif is_after(&heap[0], &entry):
+                heap[0] = entry
+                sink(heap, 0, wanted)
+        for each in range(wanted - 1, 0, -1):
+            entry = heap[0]
+            heap[0] = heap[each]
+            heap[each] = entry
+            sink(heap, 0, each)
+        return [heap[each].place for each in range(wanted)]
+    finally:
+        free(heap)
