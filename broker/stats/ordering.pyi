@@ -15,4 +15,12 @@ def words(
     stuck_after: float,
     judge: Callable[[Any, Gauge | None, int, float], str],
 ) -> list[str]: ...
+def by_trouble(
+    queues: list[Any],
+    found_words: list[Any],
+    ranks: dict[str, int],
+    start: int,
+    stop: int,
+    found: array[float],
+) -> None: ...
 def first_places(keys: array[float], wanted: int, reverse: bool = False) -> list[int]: ...

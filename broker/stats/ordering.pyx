@@ -26,6 +26,9 @@ cdef enum:
     RATES = 1000                 # rate of the column behind it
     DELIVERIES = 2000
 
+# More than a queue holds: words of trouble weigh more than messages.
+cdef double MESSAGES_MOST = <double> (<int64_t> 1 << 44)
+
 _COLUMNS = {
     "messages": MESSAGES,
     "messages_ready": READY,
@@ -119,6 +122,19 @@ def words(list queues, Py_ssize_t start, Py_ssize_t stop, int64_t now, double st
             if row[UNACKED] and word != "stuck":
                 gauge.word_until = gauge.acked_at + <int64_t> (stuck_after * 1000)
     return found
+
+
+def by_trouble(list queues, list found_words, dict ranks, Py_ssize_t start, Py_ssize_t stop,
+               double[::1] found) -> None:
+    """Like `figures`: the queue with the lowest rank of its word comes first, then the one with the
+    most messages. `ranks` has a number for every word."""
+    cdef double row[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    cdef Py_ssize_t place
+    for place in range(start, min(stop, len(queues))):
+        read_queue(queues[place], row, signs)
+        found[place] = <double> ranks[found_words[place]] * MESSAGES_MOST - row[READY]
+        found[place] -= row[UNACKED]
 
 
 cdef struct Entry:

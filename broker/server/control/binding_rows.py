@@ -21,11 +21,16 @@ class Bindings(View):
 
     kept_order = ("vhost", "source")
 
+    fixed = frozenset(("vhost", "source", "destination", "destination_type", "routing_key"))
+
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
-        if args.source is None and args.destination is None and args.destination_type is None:
+        if self.is_kept(args):
             vhosts = caller.vhosts(args.vhost)
             return list(await rosters_of(self.broker).bindings(vhosts, pace))
         return await super().everything(caller, args, pace)
+
+    def is_kept(self, args: List) -> bool:
+        return args.source is None and args.destination is None and args.destination_type is None
 
     def all(self, caller: Caller, args: List) -> Iterator[Bound]:
         for vhost in caller.vhosts(args.vhost):

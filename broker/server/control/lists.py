@@ -8,7 +8,7 @@ compared in C (`broker.stats.ordering`).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -33,8 +33,9 @@ from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
+from broker.server.control.rosters import rosters_of
 from broker.server.control.views import ITEMS_PER_LOOK, View
-from broker.stats.ordering import figures, first_places
+from broker.stats.ordering import by_trouble, figures, first_places
 
 PAGE_SIZE_MAX = 500
 
@@ -58,8 +59,8 @@ VIEWS: dict[str, type[View]] = {
 }
 
 _CHUNK = 500
-_MESSAGES_MOST = float(1 << 44)
-"""More than a queue holds: words of trouble weigh more than messages."""
+_NAMES_PER_LOOK = 200
+"""Names that are compared between two looks at the clock."""
 
 
 @handles("list")
@@ -89,12 +90,13 @@ async def list_noun(request: Request[List]) -> Any:
             raise RequestError("page_out_of_range", reason)
         first = (args.page - 1) * args.page_size
         last = first + args.page_size
-    if args.sort or not view.kept_order:
-        things = await _sorted(view, things, args, min(last, count), pace)
+    if args.sort or not view.is_kept(args):
+        scope = _scope(request, view) if things is everything else None
+        things = await _sorted(view, things, args, min(last, count), scope, pace)
     elif args.sort_reverse:
         things = things[::-1]
     shown = things[first:last]
-    items = await encode_rows(chosen(view.row(thing, args), args.columns) for thing in shown)
+    items = await encode_rows(_rows(view, shown, args))
     return {
         "items": items,
         "item_count": len(shown),
@@ -104,6 +106,17 @@ async def list_noun(request: Request[List]) -> Any:
         "page_count": page_count,
         "page_size": args.page_size if args.page is not None else count,
     }
+
+
+def _rows(view: View, things: list[Any], args: List) -> Iterator[dict[str, Any]]:
+    """The rows of the things. Where all wanted columns are plain ones no row is built for them."""
+    columns = args.columns
+    if not columns:
+        return (view.row(thing, args) for thing in things)
+    if all(column in view.plain for column in columns):
+        plain = [(column, view.plain[column]) for column in columns]
+        return ({column: read(thing) for column, read in plain} for thing in things)
+    return (chosen(view.row(thing, args), columns) for thing in things)
 
 
 @handles("item")
@@ -149,26 +162,27 @@ def _check_page(args: List) -> None:
         raise RequestError("invalid_pagination_parameters", reason)
 
 
-def _name_filter(args: List) -> Callable[[str], bool] | None:
-    wanted = args.name
-    if not wanted:
-        return None
-    if not args.use_regex:
-        return lambda name: wanted in name
+def _expression(args: List) -> Callable[[str], bool]:
+    """Whether a name fits the wanted expression. Raises RequestError."""
     try:
-        return Pattern(wanted).matches
+        return Pattern(args.name or "").matches
     except BadPattern as error:
         raise RequestError("invalid_pagination_parameters", str(error)) from None
 
 
 async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> list[Any]:
     """Those that the name filter and the wanted state let through."""
-    matches = _name_filter(args)
-    if matches is not None:
+    wanted_name = args.name
+    if wanted_name:
+        matches = _expression(args) if args.use_regex else None
         kept = []
-        for start in range(0, len(things), ITEMS_PER_LOOK):
-            part = things[start : start + ITEMS_PER_LOOK]
-            kept += [thing for thing in part if matches(view.name(thing))]
+        for start in range(0, len(things), _NAMES_PER_LOOK):
+            part = things[start : start + _NAMES_PER_LOOK]
+            named = zip(part, map(view.name, part), strict=True)
+            if matches is None:
+                kept += [thing for thing, name in named if wanted_name in name]
+            else:
+                kept += [thing for thing, name in named if matches(name)]
             await pace()
         things = kept
     if args.state is None:
@@ -178,10 +192,18 @@ async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> li
     return [thing for thing, word in zip(things, words, strict=True) if word in wanted]
 
 
-async def _sorted(view: View, things: list[Any], args: List, enough: int, pace: Pace) -> list[Any]:
-    """The first `enough` things in the wanted order; equals stay in the order they come in."""
+async def _sorted(
+    view: View, things: list[Any], args: List, enough: int, scope: Any, pace: Pace
+) -> list[Any]:
+    """The first `enough` things in the wanted order; equals stay in the order they come in. `scope`
+    names the things, where all of them are here."""
     field = args.sort or ""
-    if _is_kept(view, things, field):
+    if view.is_kept(args) and field in view.fixed:
+        if not _is_in_order(view, things, field):
+            key = view.sort_key(field)
+            assert key is not None
+            name = None if scope is None else (scope, field)
+            things = await rosters_of(view.broker).sorted(name, things, key, pace)
         return things[::-1] if args.sort_reverse else things
     if field in view.figures or (field == "trouble" and view.figures):
         keys = await _figures(view, things, field, pace)
@@ -203,7 +225,15 @@ async def _sorted(view: View, things: list[Any], args: List, enough: int, pace: 
     return [things[place] for _, place in best]
 
 
-def _is_kept(view: View, things: list[Any], field: str) -> bool:
+def _scope(request: Request[List], view: View) -> Any:
+    """What `everything` depends on: the vhosts that the caller sees, and the filters of it."""
+    args = request.args
+    if not view.is_kept(args):
+        return None
+    return args.noun, args.user, *(vhost.name for vhost in request.caller.vhosts(args.vhost))
+
+
+def _is_in_order(view: View, things: list[Any], field: str) -> bool:
     """Whether the things are in that order already: by the first field of the kept order, or by the
     second where all have the first in common."""
     if field not in view.kept_order:
@@ -218,15 +248,13 @@ async def _figures(view: View, things: list[Any], field: str, pace: Pace) -> arr
     """What queues are sorted by, one number each. `trouble`: the worst word first, then the most
     messages."""
     keys = array("d", bytes(8 * len(things)))
-    by_trouble = field == "trouble"
-    words = await view.words(things, pace) if by_trouble else []
+    words = await view.words(things, pace) if field == "trouble" else []
     for start in range(0, len(things), _CHUNK):
-        stop = min(start + _CHUNK, len(things))
-        figures(things, "messages" if by_trouble else field, start, stop, keys)
-        if by_trouble:
-            for place in range(start, stop):
-                rank = troubles.RANK[words[place] or "idle"]
-                keys[place] = rank * _MESSAGES_MOST - keys[place]
+        stop = start + _CHUNK
+        if field == "trouble":
+            by_trouble(things, words, troubles.RANK, start, stop, keys)
+        else:
+            figures(things, field, start, stop, keys)
         await pace()
     return keys
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,12 @@ class Queues(View):
 
     kind = "queue"
     kept_order = ("vhost", "name")
+    fixed = frozenset(("vhost", "name", "type", "durable", "auto_delete", "exclusive"))
     figures = FIGURES
+
+    @property
+    def plain(self) -> Mapping[str, Callable[[Any], Any]]:  # type: ignore[override]
+        return _PLAIN
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         things = await rosters_of(self.broker).queues(caller.vhosts(args.vhost), pace)
@@ -88,8 +93,8 @@ class Queues(View):
                 troubles.RANK[self.trouble(queue)],
                 -queue.messages_ready - queue.messages_unacknowledged,
             )
-        if field in _SORTS:
-            return _SORTS[field]
+        if field in _PLAIN:
+            return _PLAIN[field]
         parts = field.split(".")
         if len(parts) == 3 and parts[0] == "message_stats" and parts[2] == "rate":
             name = parts[1].removesuffix("_details")
@@ -233,6 +238,7 @@ class Exchanges(View):
 
     kind = "exchange"
     kept_order = ("vhost", "name")
+    fixed = frozenset(("vhost", "name", "type", "durable", "auto_delete", "internal"))
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         return await rosters_of(self.broker).exchanges(caller.vhosts(args.vhost), pace)
@@ -319,7 +325,7 @@ def _count(thing: Any, name: str) -> Any:
     return getattr(thing[1], name)
 
 
-_SORTS: dict[str, Callable[[Any], Any]] = {
+_PLAIN: dict[str, Callable[[Any], Any]] = {
     "name": lambda queue: queue.name,
     "vhost": lambda queue: queue.vhost_name,
     "type": lambda queue: queue.type,

@@ -24,6 +24,9 @@ _CHUNK = 500
 _FEW = 200
 """So many new ones are put in one by one; more are merged."""
 
+_ORDERS_KEPT = 8
+"""Lists in another order than by name; each is a pointer a thing."""
+
 _name = attrgetter("name")
 
 
@@ -131,6 +134,8 @@ class Rosters:
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
+        self._orders: dict[object, tuple[object, list[Any]]] = {}
+        """The newest come last."""
 
     @property
     def _version(self) -> object:
@@ -159,6 +164,25 @@ class Rosters:
             roster = self._bindings.setdefault(vhost, BindingRoster())
             found += await roster.bring_up(vhost, queues, exchanges, pace)
         return found
+
+    async def sorted(
+        self, scope: object, things: list[Any], key: Callable[[Any], Any], pace: Pace
+    ) -> list[Any]:
+        """The things by a field that never changes. `scope` names the field and what the things
+        are: the order is kept under it for the next request, as long as nothing comes or goes.
+        None: it is not kept."""
+        version = self._version
+        if scope is None or version is None:
+            return await in_order(things, key, pace)
+        for stale in [name for name, known in self._orders.items() if known[0] != version]:
+            del self._orders[stale]
+        known = self._orders.pop(scope, None)
+        if known is None or len(known[1]) != len(things):
+            known = (version, await in_order(things, key, pace))
+        self._orders[scope] = known
+        while len(self._orders) > _ORDERS_KEPT:
+            del self._orders[next(iter(self._orders))]
+        return known[1]
 
     async def _joined(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from broker.control_schema import Item, List
@@ -26,6 +27,12 @@ class View:
     kept_order: tuple[str, ...] = ()
     """By which fields `everything` is in order already, the first first; none: in no order."""
 
+    plain: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
+    """Fields of the row that can be read of a thing by themselves."""
+
+    fixed: frozenset[str] = frozenset()
+    """Fields, of those that `sort_key` knows, which never change while a thing is there."""
+
     figures: frozenset[str] = frozenset()
     """Fields that `broker.stats.ordering` reads of these things."""
 
@@ -47,6 +54,10 @@ class View:
             if place % ITEMS_PER_LOOK == 0:
                 await pace()
         return found
+
+    def is_kept(self, args: List) -> bool:
+        """Whether `everything` is in the kept order for these arguments."""
+        return bool(self.kept_order)
 
     async def words(self, things: list[Any], pace: Pace) -> list[str | None]:
         """The word of trouble of each."""

@@ -1,0 +1,235 @@
+"""Lists in their order: what is kept between requests, what is read, and for whom."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.server.control.encoding import Pace
+from broker.server.control.queue_rows import Queues
+from broker.server.control.rosters import Roster, in_order
+from broker.stats.ordering import first_places
+from management.broker_client import BrokerClient
+from tests.appliance import Appliance
+from tests.control.stand_in import Broker
+
+VHOST = "ordered"
+
+
+class Thing:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@given(st.lists(st.floats(allow_nan=False) | st.sampled_from([0.0, 1.0])), st.integers(0, 60))
+def test_the_first_places_are_those_of_a_stable_sort(keys: list[float], wanted: int) -> None:
+    up = sorted(range(len(keys)), key=lambda place: keys[place])
+    down = sorted(range(len(keys)), key=lambda place: -keys[place])
+    assert first_places(array("d", keys), wanted) == up[:wanted]
+    assert first_places(array("d", keys), wanted, True) == down[:wanted]
+
+
+async def test_a_roster_follows_what_comes_and_goes() -> None:
+    chance = random.Random(7)
+    present: dict[str, Any] = {}
+    roster = Roster()
+    for version in range(60):
+        for _ in range(chance.randrange(400)):
+            name = f"{chance.randrange(1500)}"
+            if chance.random() < 0.4:
+                present.pop(name, None)
+            else:
+                # One of the same name in its place is another one.
+                present[name] = Thing(name)
+        things = await roster.bring_up(present, version, Pace())
+        assert things == [present[name] for name in sorted(present)]
+
+
+async def test_things_are_sorted_in_chunks() -> None:
+    chance = random.Random(8)
+    numbers = [chance.randrange(1000) for _ in range(3000)]
+    assert await in_order(numbers, lambda one: one, Pace()) == sorted(numbers)
+
+
+@pytest.fixture
+async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
+    client = BrokerClient(shared_broker.data_dir / "control.sock")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+async def filled(client: BrokerClient) -> AsyncIterator[BrokerClient]:
+    """Twenty queues in a vhost, declared from the last to the first, each bound once."""
+    await client.call("vhost.put", name=VHOST)
+    for number in range(19, -1, -1):
+        name = f"q{number:02}"
+        await client.call("queue.declare", vhost=VHOST, name=name, durable=True)
+        await bind(client, name, f"k{19 - number:02}")
+    yield client
+    await client.call("vhost.delete", name=VHOST)
+
+
+async def bind(client: BrokerClient, name: str, key: str) -> None:
+    await client.call(
+        "binding.create",
+        vhost=VHOST,
+        source="amq.direct",
+        destination=name,
+        destination_type="queue",
+        routing_key=key,
+    )
+
+
+async def names(client: BrokerClient, **arguments: Any) -> list[str]:
+    found = await client.call("list", noun="queues", vhost=VHOST, columns=["name"], **arguments)
+    return [row["name"] for row in found["items"]]
+
+
+async def keys(client: BrokerClient, **arguments: Any) -> list[str]:
+    found = await client.call("list", noun="bindings", vhost=VHOST, **arguments)
+    return [row["routing_key"] for row in found["items"]]
+
+
+async def test_a_list_shows_what_was_declared_and_deleted_since_the_last(
+    filled: BrokerClient,
+) -> None:
+    assert await names(filled) == [f"q{number:02}" for number in range(20)]
+    await filled.call("queue.delete", vhost=VHOST, name="q07")
+    await filled.call("queue.declare", vhost=VHOST, name="q055", durable=True)
+    await filled.call("queue.delete", vhost=VHOST, name="q11")
+    await filled.call("queue.declare", vhost=VHOST, name="q11", durable=False)
+    found = await names(filled)
+    assert found == sorted(({f"q{number:02}" for number in range(20)} - {"q07"}) | {"q055"})
+    flags = await filled.call(
+        "list", noun="queues", vhost=VHOST, columns=["name", "durable"], name="q11"
+    )
+    assert flags["items"] == [{"name": "q11", "durable": False}]
+    assert await names(filled, sort="name", sort_reverse=True) == found[::-1]
+
+
+async def test_a_list_of_bindings_shows_what_was_bound_and_unbound_since_the_last(
+    filled: BrokerClient,
+) -> None:
+    by_key = {"sort": "routing_key", "page": 1, "page_size": 500}
+    expected = sorted([f"q{n:02}" for n in range(20)] + [f"k{n:02}" for n in range(20)])
+    assert await keys(filled, **by_key) == expected
+    await bind(filled, "q03", "another")
+    assert await keys(filled, **by_key) == sorted([*expected, "another"])
+    await filled.call("queue.delete", vhost=VHOST, name="q03")
+    left = [key for key in expected if key not in ("q03", "k16")]
+    assert await keys(filled, **by_key) == left
+    # In the kept order: those of the default exchange first, then by destination.
+    assert (await keys(filled))[:3] == ["q00", "q01", "q02"]
+    assert (await keys(filled))[-1] == "k00"
+    assert await keys(filled, source="amq.direct", page=1, page_size=2) == ["k19", "k18"]
+
+
+async def test_the_order_kept_for_one_caller_is_not_shown_to_another(
+    filled: BrokerClient,
+) -> None:
+    """Both see as many queues, in different vhosts."""
+    await filled.call("vhost.put", name="ordered-too")
+    for user, vhost in (("mine", VHOST), ("theirs", "ordered-too")):
+        await filled.call("user.put", name=user, password="x", tags=["management"])
+        await filled.call(
+            "permission.put", vhost=vhost, user=user, configure=".*", write=".*", read=".*"
+        )
+    for number in range(20):
+        await filled.call("queue.declare", vhost="ordered-too", name=f"z{number:02}", durable=True)
+    seen = {}
+    for user in ("mine", "theirs"):
+        for sort in ("type", "durable", "name"):
+            found = await filled.call("list", as_user=user, noun="queues", sort=sort)
+            seen[user] = {row["vhost"] for row in found["items"]}
+            assert len(found["items"]) == 20
+    assert seen == {"mine": {VHOST}, "theirs": {"ordered-too"}}
+    await filled.call("vhost.delete", name="ordered-too")
+    for user in ("mine", "theirs"):
+        await filled.call("user.delete", name=user)
+
+
+async def test_a_list_by_messages_is_as_of_now(filled: BrokerClient) -> None:
+    for number in (3, 9, 9, 12, 12, 12):
+        key = f"q{number:02}"
+        await filled.call("exchange.publish", vhost=VHOST, name="", routing_key=key, payload=b"x")
+    most = {"sort": "messages", "sort_reverse": True, "page": 1, "page_size": 4}
+    assert await names(filled, **most) == ["q12", "q09", "q03", "q00"]
+    assert (await names(filled, sort="messages"))[:2] == ["q00", "q01"]
+    worst = {"sort": "trouble", "page": 1, "page_size": 4}
+    assert await names(filled, **worst) == ["q12", "q09", "q03", "q00"]
+    await filled.call("queue.purge", vhost=VHOST, name="q12")
+    assert await names(filled, state="not served") == ["q03", "q09"]
+    assert (await names(filled, **most))[0] == "q09"
+    await filled.call("queue.pause", vhost=VHOST, name="q00")
+    assert await names(filled, state="paused") == ["q00"]
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of queues of which a row was built, in the stand-in."""
+    found: list[str] = []
+    row = Queues.row
+
+    def noted(self: Queues, thing: Any, args: Any) -> dict[str, Any]:
+        found.append(thing.name)
+        return row(self, thing, args)
+
+    monkeypatch.setattr(Queues, "row", noted)
+    yield found
+
+
+@pytest.mark.parametrize(
+    "sort",
+    [
+        None,
+        "name",
+        "messages",
+        "trouble",
+        "consumers",
+        "message_stats.publish_details.rate",
+        "net_rate",
+    ],
+)
+async def test_it_builds_the_rows_of_the_page_only(
+    broker: Broker, built: list[str], sort: str | None
+) -> None:
+    for number in range(1000):
+        broker.vhosts["/"].declare_queue(f"q{number}")
+    client = await broker.start()
+    try:
+        found = await client.call("list", noun="queues", page=3, page_size=10, sort=sort)
+        assert [row["name"] for row in found["items"]] == built
+        assert len(built) == 10
+    finally:
+        await client.close()
+        await broker.stop()
+
+
+async def test_plain_columns_are_those_of_the_row_without_building_it(
+    broker: Broker, built: list[str]
+) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q", durable=True)
+    queue.add("", b"\0\0", b"xyz")
+    client = await broker.start()
+    try:
+        (row,) = (await client.call("list", noun="queues"))["items"]
+        assert built == ["q"]
+        plain = Queues(broker).plain
+        columns = [name for name in plain if name in row]
+        assert {"name", "messages", "message_bytes_ready", "consumers"} <= set(columns)
+        (picked,) = (await client.call("list", noun="queues", columns=columns))["items"]
+        assert picked == {name: row[name] for name in columns}
+        assert built == ["q"]
+        assert set(plain) <= row.keys()
+    finally:
+        await client.close()
+        await broker.stop()
