@@ -45,6 +45,7 @@ cdef class Queue(Task):
     cdef int settle(self, Place* place, bint acked) except -1
     cdef int requeue(self, Place* place) except -1
     cdef int touch(self) except -1
+    cpdef int deliver_pending(self) except -1
 
 
 cdef class Exchange:
@@ -76,6 +77,7 @@ cdef class Consumer:
     cdef readonly uint32_t unacked
     cdef readonly int64_t priority
     cdef uint32_t next_turn        # the first of equals: how far behind it the next turn is
+    cdef bint waits                # for room under the limit of its channel
     cdef object _arguments
     cdef public uint64_t delivered
     cdef public uint64_t acked

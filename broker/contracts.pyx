@@ -131,6 +131,13 @@ cdef class Queue(Task):
         """Something changed that may let the queue deliver."""
         raise NotImplementedError
 
+    cpdef int deliver_pending(self) except -1:
+        """Delivers what came for it in this turn so far, before a method looks at the queue or
+        changes who is served."""
+        if self.pending:
+            self.work()
+        return 0
+
     def consumed_by(self, channel, tag, no_ack, exclusive, arguments):
         """What a new consumer with these arguments takes messages from: this queue, or a part of it
         that is the consumer's own. Raises PreconditionFailed."""
@@ -193,6 +200,11 @@ cdef class Consumer:
     @property
     def arguments(self):
         return self._arguments or {}
+
+    def limit(self, uint32_t prefetch_count):
+        """Changes how many unacknowledged deliveries it may have; 0 is any number."""
+        self.prefetch_count = prefetch_count
+        self.queue.touch()
 
     def stop(self):
         """No more deliveries; entries in the ledger stay."""

@@ -8,6 +8,7 @@ cdef class Task:
 
 
 cdef class Turn:
+    cdef list shares             # channels that have room to share out among their consumers
     cdef list queues
     cdef list connections
     cdef public object schedule
@@ -20,7 +21,11 @@ cdef class Turn:
     cdef int64_t drops_left      # messages that queues may still drop in this turn
     cdef bint burying            # a queue hands its dead letters over
     cdef int hops                # queues that a message went through on its way to be stored
+    cdef uint64_t delivered      # by queues to consumers, since the start
 
     cdef void moderate(self, uint64_t began) noexcept
     cdef int touch_queue(self, Task queue) except -1
+    cdef int touch_share(self, Task share) except -1
+    cdef int share_out(self) except -1
+    cdef int deliver_first(self, Task queue) except -1
     cdef int touch_connection(self, Task connection) except -1

@@ -3,7 +3,8 @@
 
 Whoever received bytes or acks touches the queues and connections concerned. At the end of the turn
 every touched queue delivers, then the persister may start a round, then every touched connection
-writes once.
+writes once. A method that looks at a queue before that lets it deliver first (`deliver_first`), so
+that it sees what came before it in the same chunk.
 """
 
 import logging
@@ -63,6 +64,7 @@ cdef class Turn:
     """
 
     def __init__(self, schedule=None, after=None):
+        self.shares = []
         self.queues = []
         self.connections = []
         self.schedule = schedule
@@ -79,6 +81,42 @@ cdef class Turn:
             if not self.scheduled:
                 self.scheduled = True
                 self.schedule(self.run)
+        return 0
+
+    cdef int touch_share(self, Task share) except -1:
+        """A channel has room again under the limit that its consumers share. Its share comes before
+        all queues, so that what was published last does not take the room from who waited."""
+        if not share.pending:
+            share.pending = True
+            self.shares.append(share)
+            if not self.scheduled:
+                self.scheduled = True
+                self.schedule(self.run)
+        return 0
+
+    cdef int share_out(self) except -1:
+        """Lets every touched channel give its room to the consumers that wait for it."""
+        cdef Task share
+        cdef list tasks = self.shares
+        self.shares = []
+        for share in tasks:
+            share.pending = False
+            try:
+                share.work()
+            except Exception:
+                log.exception("a channel failed in its turn")
+        return 0
+
+    cdef int deliver_first(self, Task queue) except -1:
+        """A method looks at the queue, or changes who is served: what was published, acked and
+        requeued before it in this turn is delivered before it. The queue stays touched."""
+        if self.shares:
+            self.share_out()
+        if queue.pending:
+            try:
+                queue.work()
+            except Exception:
+                log.exception("a queue failed in its turn")
         return 0
 
     cdef int touch_connection(self, Task connection) except -1:
@@ -107,6 +145,8 @@ cdef class Turn:
         self.drops_left = TURN_DROPS
         # Tasks touched while this runs belong to the next turn: a queue with a long backlog must
         # not hold the loop.
+        if self.shares:
+            self.share_out()
         if self.queues:
             tasks = self.queues
             self.queues = []

@@ -2,8 +2,9 @@
 """The classic queue: messages in order, each to one consumer, back to its place when it is not
 acked.
 
-Publishing appends to the store. At the end of the turn `work` hands out what is ready: first to
-waiting gets, then to consumers, the highest priority first, equals in turn, one message each.
+Publishing appends to the store. At the end of the turn, or before a method looks at the queue,
+`work` hands out what is ready: to consumers, the highest priority first, equals in turn, one
+message each; what they leave is for the gets that wait.
 
 What it is made of lies below, a layer each: `declared`, `stored`, `consumed`, `confirming`,
 `dead_lettering`, `limited`.
@@ -21,8 +22,8 @@ from broker.kernel.message cimport (
 from broker.queues.dying cimport DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_REJECTED
 from broker.queues.limited cimport LimitedQueue
 from broker.queues.limits cimport (
-    CONFIRM_ON_ACK, DEDUPLICATES, HAS_DELIVERY_LIMIT, HAS_EXPIRY, HAS_LENGTH_LIMIT, IS_LEAN, PAUSED,
-    ttl_of,
+    CONFIRM_ON_ACK, DEDUPLICATES, HAS_DELIVERY_LIMIT, HAS_EXPIRY, HAS_LENGTH_LIMIT, HAS_PRIORITIES,
+    IS_LEAN, PAUSED, ttl_of,
 )
 from broker.store.queue_store cimport FOUND, NO_END, QueueStore, WAIT
 from broker.queues.counted import with_delivery_count
@@ -49,6 +50,9 @@ cdef class ClassicQueue(LimitedQueue):
         if store is None:
             store = self.open_store()
         if self.features or message.flags & EXPIRES:
+            if self.features & HAS_PRIORITIES and self.pending:
+                # What came before it must not be overtaken while a consumer can take it.
+                self.deliver_pending()
             if self.features & DEDUPLICATES:
                 identity = self._duplicates.identity(
                     message.properties[:message.properties_length])
@@ -113,14 +117,10 @@ cdef class ClassicQueue(LimitedQueue):
     # -- delivering --------------------------------------------------------------------------------
 
     cdef int work(self) except -1:
-        """Delivers what is ready; a long backlog goes on in the next turn."""
+        """Keeps the limits and delivers what is ready; a long backlog goes on in the next turn."""
         cdef QueueStore store = self.store
-        cdef Message message
-        cdef Place place
-        cdef Consumer consumer
-        cdef uint32_t count = 0
-        cdef uint64_t size = 0
-        cdef int found
+        cdef bint is_more = False
+        self.is_joined = False
         if store is not None and store.lost is not None:
             self.resolve_lost()
         if self.drain_to and not self.drain():
@@ -131,16 +131,33 @@ cdef class ClassicQueue(LimitedQueue):
             return 0
         if self.dying is not None and self.dying.count:
             self.bury()
-        if self.features & HAS_LENGTH_LIMIT and not self.is_served():
+        if self.features & HAS_LENGTH_LIMIT:
+            # What was published has been offered to the consumers. The rest, which was requeued or
+            # is above a new limit, has to keep it first.
             self.shed()
-        if self.getters is not None:
+        if self.is_served():
+            is_more = self.serve_consumers()
+        if self.getters is not None and not is_more:
             self.serve_getters()
-        if not self.is_served():
-            if self.features & HAS_EXPIRY:
-                self.expire()
-            return 0
+        if self.features & HAS_EXPIRY and not (self.pending and self.is_served()):
+            self.expire()
+        return 0
+
+    cdef bint serve_consumers(self) except -1:
+        cdef QueueStore store = self.store
+        cdef Message message
+        cdef Place place
+        cdef Consumer consumer
+        cdef uint32_t count = 0
+        cdef uint64_t size = 0
+        cdef bint is_more = False
+        cdef int found
+        if self.drain_to:
+            # What is ready is being purged.
+            return False
         while store.ready:
             if count >= TURN_MESSAGES or size >= TURN_BYTES:
+                is_more = True
                 self.turn.touch_queue(self)
                 break
             consumer = self.next_consumer()
@@ -184,11 +201,8 @@ cdef class ClassicQueue(LimitedQueue):
             else:
                 self.delivered += 1
         self.bytes_out += size
-        if self.features & HAS_LENGTH_LIMIT:
-            self.shed()
-        if self.features & HAS_EXPIRY and not self.pending:
-            self.expire()
-        return 0
+        self.turn.delivered += count
+        return is_more
 
     cdef int serve_getters(self) except -1:
         """Answers waiting gets, oldest first, as far as messages can be read now."""
@@ -279,7 +293,9 @@ cdef class ClassicQueue(LimitedQueue):
         if self.getters is None:
             self.getters = OrderedDict()
         self.getters[getter] = None
-        self.serve_getters()
+        self.deliver_pending()
+        if self.getters is not None and not self.pending:
+            self.serve_getters()
 
     def peek(self, count, bytes_max, shown_bytes=-1):
         """A look at up to `count` ready messages that changes nothing; see `Peek`."""
@@ -316,6 +332,8 @@ cdef class ClassicQueue(LimitedQueue):
                 self.store.count_return(place) > self.limits.delivery_limit):
             return self.drop(NULL, place, DEAD_DELIVERY_LIMIT)
         self.store.requeue(place)
+        if self.features & HAS_LENGTH_LIMIT:
+            self.shed()
         if not self.pending and (self._consumers is not None or self.features):
             self.turn.touch_queue(self)
         return 0
@@ -334,6 +352,7 @@ cdef class ClassicQueue(LimitedQueue):
 
     def purge(self) -> int:
         """Settles all ready messages; the unacked ones stay. Returns their number."""
+        self.deliver_pending()
         if self.holds and self.messages_ready:
             # Their publishers have to be told.
             count = self.messages_ready

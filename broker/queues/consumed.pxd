@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from broker.contracts cimport Consumer
 from broker.queues.stored cimport StoredQueue
 
@@ -5,7 +7,10 @@ from broker.queues.stored cimport StoredQueue
 cdef class ConsumedQueue(StoredQueue):
     cdef list _consumers                 # highest priority first; equals in the order they came
     cdef list expected                   # consumers whose clients are not told yet, or None
+    cdef bint is_joined                  # consumers came since it delivered last
+    cdef uint64_t ready_joined           # messages that were ready then, which they share
 
+    cdef bint serve_consumers(self) except -1
     cdef bint is_served(self) noexcept
     cdef Consumer next_consumer(self)
     cdef int hand_turn_on(self, Py_ssize_t at) except -1

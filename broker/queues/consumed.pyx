@@ -54,6 +54,7 @@ cdef class ConsumedQueue(StoredQueue):
 
     def pause(self) -> None:
         """Nothing is delivered from now on, to consumers or gets; publishing goes on."""
+        self.deliver_pending()
         self.features |= PAUSED
 
     def resume(self) -> None:
@@ -62,6 +63,10 @@ cdef class ConsumedQueue(StoredQueue):
         self.touch()
 
     # -- whose turn it is --------------------------------------------------------------------------
+
+    cdef bint serve_consumers(self) except -1:
+        """Delivers what consumers can take. Whether there is more than one turn may deliver."""
+        raise NotImplementedError
 
     cdef bint is_served(self) noexcept:
         """Whether a message could go to a consumer at all."""
@@ -115,6 +120,10 @@ cdef class ConsumedQueue(StoredQueue):
     def add_consumer(self, Consumer consumer) -> None:
         """Adds a consumer behind those of its priority. Raising conflicts is the channel's business
         (`exclusive_consumer_tag`)."""
+        # What came before it belongs to those that were there. Consumers that come together share
+        # the backlog that all of them found.
+        if self.pending and not (self.is_joined and self.messages_ready == self.ready_joined):
+            self.deliver_pending()
         self.expected = [each for each in self.expected or () if each is not consumer] or None
         if self._consumers is None:
             self._consumers = []
@@ -127,6 +136,8 @@ cdef class ConsumedQueue(StoredQueue):
         self._consumers.insert(at, consumer)
         if self.store is not None:
             self.store.keep = True
+        self.is_joined = True
+        self.ready_joined = self.messages_ready
         self.wake()
 
     def remove_consumer(self, Consumer consumer) -> None:

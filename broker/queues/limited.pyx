@@ -36,8 +36,8 @@ cdef class LimitedQueue(DeadLetteringQueue):
         take now leaves first, so that a burst in one chunk is judged as if it came one by one."""
         if not self.limits.rejects or not self.is_full(message):
             return STORED
-        if self._consumers is not None:
-            self.work()
+        if self.is_served():
+            self.serve_consumers()
             if not self.is_full(message):
                 return STORED
         if self.refusals is None:
@@ -62,8 +62,8 @@ cdef class LimitedQueue(DeadLetteringQueue):
         """After a message is taken: the oldest ready ones go until the limit holds."""
         if self.limits.rejects or not self.is_full(NULL):
             return 0
-        if self._consumers is not None:
-            self.work()
+        if self.is_served():
+            self.serve_consumers()
         return self.shed()
 
     cdef int shed(self) except -1:
@@ -165,8 +165,10 @@ cdef class LimitedQueue(DeadLetteringQueue):
 
     def reconfigure(self, effective) -> None:
         """Takes other limits: the x-arguments that hold now by declaration and policies, which are
-        checked. Messages that are there go by them too, from this turn on."""
+        checked. Messages that are there go by them too, from this turn on, but for those that
+        consumers take at once."""
         cdef uint32_t before = self.limits.features() if self.limits is not None else 0
+        self.deliver_pending()
         self.features &= ~before
         self.limits = Limits(effective) if effective else None
         if self.limits is not None:

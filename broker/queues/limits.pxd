@@ -13,6 +13,7 @@ cdef enum:
     CONFIRM_ON_ACK = 32
     IS_LEAN = 64
     DEDUPLICATES = 128
+    HAS_PRIORITIES = 512
     PAUSED = 256                 # set by a person, not by a limit: nothing is delivered
 
 

@@ -58,6 +58,8 @@ cdef class Limits:
             features |= CONFIRM_ON_ACK
         if self.is_lean:
             features |= IS_LEAN
+        if self.max_priority > 0:
+            features |= HAS_PRIORITIES
         return features
 
 

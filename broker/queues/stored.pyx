@@ -89,6 +89,9 @@ cdef class StoredQueue(DeclaredQueue):
             self.turn.touch_queue(self)
         return 0
 
+    cpdef int deliver_pending(self) except -1:
+        return self.turn.deliver_first(self)
+
     def wake(self):
         """Something that delivery waited for is there."""
         if not self.pending:

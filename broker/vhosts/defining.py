@@ -473,6 +473,7 @@ class DefiningVHost:
         if queue is None:
             return 0
         self.check_owner(queue, owner)
+        queue.deliver_pending()
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{describe('queue', name, self.name)} in use")
         if if_empty and queue.messages_ready:

@@ -424,6 +424,9 @@ cdef class WireChannel(CollectingChannel):
         if self.gets is not None:
             self.gets.end()
             self.gets = None
+        if self.room is not None:
+            self.room.end()
+        self.qos_undo = None
         self.expect = EXPECT_METHOD
         self.kept.release()
         self.drop_collected()

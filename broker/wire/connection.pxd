@@ -47,6 +47,7 @@ cdef class Connection(Output):
     cdef Py_ssize_t frames(self, const uint8_t* data, size_t length) except -1
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
+    cdef int count_asked(self, uint64_t more) except -1
     cdef int keep(self) except -1
     cdef list open_channels(self)
     cdef WireChannel channel_at(self, uint16_t number)

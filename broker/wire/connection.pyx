@@ -38,6 +38,8 @@ cdef enum:
     CHANNEL_CLOSE = 20 << 16 | 40
     # Declares and their like take 20 to 50 microseconds: so many of one connection in a turn.
     ASKED_MAX = 24
+    # So many deliveries that a method has to wait for take as long.
+    DELIVERIES_ASKED = 64
 
 
 cdef class Connection(Output):
@@ -392,11 +394,8 @@ cdef class Connection(Output):
 
     def cold_method(self, channel, uint32_t index, bytes payload):
         """Decodes a method that is asked once in a while and carries it out."""
-        self.asked += 1
-        if self.asked == ASKED_MAX and self.turn.schedule is not None:
-            self.holding |= YIELDING
-            self.stop_reading()
-            self.turn.schedule(self.next_turn)
+        cdef uint64_t delivered = self.turn.delivered
+        self.count_asked(1)
         method = BY_INDEX.get(index)
         if method is None:
             if index >> 16 in CLASSES:
@@ -407,6 +406,18 @@ cdef class Connection(Output):
             raise CommandInvalid(f"{method.name} is sent by servers only")
         arguments = decode_arguments(method, payload)
         self.on_method(channel, self.current_channel, method.name, arguments)
+        # Queues may have had a backlog to deliver first.
+        self.count_asked((self.turn.delivered - delivered) // DELIVERIES_ASKED)
+
+    cdef int count_asked(self, uint64_t more) except -1:
+        """After enough methods the rest of what came waits for the next turn of the loop."""
+        self.asked += more
+        if (self.asked >= ASKED_MAX and self.turn.schedule is not None and self.phase != CLOSED
+                and not self.holding & YIELDING):
+            self.holding |= YIELDING
+            self.stop_reading()
+            self.turn.schedule(self.next_turn)
+        return 0
 
     cdef WireChannel channel_at(self, uint16_t number):
         if number < len(self.slots):
@@ -477,6 +488,8 @@ cdef class Connection(Output):
             return
         text = error.reply_text()
         log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
+        # What was published before the fault is delivered before it.
+        channel.deliver_pending()
         self.end_channel(channel)
         channel.closing = True
         channel.last_word(method_frame(

@@ -1,7 +1,9 @@
 from libc.stdint cimport uint32_t, uint64_t
 
+from broker.contracts cimport Consumer
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport Message
+from broker.kernel.turn cimport Task
 from broker.wire.replying cimport ReplyingChannel
 
 
@@ -11,14 +13,24 @@ cdef enum:
     SETTLE_REQUEUE = 2
 
 
+cdef class SharedRoom(Task):
+    cdef DeliveringChannel channel
+    cdef object waiting                  # consumers, in the order in which they are served
+
+    cdef int refuse(self, Consumer consumer) except -1
+    cdef int end(self) except -1
+
+
 cdef class DeliveringChannel(ReplyingChannel):
     cdef public bint closing             # channel.close is sent; everything but close-ok is ignored
     cdef readonly Ledger ledger
     cdef readonly dict consumers
     cdef set lingering                   # consumers that are gone but have entries in the ledger
     cdef public uint32_t prefetch_count
-    cdef public uint32_t global_prefetch_count
+    cdef readonly uint32_t global_prefetch_count
     cdef uint32_t consumer_unacked
+    cdef SharedRoom room                 # None until a limit for the whole channel is set
+    cdef public object qos_undo          # what the last basic.qos changed of running consumers
     cdef public bint flowing
     cdef uint64_t max_unacked
     cdef public object ack_timeouts      # None until a delivery could become overdue
@@ -35,6 +47,8 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef size_t content_room(self, Message* message) noexcept
     cdef int write_content(self, Message* message) except -1
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1
+    cdef int deliver_before_requeue(self, uint64_t first, uint64_t last) except -1
     cdef int settle_up_to(self, uint64_t last, int how) except -1
+    cdef int requeue_up_to(self, uint64_t last) except -1
     cdef int settle_entry(self, Unacked* entry, int how) except -1
     cdef int touch_queues(self) except -1

@@ -1,6 +1,8 @@
 # cython: language_level=3
 """A channel's deliveries: written, entered in the ledger, and settled."""
 
+from collections import deque
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -17,6 +19,51 @@ cdef enum:
     FRAME_END = 0xCE
 
 
+cdef class SharedRoom(Task):
+    """Who waits for room under a channel's own prefetch (basic.qos with global). Room goes to
+    consumers in turn: one that has had none yet before all others, else the one that was refused
+    first. So no queue takes all the room because it is asked first."""
+
+    def __init__(self, DeliveringChannel channel):
+        self.channel = channel
+        self.waiting = deque()
+
+    cdef int refuse(self, Consumer consumer) except -1:
+        """There is no room for this consumer now."""
+        if consumer.waits:
+            return 0
+        consumer.waits = True
+        if consumer.delivered:
+            self.waiting.append(consumer)
+        else:
+            self.waiting.appendleft(consumer)
+        return 0
+
+    cdef int end(self) except -1:
+        """The channel ends: nobody waits."""
+        cdef Consumer consumer
+        for consumer in self.waiting:
+            consumer.waits = False
+        self.waiting.clear()
+        self.channel = None
+        return 0
+
+    cdef int work(self) except -1:
+        """Room has come. Consumers without a message to take wait no longer: their queue asks
+        again when it has one."""
+        cdef DeliveringChannel channel = self.channel
+        cdef Consumer consumer
+        if channel is None:
+            return 0
+        while self.waiting and (channel.global_prefetch_count == 0
+                                or channel.consumer_unacked < channel.global_prefetch_count):
+            consumer = <Consumer> self.waiting.popleft()
+            consumer.waits = False
+            if consumer.active:
+                consumer.queue.work()
+        return 0
+
+
 cdef class DeliveringChannel(ReplyingChannel):
     """With consumers and unacked messages."""
 
@@ -30,13 +77,14 @@ cdef class DeliveringChannel(ReplyingChannel):
         cdef Output output = self.output
         if output.congested or output.out.length > OUT_FULL or not self.flowing:
             return False
-        if consumer.no_ack:
-            return True
-        if consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count:
+        if (consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count
+                and not consumer.no_ack):
             return False
         if self.global_prefetch_count and self.consumer_unacked >= self.global_prefetch_count:
+            # Consumers without acks do not count, but wait like the others, as in RabbitMQ.
+            self.room.refuse(consumer)
             return False
-        return self.ledger.count < self.max_unacked
+        return consumer.no_ack or self.ledger.count < self.max_unacked
 
     cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1:
         """basic.deliver with its content."""
@@ -160,6 +208,8 @@ cdef class DeliveringChannel(ReplyingChannel):
             if self.transactional:
                 self.transaction.settle_all(newest, how)
                 return 0
+            if how == SETTLE_REQUEUE:
+                self.deliver_before_requeue(0, newest)
             return self.settle_up_to(newest, how)
         entry = self.ledger.find(tag)
         if entry == NULL:
@@ -167,6 +217,9 @@ cdef class DeliveringChannel(ReplyingChannel):
         if self.transactional:
             self.transaction.settle(tag, multiple, how)
             return 0
+        if how == SETTLE_REQUEUE:
+            self.deliver_before_requeue(0 if multiple else tag, tag)
+            entry = self.ledger.find(tag)
         if multiple:
             return self.settle_up_to(tag, how)
         return self.settle_entry(entry, how)
@@ -174,12 +227,29 @@ cdef class DeliveringChannel(ReplyingChannel):
     def settle_committed(self, uint64_t tag, bint multiple, int how):
         """Settles what a transaction had put aside."""
         cdef Unacked* entry
+        if how == SETTLE_REQUEUE:
+            self.deliver_before_requeue(0 if multiple else tag, tag)
         if multiple:
             self.settle_up_to(tag, how)
         else:
             entry = self.ledger.find(tag)
             if entry != NULL:
                 self.settle_entry(entry, how)
+
+    cdef int deliver_before_requeue(self, uint64_t first, uint64_t last) except -1:
+        """Deliveries with tags from `first` to `last` go back to their queues: what these have to
+        deliver already comes before. Deliveries may move the ledger's entries."""
+        cdef Unacked* entry
+        cdef Queue queue
+        cdef uint64_t at
+        cdef dict queues = {}
+        for at in range(self.ledger.position_of(first), self.ledger.position_of(last + 1)):
+            entry = self.ledger.open_at(at)
+            if entry != NULL:
+                queues[(<Consumer> entry.consumer).queue] = None
+        for queue in queues:
+            queue.deliver_pending()
+        return 0
 
     cdef int settle_up_to(self, uint64_t last, int how) except -1:
         cdef Unacked* entry
@@ -204,9 +274,9 @@ cdef class DeliveringChannel(ReplyingChannel):
         if len(consumer.wire_tag) > 1:
             self.consumer_unacked -= 1
             if self.consumer_unacked + 1 == self.global_prefetch_count:
-                # No consumer could take anything, and now all can: told once, however many
-                # deliveries are settled.
-                self.touch_queues()
+                # Told once, however many deliveries are settled.
+                if self.room.waiting:
+                    self.output.turn.touch_share(self.room)
         if self.ledger.count + 1 == self.max_unacked:
             self.touch_queues()
         if how == SETTLE_REQUEUE:
@@ -264,17 +334,42 @@ cdef class DeliveringChannel(ReplyingChannel):
         elif self.connection.has_ack_timeout(consumer.queue):
             self.watch_acks()
 
+    def recover(self):
+        """basic.recover: puts back what the client may know of."""
+        cdef uint64_t newest = self.ledger.next - 1
+        self.deliver_pending()
+        self.deliver_before_requeue(0, newest)
+        self.requeue_up_to(newest)
+
     def requeue_all(self):
-        """Puts every unacked delivery back, but those that a transaction settles: the channel ends,
-        or basic.recover."""
+        """Puts every unacked delivery back: the channel ends."""
+        self.requeue_up_to(self.ledger.next - 1)
+
+    cdef int requeue_up_to(self, uint64_t last) except -1:
+        """Puts deliveries back, but those that a transaction settles."""
         cdef uint64_t at
         cdef Unacked* entry
         transaction = self.transaction
-        for at in range(self.ledger.first, self.ledger.end):
+        for at in range(self.ledger.first, self.ledger.position_of(last + 1)):
             entry = self.ledger.open_at(at)
             if entry != NULL and (
                     transaction is None or not transaction.settles_tag(self.ledger.tag_at(at))):
                 self.settle_entry(entry, SETTLE_REQUEUE)
+        return 0
+
+    def deliver_pending(self):
+        """Lets the queues of its consumers deliver what came for them in this turn so far."""
+        cdef Consumer consumer
+        for consumer in self.consumers.values():
+            consumer.queue.deliver_pending()
+
+    def set_global_prefetch(self, uint32_t count):
+        """basic.qos with global: how many unacknowledged deliveries the consumers may have
+        together; 0 is any number. Their own limits hold, too."""
+        self.global_prefetch_count = count
+        if self.room is None:
+            self.room = SharedRoom(self)
+        self.output.turn.touch_share(self.room)
 
     cdef int touch_queues(self) except -1:
         cdef Consumer consumer
@@ -283,8 +378,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         return 0
 
     def resume(self):
-        """Deliveries and gets may go on: the socket took what it had, flow was turned on, or the
-        prefetch changed."""
+        """Deliveries and gets may go on: the socket took what it had, or flow was turned on."""
         self.touch_queues()
         if self.gets is not None:
             self.gets.go_on()
@@ -296,6 +390,9 @@ cdef class DeliveringChannel(ReplyingChannel):
     def remove_consumer(self, Consumer consumer):
         """The consumer is gone; it stays alive while the ledger points to it."""
         self.consumers.pop(consumer.tag, None)
+        if consumer.waits:
+            consumer.waits = False
+            self.room.waiting.remove(consumer)
         if consumer.unacked:
             if self.lingering is None:
                 self.lingering = set()

@@ -23,10 +23,12 @@ def settings(address: tuple[str, int], backend: str, queue: str) -> dict[str, st
     }
 
 
-def start_worker(environment: dict[str, str], log: Path) -> subprocess.Popen[str]:
+def start_worker(
+    environment: dict[str, str], log: Path, *options: str
+) -> subprocess.Popen[str]:
     """A worker that is ready for tasks."""
     command = [sys.executable, "-m", "celery", "-A", "tests.clients.celery_tasks", "worker"]
-    command += ["--pool=threads", "--concurrency=4", "--loglevel=INFO"]
+    command += ["--pool=threads", "--concurrency=4", "--loglevel=INFO", *options]
     command += ["-n", f"{environment['CELERY_QUEUE']}@%h"]
     worker = subprocess.Popen(
         command,
@@ -124,6 +126,31 @@ def test_it_brings_results_over_the_broker(
         assert told.stdout.strip() == "[1, 2, 3, 4, 5]", told.stderr
     finally:
         worker.terminate()
+        worker.wait(PATIENCE_S)
+
+
+def test_tasks_for_later_do_not_hold_up_a_plain_one(shared_broker: Any, tmp_path: Path) -> None:
+    """More of them wait for their time in the worker than its prefetch allows; it raises that on
+    the running consumer, by a method whose meaning depends on the broker's name."""
+    environment = settings(
+        (shared_broker.host, shared_broker.amqp_port), f"file://{tmp_path}", "celery-later"
+    )
+    script = (
+        "from tests.clients.celery_tasks import add, clock\n"
+        "later = [clock.apply_async(countdown=20) for _ in range(6)]\n"
+        "print(add.delay(1, 2).get(timeout=60), [each.ready() for each in later])\n"
+    )
+    worker = start_worker(environment, tmp_path, "--concurrency=1", "--prefetch-multiplier=4")
+    try:
+        told = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT, env=os.environ | environment, capture_output=True, text=True,
+            timeout=2 * PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert told.stdout.strip() == f"3 {[False] * 6}", told.stderr
+    finally:
+        # Asked to end, it would wait for its tasks.
+        worker.kill()
         worker.wait(PATIENCE_S)
 
 

@@ -19,6 +19,8 @@ def channel_open(session: Session, number: int) -> None:
 
 def channel_close(session: Session, channel: WireChannel, **_: Any) -> None:
     if not channel.closing:
+        # What came before it is delivered before it.
+        channel.deliver_pending()
         session.end_channel(channel)
         channel.closing = True
     channel.reply(

@@ -18,18 +18,43 @@ if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
     from broker.wire.session import Session
 
+# Libraries that give basic.qos (not global) the meaning of AMQP 0-9-1, where it changes what runs,
+# unless the broker calls itself RabbitMQ. kombu does so over py-amqp, and Celery with it.
+QOS_FOR_RUNNING = frozenset({"py-amqp"})
+
 
 def basic_qos(
     session: Session, channel: WireChannel, prefetch_size: int, prefetch_count: int, global_: bool
 ) -> None:
     if prefetch_size:
         raise NotImplementedYet(f"prefetch_size!=0 ({prefetch_size})")
+    channel.deliver_pending()
     if global_:
-        channel.global_prefetch_count = prefetch_count
-        channel.resume()
+        channel.set_global_prefetch(prefetch_count)
     else:
         channel.prefetch_count = prefetch_count
+        if session.client_properties.get("product") in QOS_FOR_RUNNING:
+            _limit_running(session, channel, prefetch_count)
     channel.reply(method_frame(channel.number, "basic.qos-ok"))
+
+
+def _limit_running(session: Session, channel: WireChannel, prefetch_count: int) -> None:
+    """basic.qos in its first meaning: for the consumers that are there, too."""
+    running = list(channel.consumers.values())
+    channel.qos_undo = session.recv_cnt, [(each, each.prefetch_count) for each in running]
+    for consumer in running:
+        consumer.limit(prefetch_count)
+
+
+def _undo_limits(session: Session, channel: WireChannel) -> None:
+    """A consume came. Where it is the very next frame after a basic.qos, this was meant for the new
+    consumer alone, as RabbitMQ has it: those that ran before have their former limits again."""
+    if channel.qos_undo is not None:
+        frame, limits = channel.qos_undo
+        channel.qos_undo = None
+        if session.recv_cnt == frame + 1:
+            for consumer, prefetch_count in limits:
+                consumer.limit(prefetch_count)
 
 
 def basic_consume(
@@ -74,6 +99,7 @@ def basic_consume(
         arguments.get("x-priority", 0),
         arguments or None,
     )
+    _undo_limits(session, channel)
     channel.add_consumer(consumer)
 
     def start() -> None:
@@ -98,6 +124,7 @@ def is_single_active(queue: Any) -> bool:
 def basic_cancel(session: Session, channel: WireChannel, consumer_tag: str, no_wait: bool) -> None:
     consumer = channel.consumers.get(consumer_tag)
     if consumer is not None:
+        consumer.queue.deliver_pending()
         channel.remove_consumer(consumer)
         consumer.queue.remove_consumer(consumer)
     answer(channel, no_wait, "basic.cancel-ok", consumer_tag=consumer_tag)
@@ -110,14 +137,14 @@ def basic_cancel_ok(session: Session, channel: WireChannel, consumer_tag: str) -
 def basic_recover(session: Session, channel: WireChannel, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedYet("requeue=false")
-    channel.requeue_all()
+    channel.recover()
     channel.reply(method_frame(channel.number, "basic.recover-ok"))
 
 
 def basic_recover_async(session: Session, channel: WireChannel, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedYet("requeue=false")
-    channel.requeue_all()
+    channel.recover()
 
 
 def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) -> None:

@@ -57,6 +57,8 @@ def queue_declare(
         if created and found.durable:
             channel.hold()
     channel.last_queue = found.name
+    # What consumers can take is not counted.
+    found.deliver_pending()
     answer(
         channel,
         no_wait,
