@@ -3,13 +3,18 @@
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Query, Router, Schema
 
-from api import json_body
-from api.ask import ask, done
+from api.ask import ask
 from management.broker_client import BrokerError
 
 router = Router(tags=["Definitions"])
+
+
+class Dry(Schema):
+    """With `dry_run=true` nothing is changed, and the answer lists what would be."""
+
+    dry_run: str | None = None
 
 
 @router.get("/definitions")
@@ -30,30 +35,40 @@ async def export_vhost_definitions(request: HttpRequest, vhost: str) -> Any:
     return await ask(request, "definitions.export", vhost=vhost)
 
 
-@router.post("/definitions", response={204: None})
-async def import_definitions(request: HttpRequest) -> HttpResponse:
-    """Merge definitions in: JSON, or a form with the field `file`. What exists is kept."""
-    await ask(request, "definitions.import", definitions=_definitions(request))
-    return done()
+@router.post("/definitions", response={200: Any, 204: None})
+async def import_definitions(request: HttpRequest, query: Query[Dry]) -> Any:
+    """Merge definitions in, all or none: JSON, or a form with the field `file`. What exists and
+    cannot change is kept. 204 if all of it is in force; else 200 and what was left out and why."""
+    return await _import(request, query)
 
 
-@router.post("/all-configuration", response={204: None})
-async def import_all_configuration(request: HttpRequest) -> HttpResponse:
+@router.post("/all-configuration", response={200: Any, 204: None})
+async def import_all_configuration(request: HttpRequest, query: Query[Dry]) -> Any:
     """An older name of the same."""
-    return await import_definitions(request)
+    return await _import(request, query)
 
 
-@router.post("/definitions/{seg:vhost}", response={204: None})
-async def import_vhost_definitions(request: HttpRequest, vhost: str) -> HttpResponse:
+@router.post("/definitions/{seg:vhost}", response={200: Any, 204: None})
+async def import_vhost_definitions(request: HttpRequest, vhost: str, query: Query[Dry]) -> Any:
     """Merge the definitions of one vhost in."""
-    await ask(request, "definitions.import", definitions=_definitions(request), vhost=vhost)
-    return done()
+    return await _import(request, query, vhost=vhost)
 
 
-def _definitions(request: HttpRequest) -> dict[str, Any]:
+async def _import(request: HttpRequest, query: Dry, **where: str) -> Any:
+    dry_run = query.dry_run == "true"
+    answer = await ask(
+        request, "definitions.import", definitions=_text(request), dry_run=dry_run, **where
+    )
+    if dry_run or answer["left_out"] or answer["inactive"]:
+        return answer
+    return HttpResponse(status=204)
+
+
+def _text(request: HttpRequest) -> bytes:
+    """The document as it came: the broker reads it in slices."""
     if request.content_type == "multipart/form-data":
         file = request.FILES.get("file")
         if file is None:
             raise BrokerError(400, "bad_request", "the form has no file in the field `file`")
-        return json_body.parse(file.read())
-    return json_body.parse(request.body)
+        return file.read()
+    return request.body

@@ -771,14 +771,27 @@ class DefinitionsExport(Arguments):
     """Exports everything that is defined, or what one virtual host holds."""
 
     vhost: str | None = None
+    secrets: bool = False
 
 
-@verb("definitions.import", "administrator", "node", "{}", changes=True)
+@verb(
+    "definitions.import",
+    "administrator",
+    "node",
+    "{dry_run, counts, left_out, inactive, difference}",
+    changes=True,
+)
 class DefinitionsImport(Arguments):
-    """Merges definitions in. What exists and cannot change is kept."""
+    """Merges definitions of RabbitMQ, LavinMQ or Leveret in: all of them or, where one is wrong or
+    contradicts another, none. `definitions` is the document, or its text as bytes, which is read in
+    slices. `left_out` lists what has no counterpart here or cannot become what the document says,
+    with the reason; `inactive` what is stored and does not run. `counts` says for each section what
+    is created, changed and unchanged. With `dry_run` nothing is changed, and `difference` lists
+    each change."""
 
-    definitions: dict[str, Any]
+    definitions: dict[str, Any] | bytes
     vhost: str | None = None
+    dry_run: bool = False
 
 
 @verb("password.hash", "administrator", "node", "{result}")
@@ -890,7 +903,12 @@ ERRORS = _errors(
     Failure(429, "too_many_attempts", "Too many wrong passwords; the reason says when to go on"),
     Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
     Failure(501, "not_implemented", "No such verb"),
-    Failure(503, "busy", "Too many passwords are being checked, or another backup runs; try again"),
+    Failure(
+        503,
+        "busy",
+        "Too many passwords are being checked, another backup runs, or an import of definitions "
+        "met a change made meanwhile; try again",
+    ),
     Failure(503, "blocked", "An alarm is in force: nothing is published until it is cleared"),
     Failure(503, "broker_away", "Made by the client: the broker is away, or went before answering"),
 )

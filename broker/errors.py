@@ -64,6 +64,10 @@ class PreconditionFailed(SoftError):
     reply_code, name = 406, "PRECONDITION_FAILED"
 
 
+class BoundReached(PreconditionFailed):
+    """406 for what is well-formed and exceeds a bound of this broker, which the text names."""
+
+
 class ConnectionForced(HardError):
     reply_code, name = 320, "CONNECTION_FORCED"
 

@@ -129,13 +129,19 @@ class Policies:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    def put(self, policy: Policy, *, operator: bool = False) -> bool:
-        """Sets a policy; True if it is new. Raises BadSetting with RabbitMQ's text."""
+    @staticmethod
+    def check(policy: Policy, *, operator: bool = False) -> _Compiled:
+        """Raises BadSetting with RabbitMQ's text for a policy that cannot be set."""
         compiled = _checked(policy, operator)
         try:
             check_together(policy.definition)
         except BadDefinition as error:
             raise BadSetting(str(error)) from None
+        return compiled
+
+    def put(self, policy: Policy, *, operator: bool = False) -> bool:
+        """Sets a policy; True if it is new. Raises BadSetting with RabbitMQ's text."""
+        compiled = self.check(policy, operator=operator)
         records = self._records[operator]
         created = (policy.vhost, policy.name) not in records
         records[policy.vhost, policy.name] = compiled

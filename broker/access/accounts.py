@@ -199,8 +199,11 @@ class Access:
             return
         self._verified.remember(user, job.mac)
         if job.upgraded_hash is not None:
-            user.password_hash = job.upgraded_hash
-            user.hashing_algorithm = passwords.ARGON2ID
+            self.users[user.name] = msgspec.structs.replace(
+                user,
+                password_hash=job.upgraded_hash,
+                hashing_algorithm=passwords.ARGON2ID,
+            )
             self._users_changed()
 
     def finish(self, job: Job, ok: bool, *, door: str) -> User | Refused:
@@ -420,7 +423,10 @@ class Access:
     def put_user_limit(self, user: str, name: str, value: int | None) -> None:
         """Sets max-connections or max-channels of a user; None or a negative value is no limit."""
         check_limit(name, USER_LIMITS)
-        set_limit(self._user(user).limits, name, value)
+        known = self._user(user)
+        limits = dict(known.limits)
+        set_limit(limits, name, value)
+        self.users[user] = msgspec.structs.replace(known, limits=limits)
         self._users_changed()
 
     def forget_vhost(self, vhost: str) -> None:
@@ -468,10 +474,8 @@ class Access:
         self._grants.clear()
         self._topic_grants.clear()
         content = UsersFile(
-            users=[
-                msgspec.structs.replace(user, tags=list(user.tags), limits=dict(user.limits))
-                for user in self.users.values()
-            ],
+            # A user's record is replaced, never altered: the list is all there is to copy.
+            users=list(self.users.values()),
             permissions=list(self.permissions.values()),
             topic_permissions=list(self.topic_permissions.values()),
             next_epoch=self._next_epoch,

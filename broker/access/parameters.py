@@ -22,6 +22,7 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
+from broker.policy_keys import term
 from broker.settings_files import SettingsError, SettingsFiles
 
 LIMITS = "vhost-limits"
@@ -165,3 +166,15 @@ def check_parameter(parameter: Parameter) -> None:
         uris = value[key] if isinstance(value[key], list) else [value[key]]
         if not uris or not all(isinstance(uri, str) and uri for uri in uris):
             raise BadSetting(f"{key} of {name} should be a URI or a list of URIs")
+
+
+def limits_fault(value: Any) -> str | None:
+    """What is wrong with the limits of a vhost, in RabbitMQ's words; None if nothing is."""
+    if not isinstance(value, dict):
+        return f"limits should be a dictionary, actually was {term(value)}"
+    for name, limit in value.items():
+        if name not in VHOST_LIMITS:
+            return f"Unrecognised terms [{{{term(name)},{term(limit)}}}] in limits"
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            return f"{name} should be a number, actually was {term(limit)}"
+    return None

@@ -84,6 +84,14 @@ def _by_length(password_hash: str) -> str:
         return SHA256
 
 
+def is_supported(password_hash: str, algorithm: str) -> bool:
+    """Whether logins can be checked against well-formed hashes of this kind."""
+    if algorithm == BCRYPT:
+        match = _BCRYPT.fullmatch(password_hash)
+        return match is None or int(match[1]) <= BCRYPT_COST_MAX
+    return algorithm in KNOWN
+
+
 def check_hash(password_hash: str, algorithm: str) -> None:
     """Raises ValueError, saying why, if logins could never be checked against this hash.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import re2
 
 from broker.bounds import PATTERN_CHARACTERS_MAX
@@ -14,7 +16,17 @@ _NOT_FIRST = "^(?!"
 
 
 class BadPattern(ValueError):
-    """The text is no regular expression that RE2 accepts."""
+    """The text is no regular expression that RE2 accepts. `is_foreign`: it uses what other engines
+    have and RE2 lacks, such as lookaround."""
+
+    def __init__(self, text: str, is_foreign: bool = False) -> None:
+        super().__init__(text)
+        self.is_foreign = is_foreign
+
+
+# How RE2 names what Perl's expressions have and it does not.
+_FOREIGN = ("invalid perl operator", "invalid escape sequence", "invalid repetition size")
+_POSSESSIVE = re.compile(r"bad repetition operator: [*+?}]\+")
 
 
 class Pattern:
@@ -72,7 +84,8 @@ def _without(text: str) -> tuple[str, str] | None:
 def _compile(text: str) -> re2._Regexp:
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise BadPattern(
-            f"regular expression of {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}"
+            f"regular expression of {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}",
+            is_foreign=True,
         )
     try:
         return re2.compile(_octets(text), options=_options)
@@ -80,7 +93,9 @@ def _compile(text: str) -> re2._Regexp:
         detail = error.args[0] if error.args else error
         if isinstance(detail, bytes):
             detail = detail.decode("utf-8", "replace")
-        raise BadPattern(f"invalid regular expression '{text}': {detail}") from None
+        is_foreign = str(detail).startswith(_FOREIGN) or bool(_POSSESSIVE.match(str(detail)))
+        reason = f"invalid regular expression '{text}': {detail}"
+        raise BadPattern(reason, is_foreign) from None
 
 
 def filled_in(pattern: str, user: str, vhost: str) -> str:

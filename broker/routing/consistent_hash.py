@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.errors import PreconditionFailed
+from broker.errors import BoundReached, PreconditionFailed
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 from broker.routing.hashing import Jump, Ring, Spread, hash_of
 
@@ -55,7 +55,7 @@ class ConsistentHashExchange(BoundExchange):
             )
         together = self.bounds.hash_ring_weights
         if not self._spread.has_room(binding, int(key), together):
-            raise PreconditionFailed(
+            raise BoundReached(
                 f"The weights of all bindings of a ring must not be greater than {together} "
                 "together (hash_ring_weights_max); smaller ones in the same proportions do the same"
             )

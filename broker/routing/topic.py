@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.errors import PreconditionFailed
+from broker.errors import BoundReached
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, identity
 from broker.routing.topic_tree import TopicTree
 
@@ -28,7 +28,7 @@ class TopicExchange(BoundExchange):
         # Stored bindings may be dearer than a limit that was lowered: what adds nothing to them
         # passes.
         if cost > max(self.bounds.topic_visits, self._tree.cost):
-            raise PreconditionFailed(
+            raise BoundReached(
                 f"a message could take {cost} steps through exchange '{self.name}', and at most "
                 f"{self.bounds.topic_visits} are allowed (topic_visits_max): use fewer # and * "
                 f"than in '{binding.routing_key}'"

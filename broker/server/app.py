@@ -32,6 +32,7 @@ from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
+from broker.server.importing import Importing
 from broker.server.leaving import Leaving
 from broker.server.listeners import CannotListen, Listeners
 from broker.server.logins import Logins
@@ -132,6 +133,7 @@ class Broker(SignIn):
         self.watch = Alarms(self)
         self.stall = Stall(self)
         self.policy_sweep = PolicySweep(self)
+        self.importing = Importing(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.cipher_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
@@ -245,6 +247,7 @@ class Broker(SignIn):
         for vhost in self.vhosts.values():
             vhost.start()
         self.watch.start()
+        await self.importing.resume()
         try:
             await self._listeners.open()
         except CannotListen as error:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import argon2
 
 from broker.access import Access, Job, Refused, User
-from broker.access.passwords import hash_password
+from broker.access.passwords import hash_password, verify
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,12 @@ class Logins:
     async def hash(self, password: str) -> str:
         """The hash to keep for a new password."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, hash_password, password)
+
+    async def fits(self, password: str, user: User) -> bool:
+        """Whether a user has this password."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, verify, password, user.password_hash, user.hashing_algorithm
+        )
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker import arguments as argument_table
-from broker.errors import AccessRefused, PreconditionFailed, ResourceLocked
+from broker.errors import AccessRefused, PreconditionFailed, ResourceLocked, describe
+from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
 from broker.routing.types import NOT_BUILT, TYPES
+from broker.vhosts.changes import entry
 from broker.wire.fields import octets
 
 
@@ -77,6 +79,56 @@ def check_same_exchange(
     argument_table.check_property(resource, "auto_delete", current.auto_delete, auto_delete)
     argument_table.check_property(resource, "internal", current.internal, internal)
     argument_table.check_equivalent("exchange", resource, current.arguments, arguments)
+
+
+def check_new_queue(
+    name: str, vhost: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any]
+) -> None:
+    """Raises AccessRefused or PreconditionFailed for a queue that a definitions file cannot
+    bring."""
+    check_name("queue", name)
+    given: dict[str, Any] = {
+        "durable": durable,
+        "exclusive": False,
+        "auto_delete": auto_delete,
+        "arguments": arguments,
+    }
+    queue_types.check(describe("queue", name, vhost), **given)
+    check_representable("queue.declare", {"queue": name, **given})
+
+
+def check_new_exchange(
+    name: str,
+    vhost: str,
+    type: str,
+    *,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: dict[str, Any],
+) -> BoundExchange:
+    """Such an exchange, which is part of nothing. Raises AccessRefused or PreconditionFailed."""
+    resource = describe("exchange", name, vhost)
+    check_exchange_type(resource, type)
+    check_name("exchange", name)
+    argument_table.check("exchange", arguments, resource)
+    TYPES[type].check_arguments(arguments)
+    given: dict[str, Any] = {
+        "durable": durable,
+        "auto_delete": auto_delete,
+        "internal": internal,
+        "arguments": arguments,
+    }
+    check_representable("exchange.declare", {"exchange": name, "type": type, **given})
+    return TYPES[type](name, **given)
+
+
+def check_representable(method: str, change: dict[str, Any]) -> None:
+    """Raises PreconditionFailed for what AMQP, and so the journal, has no form for."""
+    try:
+        entry(method, change, 0)
+    except ValueError as error:
+        raise PreconditionFailed(f"{method} cannot be kept: {error}") from None
 
 
 def check_exchange_type(resource: str, type: str) -> None:

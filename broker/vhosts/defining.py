@@ -579,6 +579,10 @@ class DefiningVHost:
             self.exchange(binding.destination)
         self.exchange(binding.source)
 
+    def has_binding(self, binding: Binding) -> bool:
+        """Whether there is such a binding."""
+        return self._bindings.has(binding)
+
     def bindings(
         self,
         source: str | None = None,

@@ -19,6 +19,7 @@ from broker.policies import Policies
 from broker.queues.limits import Limits
 from broker.server.alarms import Alarms, Reading
 from broker.server.control import ControlServer
+from broker.server.importing import Importing
 from broker.server.logins import Logins
 from broker.server.policy_sweep import PolicySweep
 from broker.server.sampling import Sampling
@@ -390,6 +391,7 @@ class Broker:
         self.logins = Logins(self.access, 1024)
         self.policies = Policies(self.files)
         self.policy_sweep = PolicySweep(self)
+        self.importing = Importing(self)
         self.stats = Stats()
         self.sampling = Sampling(self)
         self.sampling.node = NodeReading()

@@ -6,13 +6,11 @@ import asyncio
 import gc
 import struct
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.control_schema import NOUNS, VERBS
-from broker.policies import Policy
 from broker.server.control.binding_rows import properties_key
 from broker.server.control.requests import HANDLERS
 from management.broker_client import BrokerClient, BrokerError
@@ -324,73 +322,6 @@ async def test_it_closes_the_connections_of_a_deleted_user_and_vhost(
     assert one.closed == (320, "user 'anna' is deleted")
     await client.call("vhost.delete", name="shop")
     assert two.closed == (320, "vhost 'shop' is deleted")
-
-
-async def test_it_moves_definitions_from_one_broker_to_another(
-    broker: Broker, client: BrokerClient, tmp_path: Path
-) -> None:
-    broker.add_user("anna", "administrator")
-    vhost = broker.vhosts["/"]
-    vhost.declare_queue("q", durable=True, arguments={"x-max-length": 5})
-    vhost.declare_exchange("x", "topic", durable=True)
-    vhost.bind("x", "q", "queue", "a.#", {"n": 1})
-    broker.access.parameters.put_vhost_limit("/", "max-queues", 5)
-    policy = Policy("/", "p", "^q", {"max-length": 9}, "queues", 3)
-    broker.policies.put(policy)
-    broker.policies.put(Policy("/", "o", "", {"expires": 9}), operator=True)
-    exported = await client.call("definitions.export")
-    other_directory = tmp_path / "other"
-    other_directory.mkdir()
-    other = Broker(other_directory)
-    other_client = await other.start()
-    await other_client.call("definitions.import", definitions=exported)
-    again = await other_client.call("definitions.export")
-    assert again == exported
-    assert again["policies"] == [
-        {
-            "vhost": "/",
-            "name": "p",
-            "pattern": "^q",
-            "apply-to": "queues",
-            "definition": {"max-length": 9},
-            "priority": 3,
-        }
-    ]
-    assert other.policies.all(operator=True) == broker.policies.all(operator=True)
-    assert other.access.users["anna"].password_hash == broker.access.users["anna"].password_hash
-    await other_client.close()
-    await other.stop()
-
-
-@pytest.mark.parametrize(
-    ("definitions", "problem"),
-    [
-        ({"queues": {"name": "q"}}, "queues is not a list"),
-        ({"queues": [{"vhost": "/"}]}, r"queues\[0\]: 'name' is missing"),
-        ({"queues": [{"name": "q", "vhost": "nope"}]}, "Please create virtual host \"nope\""),
-        ({"users": [{"name": "a", "password_hash": "", "tags": 7}]}, r"users\[0\]"),
-        (
-            {"users": [{"name": "a", "password_hash": "eA==", "tags": [],
-                        "hashing_algorithm": "rabbit_password_hashing_md5"}]},
-            "wrong length for rabbit_password_hashing_md5",
-        ),
-        ({"bindings": [{"source": "x"}]}, "'destination' is missing"),
-        ({"policies": [{"name": "p"}]}, r"policies\[0\]: Object missing required field"),
-        (
-            {"policies": [{"name": "p", "pattern": "q", "definition": {"colour": 1}}]},
-            "are not recognised policy settings",
-        ),
-        (
-            {"parameters": [{"component": "vhost-limits", "value": {"max-colours": 1}}]},
-            "Unrecognised terms",
-        ),
-    ],
-)  # fmt: skip
-async def test_it_names_the_row_that_cannot_be_imported(
-    client: BrokerClient, definitions: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(BrokerError, match=problem):
-        await client.call("definitions.import", definitions=definitions)
 
 
 async def test_it_authenticates_for_the_web(broker: Broker, client: BrokerClient) -> None:

@@ -39,7 +39,7 @@ FLOORS = (
         "broker.settings_files",
         "broker.stats",
     ),
-    ("broker.features",),
+    ("broker.features", "broker.definitions"),
     ("broker.server",),
 )
 ABOVE = ("management", "api", "frontend")

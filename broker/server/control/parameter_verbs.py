@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from broker.access import BadSetting, Parameter
-from broker.access.parameters import LIMITS, STORED
+from broker.access.parameters import LIMITS, STORED, limits_fault
 from broker.access.records import VHOST_LIMITS
 from broker.control_schema import (
     GlobalParameterDelete,
@@ -14,7 +14,6 @@ from broker.control_schema import (
     ParameterDelete,
     ParameterPut,
 )
-from broker.policy_keys import term
 from broker.server.control.requests import (
     Request,
     RequestError,
@@ -112,18 +111,6 @@ def put_vhost_limits(broker: Any, vhost: str, value: Any) -> None:
         raise _invalid(fault)
     for name in VHOST_LIMITS:
         broker.access.parameters.put_vhost_limit(vhost, name, value.get(name))
-
-
-def limits_fault(value: Any) -> str | None:
-    """What is wrong with the limits of a vhost, in RabbitMQ's words; None if nothing is."""
-    if not isinstance(value, dict):
-        return f"limits should be a dictionary, actually was {term(value)}"
-    for name, limit in value.items():
-        if name not in VHOST_LIMITS:
-            return f"Unrecognised terms [{{{term(name)},{term(limit)}}}] in limits"
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            return f"{name} should be a number, actually was {term(limit)}"
-    return None
 
 
 def _invalid(reason: str) -> RequestError:

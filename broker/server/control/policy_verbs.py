@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from broker.access import BadSetting
 from broker.access.patterns import BadPattern, Pattern
 from broker.control_schema import (
@@ -132,17 +130,6 @@ async def policy_preview(request: Request[PolicyPreview]) -> Any:
         found[f"{owner}s"] = count
         found[f"{owner}_names"] = names
     return found
-
-
-def policy_of(row: dict[str, Any], vhost: str) -> Policy:
-    """A policy from a row of a definitions file. Raises msgspec.ValidationError."""
-    given = {**row, "vhost": vhost}
-    # An empty list is what PHP and Erlang write for an empty object.
-    if given.get("definition") == []:
-        given["definition"] = {}
-    if given.get("apply-to") is None:
-        given["apply-to"] = "all"
-    return msgspec.convert(given, Policy)
 
 
 def _invalid(reason: str) -> RequestError:

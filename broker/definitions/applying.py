@@ -1,0 +1,36 @@
+"""Carries a plan out, or takes back what it did of it: all or nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from broker.definitions.plan import Plan, Undo
+from broker.errors import AMQPError
+
+log = logging.getLogger("leveret.definitions")
+
+
+class Failed(Exception):
+    """A plan that could not be carried out, though it was checked: something changed meanwhile, or
+    the disk refused. What was done of it is taken back; the text says why."""
+
+
+def carry_out(plan: Plan) -> Iterator[None]:
+    """Makes the changes of a plan, one a step. Raises Failed."""
+    undo: list[Undo] = []
+    try:
+        for step in plan.steps:
+            try:
+                undo.append(step.do())
+            except (AMQPError, KeyError, ValueError, OSError) as error:
+                raise Failed(f"{step.section} {step.named}: {error}") from error
+            yield
+    except BaseException:
+        # In one go: other clients must not see a part of it for longer than needed.
+        for take_back in reversed(undo):
+            try:
+                take_back()
+            except Exception:
+                log.exception("definitions import: a change could not be taken back")
+        raise

@@ -1,0 +1,267 @@
+"""The text of a definitions document, and its rows read with the place of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, NamedTuple
+
+ORDER = (
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "operator_policies",
+    "exchanges",
+    "queues",
+    "bindings",
+)
+"""Sections in the order that they are carried out in: each needs only what is before it."""
+
+OF_THE_NODE = frozenset(
+    {"users", "vhosts", "permissions", "topic_permissions", "global_parameters"}
+)
+"""Sections that a document of one vhost does not have."""
+
+# What a document of one vhost says about the vhost itself, and what says where it comes from.
+ABOUT = frozenset(
+    {
+        "metadata",
+        "limits",
+        "tags",
+        "description",
+        "default_queue_type",
+        "name",
+        "explanation",
+        "original_cluster_name",
+        "original_vhost_name",
+    }
+)
+
+DEPTH_MAX = 64
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "users": ("name",),
+    "vhosts": ("name",),
+    "permissions": ("user", "vhost"),
+    "topic_permissions": ("user", "vhost", "exchange"),
+    "parameters": ("component", "vhost", "name"),
+    "global_parameters": ("name",),
+    "policies": ("vhost", "name"),
+    "operator_policies": ("vhost", "name"),
+    "exchanges": ("vhost", "name"),
+    "queues": ("vhost", "name"),
+    "bindings": ("vhost", "source", "destination", "destination_type", "routing_key"),
+}
+"""The keys that name an object of a section."""
+
+Sections = dict[str, list[Any]]
+
+
+class Fault(Exception):
+    """A document that cannot be imported; the text names the section, the place and the reason."""
+
+
+class LeftOut(Exception):
+    """An object, or a part of one, that is well-formed and has no counterpart here."""
+
+
+def parse(text: bytes) -> Generator[None, None, dict[str, Any]]:
+    """The members of a JSON object, given back at the end; a step for each row of a list. Raises
+    Fault."""
+    try:
+        decoded = text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Fault(f"not_json: byte {error.start} is not UTF-8") from None
+    reader = _Reader(decoded)
+    if not decoded.strip(" \t\r\n"):
+        return {}
+    try:
+        found = yield from reader.members()
+    except RecursionError:
+        raise Fault("not_json: nested too deeply") from None
+    except ValueError as error:
+        raise Fault(f"not_json: {error}") from None
+    return found
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._decode = json.JSONDecoder(parse_constant=_no_number).raw_decode
+
+    def members(self) -> Generator[None, None, dict[str, Any]]:
+        if self._next() != "{":
+            raise ValueError("the document must be an object")
+        self._at += 1
+        found: dict[str, Any] = {}
+        if self._next() == "}":
+            self._at += 1
+        else:
+            while True:
+                if self._next() != '"':
+                    raise ValueError(f"a name was expected at character {self._at}")
+                name = self._value()
+                if name in found:
+                    raise ValueError(f'"{name[:100]}" is in the document twice')
+                self._take(":")
+                if self._next() == "[":
+                    found[name] = yield from self._rows()
+                else:
+                    found[name] = self._value()
+                yield
+                if self._take(",}") == "}":
+                    break
+        if self._next():
+            raise ValueError(f"the document goes on behind its end at character {self._at}")
+        return found
+
+    def _rows(self) -> Generator[None, None, list[Any]]:
+        self._at += 1
+        rows: list[Any] = []
+        if self._next() == "]":
+            self._at += 1
+            return rows
+        while True:
+            rows.append(self._value())
+            yield
+            if self._take(",]") == "]":
+                return rows
+
+    def _next(self) -> str:
+        """The next character that is no white space; empty at the end."""
+        text, at = self._text, self._at
+        while text[at : at + 1] in ("\n", " ", "\r", "\t"):
+            at += 1
+        self._at = at
+        return text[at : at + 1]
+
+    def _take(self, expected: str) -> str:
+        found = self._next()
+        if not found or found not in expected:
+            raise ValueError(f"{' or '.join(expected)} was expected at character {self._at}")
+        self._at += 1
+        return found
+
+    def _value(self) -> Any:
+        self._next()
+        value, self._at = self._decode(self._text, self._at)
+        return value
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
+
+
+def sections(members: Mapping[str, Any]) -> Sections:
+    """The known sections in order. Raises Fault for one that is no list."""
+    found: Sections = {}
+    for section in ORDER:
+        rows = members.get(section)
+        if rows is None:
+            continue
+        if not isinstance(rows, list):
+            raise Fault(f"definitions: {section} is not a list")
+        found[section] = rows
+    return found
+
+
+def unknown(members: Mapping[str, Any]) -> Iterator[str]:
+    """Members that hold objects and are no section here."""
+    for name, value in members.items():
+        if name not in ORDER and name not in ABOUT and isinstance(value, dict | list) and value:
+            yield name
+
+
+class Row(NamedTuple):
+    """One object of a document. Its readers raise ValueError, saying what is wrong with what."""
+
+    section: str
+    place: int
+    fields: dict[str, Any]
+
+    @property
+    def where(self) -> str:
+        return f"definitions: {self.section}[{self.place}]"
+
+    def named(self) -> dict[str, Any]:
+        """What names the object, as far as it is there."""
+        return {
+            name: self.fields[name][:256]
+            for name in NAMES[self.section]
+            if isinstance(self.fields.get(name), str)
+        }
+
+    def text(self, name: str) -> str:
+        if name not in self.fields:
+            raise ValueError(f"'{name}' is missing")
+        value = self.fields[name]
+        if not isinstance(value, str):
+            raise ValueError(f"{name} is not text")
+        return checked_text(value, name)
+
+    def text_or(self, name: str, default: str) -> str:
+        return self.text(name) if self.fields.get(name) is not None else default
+
+    def name(self) -> str:
+        found = self.text("name")
+        if not found:
+            raise ValueError("name is empty")
+        return found
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.fields.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is neither true nor false")
+        return value
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A map; an empty list is what PHP and Erlang write for an empty one."""
+        value = self.fields.get(name)
+        if value is None or value == []:
+            return {}
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} is not an object")
+        check_value(value, name)
+        return value
+
+
+def checked_text(value: str, name: str) -> str:
+    """Raises ValueError for half a surrogate pair, which no protocol here can carry."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds half a surrogate pair") from None
+    return value
+
+
+def check_value(value: Any, name: str, depth: int = 1) -> None:
+    """Raises ValueError for a value that cannot be kept: too deep, or a number too large."""
+    if depth > DEPTH_MAX:
+        raise ValueError(f"{name} is nested over {DEPTH_MAX} levels")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            checked_text(key, name)
+            check_value(item, name, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            check_value(item, name, depth + 1)
+    elif isinstance(value, str):
+        checked_text(value, name)
+    elif isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
+        raise ValueError(f"{name} holds a number that does not fit in 64 bits")
+
+
+def words(value: Any, name: str) -> list[str]:
+    """Tags from a list or from text with commas between, as RabbitMQ takes them."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"{name} is neither text nor a list of texts")
+    return [checked_text(part.strip(), name) for part in parts if part.strip()]

@@ -1,0 +1,145 @@
+"""What an import would do: every row checked against what is there and what the document brings.
+
+Nothing is changed here. A row is well-formed or the plan ends with Fault; what is well-formed and
+has no counterpart here is left out and listed. `steps` carries the rest out (`applying`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from broker.access import BadSetting
+from broker.access.secrets import without_secrets
+from broker.definitions import document
+from broker.definitions.document import Fault, LeftOut, Row, Sections
+from broker.definitions.settings import Settings
+from broker.definitions.tenants import Tenants
+from broker.definitions.topology import Topology
+from broker.definitions.users import Password, Users
+from broker.errors import AMQPError
+
+Undo = Callable[[], None]
+
+
+class Step(NamedTuple):
+    """One change. `do()` makes it and gives back what takes it back."""
+
+    section: str
+    named: dict[str, Any]
+    do: Callable[[], Undo]
+
+
+class Plan:
+    """One import. `only` is the vhost that a document of one vhost goes to."""
+
+    def __init__(self, broker: Any, only: str | None = None) -> None:
+        self.broker = broker
+        self.only = only
+        self.steps: list[Step] = []
+        self.passwords: list[Password] = []
+        self.left_out: list[dict[str, Any]] = []
+        self.inactive: list[dict[str, Any]] = []
+        """What is stored and does not run."""
+        self.difference: list[dict[str, Any]] = []
+        self.counts: dict[str, dict[str, int]] = {}
+        self.swept: set[str] = set()
+        """Vhosts whose policies change."""
+        self._seen: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self.tenants = Tenants(self)
+        self.users = Users(self)
+        self.topology = Topology(self)
+        settings = Settings(self)
+        self._readers: dict[str, Callable[[Row], None]] = {
+            "users": self.users.user,
+            "vhosts": self.tenants.vhost,
+            "permissions": self.users.permission,
+            "topic_permissions": self.users.topic_permission,
+            "parameters": settings.parameter,
+            "global_parameters": settings.global_parameter,
+            "policies": settings.policy,
+            "operator_policies": settings.operator_policy,
+            "exchanges": self.topology.exchange,
+            "queues": self.topology.queue,
+            "bindings": self.topology.binding,
+        }
+
+    def read(self, members: Mapping[str, Any]) -> Iterator[None]:
+        """Checks a document, a row a step. Raises Fault."""
+        for name in document.unknown(members):
+            self.left_out.append({"section": name, "reason": "there is no such section here"})
+        found: Sections = document.sections(members)
+        self.tenants.announce(found)
+        for section, rows in found.items():
+            for place, fields in enumerate(rows):
+                if not isinstance(fields, dict):
+                    raise Fault(f"definitions: {section}[{place}] is not an object")
+                if self.only is not None and section not in document.OF_THE_NODE:
+                    fields = {**fields, "vhost": self.only}
+                row = Row(section, place, fields)
+                if self.only is not None and section in document.OF_THE_NODE:
+                    self.leave_out(row, "it is not part of one virtual host's definitions")
+                else:
+                    self._read(row)
+                yield
+        try:
+            self.topology.check_limits()
+        except ValueError as error:
+            raise Fault(f"definitions: {error}") from None
+
+    def _read(self, row: Row) -> None:
+        try:
+            self._readers[row.section](row)
+        except LeftOut as error:
+            self.leave_out(row, str(error))
+        except AMQPError as error:
+            raise Fault(f"{row.where}: {error.text}") from None
+        except (ValueError, BadSetting) as error:
+            raise Fault(f"{row.where}: {error}") from None
+
+    # For the readers.
+
+    def leave_out(self, row: Row, reason: str, **part: Any) -> None:
+        """Lists an object, or with `part` a part of one, that is left out."""
+        listed = {"section": row.section, "place": row.place, **row.named(), **part}
+        self.left_out.append({**listed, "reason": reason})
+
+    def is_new(self, row: Row, key: tuple[str, ...], content: Mapping[str, Any]) -> bool:
+        """Whether an object was not in the document before. Raises ValueError where it was, with
+        another content."""
+        before = self._seen.setdefault((row.section, *key), content)
+        if before is content:
+            return True
+        if before != content:
+            raise ValueError("it is in the document twice, with different contents")
+        return False
+
+    def change(
+        self,
+        row: Row,
+        before: Mapping[str, Any] | None,
+        after: Mapping[str, Any],
+        do: Callable[[], Undo],
+    ) -> bool:
+        """Plans a change, if it is one; whether it is. `before` is None for a new object."""
+        counts = self.counts.setdefault(row.section, {"created": 0, "changed": 0, "unchanged": 0})
+        if before is not None:
+            changed = {name for name in after if before.get(name) != after[name]}
+            if not changed:
+                counts["unchanged"] += 1
+                return False
+        counts["created" if before is None else "changed"] += 1
+        entry = {"section": row.section, **row.named()}
+        if before is None:
+            entry.update(action="create", after=_shown(after, after))
+        else:
+            entry.update(
+                action="change", before=_shown(before, changed), after=_shown(after, changed)
+            )
+        self.difference.append(entry)
+        self.steps.append(Step(row.section, row.named(), do))
+        return True
+
+
+def _shown(values: Mapping[str, Any], names: Any) -> dict[str, Any]:
+    return {name: without_secrets(values[name]) for name in values if name in names}

@@ -1,0 +1,168 @@
+"""Imports of definitions: checked whole, then carried out in slices, all or nothing.
+
+What is about to be done is in `definitions_import.json` while it is being done. A start that finds
+the file carries the import out to its end, so that a crash in the middle leaves no half of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, TypeVar
+
+from broker.access import passwords
+from broker.definitions.applying import Failed, carry_out
+from broker.definitions.document import ORDER, Fault, parse
+from broker.definitions.plan import Plan
+from broker.server.control.encoding import Pace
+from broker.store import disk
+
+log = logging.getLogger("leveret.definitions")
+
+PENDING = "definitions_import.json"
+_MODE = 0o600
+
+T = TypeVar("T")
+
+
+class Importing:
+    """The imports of one broker, one at a time."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._one = asyncio.Lock()
+
+    async def run(
+        self, definitions: bytes | Mapping[str, Any], only: str | None = None, *, dry: bool = False
+    ) -> Plan:
+        """Imports a document, or with `dry` only finds out what that would do. Raises Fault if the
+        document is wrong, Failed if something came in between; nothing is changed then."""
+        members: Mapping[str, Any]
+        if isinstance(definitions, bytes):
+            members = await paced(parse(definitions))
+        else:
+            members = definitions
+        if dry:
+            plan = Plan(self._broker, only)
+            await paced(plan.read(members))
+            return plan
+        # It goes on if the one who asked goes away.
+        task = asyncio.ensure_future(self._run([members], only))
+        return await asyncio.shield(task)
+
+    async def load(self, documents: Iterable[Mapping[str, Any]]) -> Plan:
+        """Imports several documents as one."""
+        return await self._run(list(documents), None)
+
+    async def resume(self) -> None:
+        """Carries out what a crash interrupted."""
+        path = self._path()
+        if not disk.exists(path):
+            return
+        try:
+            kept = json.loads(disk.read(path))
+            if not isinstance(kept["definitions"], dict):
+                raise ValueError("it holds no definitions")
+            plan = await self._run([kept["definitions"]], kept["vhost"])
+            self._forget()
+        except (Fault, Failed, ValueError, KeyError, TypeError) as error:
+            log.error(
+                "the import of definitions that a crash interrupted cannot be ended: %s", error
+            )
+            self._broker.problems.append(
+                f"an import of definitions was interrupted and cannot be ended ({error}); it is "
+                f"kept in {PENDING}.failed"
+            )
+            disk.rename(path, f"{path}.failed")
+            disk.sync_directory(str(self._broker.config.data_dir))
+            return
+        log.warning(
+            "an import of definitions that a crash interrupted was completed: %d changes",
+            len(plan.steps),
+        )
+
+    async def _run(self, documents: list[Mapping[str, Any]], only: str | None) -> Plan:
+        async with self._one:
+            plan = Plan(self._broker, only)
+            for definitions in documents:
+                await paced(plan.read(definitions))
+            if not plan.steps:
+                return plan
+            await self._hash(plan)
+            await self._note(documents, only, plan)
+            try:
+                await paced(carry_out(plan))
+                for vhost in plan.swept:
+                    self._broker.policy_sweep.begin(vhost)
+                await self._broker.policy_sweep.over()
+                await self._broker.synced()
+            except BaseException:
+                # It is taken back; the next start must not make it again.
+                with contextlib.suppress(OSError):
+                    await self._broker.synced()
+                await asyncio.to_thread(self._forget)
+                raise
+            await asyncio.to_thread(self._forget)
+            log.info("definitions import: %d changes", len(plan.steps))
+            return plan
+
+    async def _hash(self, plan: Plan) -> None:
+        """Hashes passwords in the clear; one that the user has already keeps its hash."""
+        logins = self._broker.logins
+        for password in plan.passwords:
+            user = self._broker.access.users.get(password.user)
+            if user is not None and await logins.fits(password.text, user):
+                password.password_hash = user.password_hash
+                password.hashing_algorithm = user.hashing_algorithm
+            else:
+                password.password_hash = await logins.hash(password.text)
+                password.hashing_algorithm = passwords.ARGON2ID
+
+    async def _note(self, documents: list[Mapping[str, Any]], only: str | None, plan: Plan) -> None:
+        """Writes what is about to be done, with hashes in place of passwords."""
+        hashes = {password.user: password for password in plan.passwords}
+        pace = Pace()
+        members = []
+        for section in ORDER:
+            rows = []
+            for definitions in documents:
+                for row in definitions.get(section) or ():
+                    if section == "users" and row.get("password"):
+                        row = {name: row[name] for name in row if name != "password"}
+                        password = hashes[row["name"]]
+                        row["password_hash"] = password.password_hash
+                        row["hashing_algorithm"] = password.hashing_algorithm
+                    rows.append(json.dumps(row))
+                    await pace()
+            if rows:
+                members.append(f'"{section}": [{", ".join(rows)}]')
+        path = self._path()
+        text = f'{{"vhost": {json.dumps(only)}, "definitions": {{{", ".join(members)}}}}}\n'
+        try:
+            await asyncio.to_thread(lambda: disk.write_atomic(path, text.encode(), _MODE))
+        except OSError as error:
+            raise Failed(f"{PENDING} cannot be written: {error.strerror}") from error
+
+    def _forget(self) -> None:
+        if disk.exists(self._path()):
+            disk.unlink(self._path())
+            disk.sync_directory(str(self._broker.config.data_dir))
+
+    def _path(self) -> str:
+        return f"{self._broker.config.data_dir}/{PENDING}"
+
+
+async def paced(steps: Generator[None, None, T] | Iterable[None]) -> T:
+    """Runs a generator in slices; what it returns."""
+    pace = Pace()
+    iterator = iter(steps)
+    while True:
+        try:
+            next(iterator)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        await pace()
