@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from broker.control_schema import VERBS
 from management.ctl.table import (
     DATA,
     Call,
@@ -20,7 +19,6 @@ from management.ctl.table import (
     runs,
 )
 
-_IMPORTABLE = frozenset(VERBS["definitions.import"].arguments.__struct_fields__)
 _FILE = Parameter(name="file", help="Path of the file; - is standard input or output.")
 
 
@@ -60,15 +58,7 @@ async def export_definitions(call: Call) -> Any:
         verb="definitions.import",
         parameters=(
             Parameter(name="file", help=_FILE.help, optional=True, default="-"),
-            *(
-                (
-                    Parameter(
-                        name="--dry-run", flag=True, help="Say what would change; change nothing."
-                    ),
-                )
-                if "dry_run" in _IMPORTABLE
-                else ()
-            ),
+            Parameter(name="--dry-run", flag=True, help="Say what would change; change nothing."),
         ),
         vhost=True,
     )
@@ -79,7 +69,7 @@ async def import_definitions(call: Call) -> Any:
     if call.options.get("dry_run"):
         arguments["dry_run"] = True
     answer = await call.ask("definitions.import", definitions=read_file(where), **arguments)
-    if any(answer.values()):
+    if answer["dry_run"] or answer["left_out"] or answer["inactive"]:
         return answer
     return f"Imported definitions from {'standard input' if where == '-' else where}"
 
