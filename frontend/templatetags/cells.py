@@ -35,6 +35,33 @@ def _text(row: Row, column: Column) -> SafeString | str:
     return figures.UNKNOWN if found is None or found == "" else name(found)
 
 
+CONNECTION_TONES = {
+    "running": "good",
+    "blocked": "bad",
+    "blocking": "warn",
+    "flow": "warn",
+}
+"""Shapes of a connection's states; static/js/components/connections.js has the same."""
+
+BLOCKED = "Its publishes are not read while an alarm is in force"
+
+
+@register.simple_tag
+def connection_state(row: Row) -> SafeString:
+    """The state of a connection or a channel as a word with its shape."""
+    word = row.get("state") or "closed"
+    return format_html(
+        '<span class="state {}" data-connection-state title="{}">{}</span>',
+        CONNECTION_TONES.get(word, "idle"),
+        BLOCKED if word == "blocked" else "",
+        word,
+    )
+
+
+def _connection_state(row: Row, column: Column) -> SafeString:
+    return connection_state(row)
+
+
 def _live_text(row: Row, column: Column) -> SafeString:
     return live(column.key, row, "text")
 
@@ -55,20 +82,25 @@ def _exchange(row: Row, column: Column) -> SafeString:
 def _connection(row: Row, column: Column) -> SafeString:
     """A connection by what its client calls itself, with its address behind it."""
     given = row.get("user_provided_name") or at(row, "client_properties.connection_name")
-    address = addresses.connection(row["name"])
-    if not given:
-        return _link(address, _peer(row["name"]))
-    return format_html(
-        '<a href="{}">{}</a> <span class="hint nowrap">{}</span>',
-        address,
-        name(given),
-        _peer(row["name"]),
-    )
+    return client(row["name"], given)
 
 
 def _connection_of(row: Row, column: Column) -> SafeString | str:
-    found = at(row, "connection_details.name") or at(row, "channel_details.connection_name")
-    return _link(addresses.connection(found), _peer(found)) if found else figures.UNKNOWN
+    """The connection of a channel or a consumer, by what its client calls itself."""
+    details = row.get("connection_details") or row.get("channel_details") or {}
+    found = details.get("connection_name") or details.get("name")
+    return client(found, details.get("user_provided_name")) if found else figures.UNKNOWN
+
+
+@register.simple_tag
+def client(connection_name: str, given: str | None) -> SafeString:
+    """A connection: what its client calls itself with the address behind it, or the address."""
+    address, peer = addresses.connection(connection_name), _peer(connection_name)
+    if not given:
+        return _link(address, peer)
+    return format_html(
+        '<a href="{}">{}</a> <span class="hint nowrap">{}</span>', address, name(given), peer
+    )
 
 
 def _peer(connection_name: str) -> str:
@@ -194,6 +226,7 @@ _KINDS: dict[str, Callable[[Row, Column], SafeString | str]] = {
     "consumer-queue": _queue_of_consumer,
     "exchange": _exchange,
     "connection": _connection,
+    "connection-state": _connection_state,
     "connection-of": _connection_of,
     "vhost": _vhost,
     "user": _user,

@@ -9,11 +9,11 @@ from frontend.asking import is_fragment, names_of
 from frontend.tables import Column, fragment, load
 
 COLUMNS = (
-    Column("connection_details.name", "Connection", "connection-of", phone=True),
+    Column("connection_details.name", "Client", "connection-of", phone=True),
     Column("number", "Channel", "count", phone=True),
     Column("vhost", "Virtual host", "vhost"),
     Column("user", "User"),
-    Column("state", "State", "live-text", phone=True),
+    Column("state", "State", "connection-state", phone=True),
     Column(
         "messages_unacknowledged",
         "Unacked",
@@ -52,7 +52,7 @@ async def channels(request: HttpRequest) -> HttpResponseBase:
         "channels",
         COLUMNS,
         default_sort="-messages_unacknowledged",
-        also=("message_stats",),
+        also=("message_stats", "connection_details"),
     )
     facts = {"table": table, "section": "channels", "empty": "connections/empty.html"}
     if is_fragment(request):

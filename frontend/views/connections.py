@@ -12,7 +12,7 @@ COLUMNS = (
     Column("name", "Connection", "connection", phone=True),
     Column("vhost", "Virtual host", "vhost"),
     Column("user", "User", "text", phone=True),
-    Column("state", "State", "live-text", phone=True),
+    Column("state", "State", "connection-state", phone=True),
     Column("protocol", "Protocol"),
     Column("channels", "Channels", "count", phone=True),
     Column("recv_oct_details.rate", "Received", "size", "Bytes a second"),

@@ -13,7 +13,7 @@ COLUMNS = (
     Column("trouble", "State", "trouble", phone=True),
     Column("queue.name", "Queue", "consumer-queue", phone=True),
     Column("queue.vhost", "Virtual host", "vhost"),
-    Column("channel_details.connection_name", "Connection", "connection-of"),
+    Column("channel_details.connection_name", "Client", "connection-of", phone=True),
     Column("channel_details.user", "User"),
     Column("unacked", "Unacked", "count", phone=True),
     Column("prefetch_count", "Prefetch", "count", help="0 is no limit", phone=True),

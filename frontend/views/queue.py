@@ -55,6 +55,10 @@ async def queue(
             return render(request, facts["fragment"], facts)
     row = await ask(request, "item", noun="queues", vhost=vhost, name=name)
     facts |= {"section": "queues", "queue": row, "tab": tab, "tabs": _tabs(row)}
+    if row["trouble"] == "refusing":
+        facts["refusals"] = await ask(request, "queue.refusals", vhost=vhost, name=name)
+    if is_fragment(request) and request.GET.get("part") == "refusals":
+        return render(request, "queue/refusals.html", facts)
     facts |= {"key": [vhost, name], "meanings": troubles.MEANING}
     if row.get("oldest_unconfirmed"):
         facts["unconfirmed_age"] = figures.duration(

@@ -31,6 +31,9 @@ COLUMNS = (
     Column("consumers", "Consumers", "count", "", "Consumers attached to the queue"),
     Column("durable", "Features", "features", sort=None),
 )
+ASKS = {"ask-purge": "purge", "ask-delete": "delete"}
+"""Before an action: what it would do, for the dialog."""
+
 ALSO = ("auto_delete", "exclusive", "arguments", "type", "state", "message_stats", *POLICED)
 
 
@@ -41,6 +44,8 @@ async def queues(request: HttpRequest) -> HttpResponseBase:
         try:
             if request.POST.get("action") == "create":
                 return await _create(request)
+            if request.POST.get("action") in ASKS:
+                return await _ask_about_rows(request)
             return await _act_on_rows(request)
         except (BrokerError, FormError) as error:
             is_creating = request.POST.get("action") == "create"
@@ -87,15 +92,62 @@ async def _create(request: HttpRequest) -> HttpResponseBase:
     return done(request, addresses.queue(vhost, name), "The queue is there.")
 
 
+def _picked(request: HttpRequest) -> list[tuple[str, str]]:
+    """Vhost and name of each picked row. Raises FormError for a row without its key."""
+    try:
+        keys = [json.loads(request.POST[f"key-{row}"]) for row in request.POST.getlist("row")]
+        return [(str(vhost), str(name)) for vhost, name in keys]
+    except (KeyError, ValueError, TypeError):
+        raise FormError("The picked rows cannot be read. Load the list again.") from None
+
+
+async def _ask_about_rows(request: HttpRequest) -> HttpResponseBase:
+    """The dialog: names, messages as of now, and the number to type."""
+    action = ASKS[request.POST["action"]]
+    found = []
+    for vhost, name in _picked(request):
+        try:
+            found.append(await ask(request, "item", noun="queues", vhost=vhost, name=name))
+        except BrokerError as error:
+            if error.status != 404:
+                raise
+    facts = {
+        "action": action,
+        "verb": action.capitalize(),
+        "queues": sorted(found, key=lambda row: -row["messages"]),
+        "ready": sum(row["messages_ready"] for row in found),
+        "unacknowledged": sum(row["messages_unacknowledged"] for row in found),
+        "consumers": sum(row["consumers"] for row in found),
+        "missing": len(request.POST.getlist("row")) - len(found),
+        "expect": len(request.POST.getlist("row")),
+    }
+    return render(request, "queues/confirm.html", facts)
+
+
 async def _act_on_rows(request: HttpRequest) -> HttpResponseBase:
     action = request.POST.get("action")
     if action not in ("purge", "delete"):
         raise FormError("Pick what to do: purge or delete.")
-    picked = [json.loads(request.POST[f"key-{row}"]) for row in request.POST.getlist("row")]
-    messages = 0
+    picked = _picked(request)
+    if request.POST.get("typed", "").strip() != str(len(picked)):
+        raise FormError("The number that was typed is not the number of queues. Nothing was done.")
+    messages, done_with, failed = 0, 0, []
     for vhost, name in picked:
-        answer = await ask(request, f"queue.{action}", vhost=vhost, name=name)
+        try:
+            answer = await ask(request, f"queue.{action}", vhost=vhost, name=name)
+        except BrokerError as error:
+            if error.status >= 500:
+                raise
+            failed.append(f"{name}: {error.reason}")
+            continue
         messages += answer["messages"]
-    what = f"{len(picked)} queue{'s' if len(picked) != 1 else ''}"
+        done_with += 1
     verb = "Purged" if action == "purge" else "Deleted"
-    return done(request, request.get_full_path(), f"{verb} {what} with {messages:,} messages.")
+    text = f"{verb} {_queues(done_with)} with {messages:,} message{'' if messages == 1 else 's'}."
+    if failed:
+        raise FormError(f"{text} {_queues(len(failed))} left as before: {'; '.join(failed[:5])}")
+    return done(request, request.get_full_path(), text)
+
+
+def _queues(count: int) -> str:
+    return f"{count:,} queue{'' if count == 1 else 's'}"

@@ -182,13 +182,51 @@ def test_it_deletes_the_picked_queues(page: Page, channel: BlockingChannel) -> N
     mark = uuid.uuid4().hex[:8]
     for number in range(3):
         channel.queue_declare(f"{mark}.{number}", durable=True)
+        for _ in range(number):
+            channel.basic_publish("", f"{mark}.{number}", b"x")
     page.goto(f"/queues?q={mark}")
     page.check("[data-select-all]")
     expect(page.locator("[data-bulk-count]")).to_have_text("3 selected")
     page.click("[data-bulk] >> text=Delete…")
-    page.click("#delete-picked button[value=delete]")
-    expect(page.locator("#toasts")).to_contain_text("Deleted 3 queues")
+    dialog = page.locator("#picked")
+    for number in range(3):
+        expect(dialog).to_contain_text(f"{mark}.{number}")
+    expect(dialog).to_contain_text("3 ready and 0 unacknowledged messages")
+    acts = dialog.locator("[data-acts]")
+    expect(acts).to_be_disabled()
+    page.fill("#picked-typed", "2")
+    expect(acts).to_be_disabled()
+    page.fill("#picked-typed", "3")
+    acts.click()
+    expect(page.locator("#toasts")).to_contain_text("Deleted 3 queues with 3 messages")
     expect(page.locator("#table")).to_contain_text("Nothing matches this filter.")
+
+
+def test_the_bar_for_picked_rows_is_in_sight_on_a_long_list(
+    page: Page, channel: BlockingChannel
+) -> None:
+    mark = uuid.uuid4().hex[:8]
+    for number in range(60):
+        channel.queue_declare(f"{mark}.{number}")
+    page.goto(f"/queues?q={mark}")
+    page.check("tbody tr:first-child input[type=checkbox]")
+    expect(page.locator("[data-bulk]")).to_be_in_viewport()
+    for number in range(60):
+        channel.queue_delete(f"{mark}.{number}")
+
+
+def test_nothing_is_deleted_without_the_number_of_queues(
+    page: Page, channel: BlockingChannel, queue: str, watch: Watch
+) -> None:
+    watch.allow(400)
+    page.goto(f"/queues?q={queue}")
+    page.check("[data-select-all]")
+    page.click("[data-bulk] >> text=Delete…")
+    page.fill("#picked-typed", "1")
+    page.evaluate("document.getElementById('picked-typed').value = '7'")
+    page.click("#picked [data-acts]")
+    expect(page.locator("[role=alert]:visible")).to_contain_text("Nothing was done")
+    channel.queue_declare(queue, passive=True)
 
 
 def test_it_binds_and_unbinds(page: Page, channel: BlockingChannel, queue: str) -> None:

@@ -16,6 +16,7 @@ from broker.server.control.views import (
     channel_name,
     connection_details,
     consumer_row,
+    given_name,
     idle_since,
     name_of,
 )
@@ -79,8 +80,6 @@ class Connections(View):
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         gauge = watched(self.stats, "connection", thing, args.ages)
         ages = args.ages.get("data_rates")
-        client = thing.client_properties
-        given_name = client.get("connection_name") if isinstance(client, dict) else None
         row: dict[str, Any] = {
             "name": thing.name,
             "node": self.broker.node_name,
@@ -96,8 +95,8 @@ class Connections(View):
             "frame_max": thing.frame_max,
             "timeout": thing.heartbeat,
             "connected_at": thing.connected_at_ms,
-            "client_properties": client,
-            "user_provided_name": given_name,
+            "client_properties": thing.client_properties,
+            "user_provided_name": given_name(thing),
             "host": thing.local[0],
             "port": thing.local[1],
             "peer_host": thing.peer[0],

@@ -8,7 +8,7 @@ from broker.policies import settings
 from broker.server.control import troubles
 from broker.server.control.findings import SEVERITY, Line, Problem
 from broker.server.control.requests import Caller
-from broker.server.control.views import channel_name, name_of
+from broker.server.control.views import channel_name, given_name, name_of
 
 _NAMES = 5
 """Of a group, so many are named."""
@@ -186,12 +186,6 @@ def _span(milliseconds: int) -> str:
     if minutes >= 120:
         return f"{minutes // 60:,} h"
     return f"{minutes} min" if minutes else f"{rest} s"
-
-
-def given_name(connection: Any) -> Any:
-    """What the client calls itself, or None."""
-    client = connection.client_properties
-    return client.get("connection_name") if isinstance(client, dict) else None
 
 
 def refusals_of(broker: Any, caller: Caller, queue: Any) -> dict[str, Any]:

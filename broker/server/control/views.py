@@ -122,10 +122,17 @@ def channel_name(channel: Any) -> str:
     return f"{channel.connection.name} ({channel.number})"
 
 
+def given_name(connection: Any) -> Any:
+    """What the client calls itself (`connection_name`), or None."""
+    client = connection.client_properties
+    return client.get("connection_name") if isinstance(client, dict) else None
+
+
 def connection_details(connection: Any) -> dict[str, Any]:
     """The part of a connection that its channels show."""
     return {
         "name": connection.name,
+        "user_provided_name": given_name(connection),
         "peer_host": connection.peer[0],
         "peer_port": connection.peer[1],
     }

@@ -110,12 +110,35 @@ const WORDS = {
   "broker away": ["bad", "broker away"],
   "signed out": ["bad", "signed out"],
 };
+// While nothing new comes, the whole page says of when it is.
+const AS_OF_AFTER_MS = 1_500;
+const asOf = document.getElementById("as-of");
+let asOfTimer = 0;
+function showAsOf(lost) {
+  clearTimeout(asOfTimer);
+  if (!lost) {
+    asOf.hidden = true;
+    document.body.classList.remove("lost");
+    return;
+  }
+  asOfTimer = setTimeout(() => {
+    const away = live.state === "broker away";
+    asOf.firstElementChild.textContent = away ? "The broker is away." : "The connection is lost.";
+    const when = moment(live.lastUpdate || performance.timeOrigin);
+    const what = away ? "the broker" : "the connection";
+    asOf.lastElementChild.textContent =
+      `Everything on this page is as of ${when}. It goes on by itself when ${what} is back.`;
+    asOf.hidden = false;
+    document.body.classList.add("lost");
+  }, document.body.classList.contains("lost") ? 0 : AS_OF_AFTER_MS);
+}
+
 function showState() {
   const [tone, word] = WORDS[live.state];
   stateElement.className = `state ${tone}`;
   stateElement.textContent = word;
   const lost = live.state === "reconnecting" || live.state === "broker away";
-  document.body.classList.toggle("lost", lost);
+  showAsOf(lost);
   stateElement.title = lost && live.lastUpdate
     ? `Last update ${timeOfDay(live.lastUpdate)}` : "Whether the numbers on this page are live";
 }

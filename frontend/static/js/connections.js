@@ -1,3 +1,4 @@
+import { showConnectionState } from "./components/connections.js";
 import { liveTable } from "./components/table.js";
 
-liveTable();
+liveTable(showConnectionState);

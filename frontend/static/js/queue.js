@@ -55,12 +55,26 @@ if (history) {
   for (const chart of charts) chart.load(history);
 }
 
+// Why publishes are refused, and whose: asked for anew while it goes on.
+const REFUSALS_MS = 5_000;
+const refusals = document.getElementById("refusals");
+let refusalsAt = Date.now();
+function showRefusals(trouble) {
+  if (trouble !== "refusing" && !refusals.firstElementChild) return;
+  if (Date.now() - refusalsAt < REFUSALS_MS && refusals.firstElementChild) return;
+  if (refusals.matches(":hover, :focus-within")) return;
+  refusalsAt = Date.now();
+  const query = new URLSearchParams({ vhost: key[0], name: key[1], part: "refusals" });
+  htmx.ajax("GET", `/queue?${query}`, { target: "#refusals" });
+}
+
 let state = null;
 live.subscribe({ topic: "item", noun: "queues", key }, (event, data, time) => {
   state = taken(state, event, data);
   const read = (name) => at(state, PATHS[name]);
   cells.update(state);
   showTrouble(heading, state);
+  showRefusals(state.trouble);
   meaning.textContent = meanings[state.trouble] ? `${meanings[state.trouble]}.` : "";
   for (const [name, spark] of sparks) spark.push(read(name));
   for (const chart of charts) chart.push(time, read);

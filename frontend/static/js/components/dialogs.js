@@ -19,7 +19,23 @@ document.addEventListener("click", (event) => {
 document.addEventListener("input", (event) => {
   const field = event.target;
   if (!(field instanceof HTMLInputElement) || field.dataset.expect === undefined) return;
-  field.form.querySelector("[data-acts]").disabled = field.value !== field.dataset.expect;
+  field.closest("dialog").querySelector("[data-acts]").disabled = field.value !== field.dataset.expect;
+});
+
+// A fragment that was fetched for a dialog opens it.
+document.addEventListener("htmx:after:swap", (event) => {
+  const opens = event.detail.ctx?.target?.dataset?.opens;
+  if (opens) openDialog(opens);
+});
+
+// Enter in the field must not press the first button of the form behind the dialog.
+document.addEventListener("keydown", (event) => {
+  const field = event.target;
+  if (event.key !== "Enter" || !(field instanceof HTMLInputElement) || field.dataset.expect === undefined) return;
+  const acts = field.closest("dialog")?.querySelector("[data-acts]");
+  if (!acts || field.form.querySelector('[type="submit"]') === acts) return;
+  event.preventDefault();
+  if (!acts.disabled) acts.click();
 });
 
 // A form that was refused comes back open, with what was typed and why.

@@ -5,6 +5,7 @@
 // order of the rows. The element is swapped as a whole, so everything is bound anew after a swap.
 
 import { Cells, taken } from "./cells.js";
+import { showListChanges } from "./list_changes.js";
 import { live } from "./live.js";
 
 /** Keep the table of the page live. `decorate(row, state)` may adjust what is more than a number. */
@@ -40,6 +41,7 @@ export function liveTable(decorate = () => {}) {
   }
 
   bind();
+  showListChanges();
   document.addEventListener("htmx:after:swap", (event) => {
     if (event.detail.ctx?.target?.id === "table") bind();
   });
