@@ -12,6 +12,7 @@ NONE: dict[Identity, Binding] = {}
 
 class DirectExchange(BoundExchange):
     type = "direct"
+    by_each_key = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

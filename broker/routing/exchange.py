@@ -8,7 +8,7 @@ are the vhost's business.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -51,11 +51,13 @@ def identity(binding: Binding) -> Identity:
 
 class BoundExchange(Exchange):
     """An exchange with its bindings. Types override `add`, `remove` and `match`; `by_key` says that
-    the headers do not matter, `picks_one` that one of the bindings is picked for a message, so that
-    each counts for the others."""
+    the headers do not matter, `by_each_key` that every routing key of a message, CC and BCC too,
+    finds bindings of its own (otherwise a message is matched once, by its own key), `picks_one`
+    that one of the bindings is picked for a message, so that each counts for the others."""
 
     type = ""
     by_key = True
+    by_each_key = False
     picks_one = False
     bounds = DEFAULTS
 
@@ -134,6 +136,16 @@ class BoundExchange(Exchange):
         """The bindings that a message fits. `properties` are named as in
         `broker.wire.properties`."""
         raise NotImplementedError
+
+    def match_all(
+        self,
+        routing_keys: Sequence[str],
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any] = NO_PROPERTIES,
+    ) -> Iterator[Binding]:
+        """The bindings that a message with several routing keys fits, its own key first."""
+        for routing_key in routing_keys if self.by_each_key else routing_keys[:1]:
+            yield from self.match(routing_key, headers, properties)
 
     def reconfigure(self, effective: Mapping[str, Any]) -> None:
         """Takes the arguments that hold now by declaration and policies, which are checked."""

@@ -18,6 +18,7 @@ from broker.routing.topic_tree import TopicTree
 
 class TopicExchange(BoundExchange):
     type = "topic"
+    by_each_key = True
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

@@ -83,21 +83,20 @@ class Routes:
         once. `properties` are decoded; of them only a consistent hash needs more than the
         headers. `due`: the exchange has held it back and does not again, whatever it asks for."""
         found: dict[MessageQueue, None] = {}
-        for routing_key in routing_keys:
-            self._follow(exchange, routing_key, headers, properties, found, due)
+        self._follow(exchange, routing_keys, headers, properties, found, due)
         return tuple(found)
 
     def _follow(
         self,
         exchange: BoundExchange,
-        routing_key: str,
+        routing_keys: list[str],
         headers: Mapping[str, Any],
         properties: Mapping[str, Any],
         found: dict[MessageQueue, None],
         due: bool,
     ) -> None:
-        """Adds the queues behind an exchange, each exchange once. Whether there was any, also one
-        that was found before, decides about alternate exchanges."""
+        """Adds the queues behind an exchange, each exchange once and with all keys. Whether there
+        was any, also one that was found before, decides about alternate exchanges."""
         seen = {exchange.name}
         visits: list[_Visit] = []
         ahead: BoundExchange | None = exchange
@@ -105,15 +104,16 @@ class Routes:
             any_queue = False
             if ahead is not None:
                 if not ahead.name:
-                    queue = self.queues.get(routing_key)
-                    if queue is not None:
-                        found[queue] = None
-                        any_queue = True
+                    for routing_key in routing_keys:
+                        queue = self.queues.get(routing_key)
+                        if queue is not None:
+                            found[queue] = None
+                            any_queue = True
                 elif not (due and ahead is exchange) and ahead.holds(headers):
                     found[ahead.holding] = None
                     any_queue = True
                 else:
-                    bindings = list(ahead.match(routing_key, headers, properties))
+                    bindings = list(ahead.match_all(routing_keys, headers, properties))
                     visits.append(_Visit(ahead, iter(bindings)))
             elif visits:
                 any_queue = visits.pop().any_queue

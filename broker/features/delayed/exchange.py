@@ -23,6 +23,7 @@ class DelayedMessageExchange(BoundExchange):
         # them.
         self.inner.bindings = self.bindings
         self.by_key = self.inner.by_key
+        self.by_each_key = self.inner.by_each_key
         self.picks_one = self.inner.picks_one
 
     @classmethod
