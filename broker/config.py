@@ -407,8 +407,26 @@ class Config:
         "login",
         10,
         "count",
-        "failed logins per minute and pair of user and peer",
+        "wrong passwords a minute for one user from one address; then the two have to wait, unless"
+        " that user was let in from there within login_trusted_for",
         least=1,
+        reload=True,
+    )
+    login_address_failures_max: int = setting(
+        "login",
+        300,
+        "count",
+        "wrong passwords a minute from one address for all users that are not trusted there",
+        least=1,
+        reload=True,
+    )
+    login_trusted_for: float = setting(
+        "login",
+        86_400.0,
+        "time",
+        "for so long after a login its user does not wait at its address, however many wrong"
+        " passwords come from there",
+        least=0,
         reload=True,
     )
     login_backoff_max: float = setting(

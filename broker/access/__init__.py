@@ -17,6 +17,7 @@ from broker.access.records import (
     User,
 )
 from broker.access.rights import Rights
+from broker.access.throttle import Limits
 
 __all__ = [
     "MANAGEMENT_TAGS",
@@ -24,6 +25,7 @@ __all__ = [
     "BadSetting",
     "Job",
     "Kind",
+    "Limits",
     "Parameter",
     "Parameters",
     "Permission",

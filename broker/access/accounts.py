@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from broker.access import passwords
-from broker.access.login import EndedSessions, Job, Refused, Throttle, Tickets, VerifiedPairs
+from broker.access.login import EndedSessions, Job, Refused, Tickets, VerifiedPairs
 from broker.access.parameters import Parameters
 from broker.access.patterns import Pattern, filled_in
 from broker.access.reading import check_limit, check_patterns, read_users
@@ -34,6 +34,7 @@ from broker.access.records import (
     set_limit,
 )
 from broker.access.rights import Rights
+from broker.access.throttle import Limits, Throttle, Wait
 from broker.errors import AccessRefused
 from broker.settings_files import SettingsError, SettingsFiles
 
@@ -42,7 +43,7 @@ class Access:
     """All that is known about who may do what. `version` rises with every change.
 
     `begin`, `verify` and `finish` check a password; `check` and `check_topic` a permission.
-    `failures_max` wrong passwords a minute are let through per user and address. With
+    `login_limits` bounds wrong passwords. With
     `rehash_at_login` a login replaces an imported password hash.
     """
 
@@ -50,8 +51,7 @@ class Access:
         self,
         files: SettingsFiles,
         *,
-        failures_max: int = 10,
-        back_off_longest_s: float = 60.0,
+        login_limits: Limits | None = None,
         rehash_at_login: bool = False,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         monotonic: Callable[[], float] = time.monotonic,
@@ -70,7 +70,7 @@ class Access:
         self._files = files
         self._clock_ms = clock_ms
         self._next_epoch = 1
-        self.throttle = Throttle(monotonic, failures_max, back_off_longest_s)
+        self.throttle = Throttle(monotonic, login_limits or Limits())
         self._verified = VerifiedPairs(monotonic, random(32))
         self._tickets = Tickets(monotonic)
         self._ended = EndedSessions(clock_ms, {})
@@ -130,22 +130,27 @@ class Access:
         `peer` is the address the person's socket comes from; `door` is http, websocket or amqp.
         """
         known = self.users.get(user)
-        wait_s = self.throttle.wait_s(user, peer)
+        wait = self.throttle.wait(user, peer)
         if known is not None and door != "http" and self._tickets.redeem(known, password):
             return self._let_in(known, door, peer)
-        if wait_s:
-            return self._refuse_throttled(user, peer, door, wait_s)
+        if wait is not None:
+            return self._refuse_throttled(user, peer, door, wait)
         if known is not None and known.loopback_only and not peer_is_loopback:
             self._count(door, user, peer, False)
             return Refused("User can only log in via localhost")
         mac = self._verified.mac(user, password)
-        if known is not None and self._verified.holds(known, mac):
+        if (
+            known is not None
+            and self._verified.holds(known, mac)
+            and not self.throttle.is_flooded(user, peer)
+        ):
+            self.throttle.trust(user, peer)
             return self._let_in(known, door, peer)
         shared = self._jobs.get((mac, peer))
         if shared is not None:
             return shared
         if not self.throttle.begin(user, peer):
-            return self._refuse_throttled(user, peer, door, 1.0)
+            return self._refuse_throttled(user, peer, door, Wait(1.0))
         job = Job(
             user=user,
             password=password,
@@ -218,7 +223,7 @@ class Access:
     def abandon(self, job: Job) -> None:
         """Drops a job whose password was not looked at; it does not count as a wrong one."""
         if self._jobs.pop((job.mac, job.peer), None) is not None:
-            self.throttle.end(job.user, job.peer, True)
+            self.throttle.give_back(job.user, job.peer)
 
     def issue_ticket(self, user: str) -> str:
         """A password for one AMQP login of the user within 30 seconds."""
@@ -374,6 +379,7 @@ class Access:
         """Deletes a user and its permissions. Raises KeyError if there is none."""
         del self.users[name]
         self._verified.forget(name)
+        self.throttle.forget(name)
         for row in [row for row in self.permissions if row[0] == name]:
             del self.permissions[row]
         for topic in [row for row in self.topic_permissions if row[0] == name]:
@@ -460,9 +466,9 @@ class Access:
         self._count(door, user.name, peer, True)
         return user
 
-    def _refuse_throttled(self, user: str, peer: str, door: str, wait_s: float) -> Refused:
+    def _refuse_throttled(self, user: str, peer: str, door: str, wait: Wait) -> Refused:
         self._count(door, user, peer, False)
-        return Refused.too_often(wait_s)
+        return Refused.too_often(wait)
 
     def _count(self, door: str, user: str, peer: str, ok: bool) -> None:
         if len(self.attempts) >= 10_000 and (door, user, peer, ok) not in self.attempts:

@@ -1,4 +1,5 @@
-"""What stands between a password and a user: throttle, remembered pairs, tickets, ended sessions.
+"""What stands between a password and a user: remembered pairs, tickets, ended sessions; how often a
+password may be tried is `broker.access.throttle`.
 
 All of it is memory and monotonic time; nothing here hashes or waits.
 """
@@ -9,20 +10,18 @@ import hashlib
 import hmac
 import math
 import secrets
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from broker.access.records import User
+from broker.access.throttle import Wait
 
-WINDOW_S = 60.0
 REMEMBERED_S = 600.0
 TICKET_S = 30.0
 TICKET_PREFIX = "ticket:"
 
-_BACK_OFF_FIRST_S = 5.0
-_FORGIVEN_S = 900.0
 _KEYS_KEPT = 10_000
 
 
@@ -38,11 +37,12 @@ class Refused:
     error: str = "not_authorized"
 
     @classmethod
-    def too_often(cls, wait_s: float) -> Refused:
-        """For whoever has to wait for the next try."""
+    def too_often(cls, wait: Wait) -> Refused:
+        """For a login that has to wait for the next try."""
+        whose = "" if wait.is_address else " for this user"
         reason = (
-            "Too many wrong passwords for this user from this address; "
-            f"try again in {math.ceil(wait_s)} seconds"
+            f"Too many wrong passwords{whose} from this address; "
+            f"try again in {math.ceil(wait.seconds)} seconds"
         )
         return cls(reason, 429, "too_many_attempts")
 
@@ -63,77 +63,6 @@ class Job:
     upgraded_hash: str | None = field(default=None, repr=False)
     outcome: Any = None
     """Room for the server: what the logins that share the job wait for."""
-
-
-class Throttle:
-    """Counts wrong passwords per user and address: so many a minute are let through.
-
-    Then the pair has to wait, and twice as long after each further wrong one, up to the longest.
-    """
-
-    def __init__(self, monotonic: Callable[[], float], failures_max: int, longest_s: float) -> None:
-        self._monotonic = monotonic
-        self._failures_max = failures_max
-        self._longest_s = longest_s
-        self._tries: OrderedDict[tuple[str, str], _Tries] = OrderedDict()
-
-    def configure(self, failures_max: int, longest_s: float) -> None:
-        """Sets the tries a minute and the longest wait."""
-        self._failures_max = failures_max
-        self._longest_s = longest_s
-
-    def wait_s(self, user: str, peer: str) -> float:
-        """Seconds until this user may be tried from there again; 0 if at once."""
-        tries = self._tries.get((user, peer))
-        if tries is None:
-            return 0.0
-        now = self._monotonic()
-        while tries.wrong and tries.wrong[0] <= now - WINDOW_S:
-            tries.wrong.popleft()
-        wait_s = max(0.0, tries.blocked_until - now)
-        if len(tries.wrong) >= self._failures_max:
-            wait_s = max(wait_s, tries.wrong[0] + WINDOW_S - now)
-        return wait_s
-
-    def begin(self, user: str, peer: str) -> bool:
-        """Takes one of the tries, which `end` gives back; False if all are taken just now."""
-        tries = self._tries.setdefault((user, peer), _Tries())
-        self._tries.move_to_end((user, peer))
-        while len(self._tries) > _KEYS_KEPT:
-            self._tries.popitem(last=False)
-        if len(tries.wrong) + tries.open >= self._failures_max:
-            return False
-        tries.open += 1
-        return True
-
-    def end(self, user: str, peer: str, ok: bool) -> None:
-        """Tells how a try that `begin` let through ended."""
-        tries = self._tries.get((user, peer))
-        if tries is None:
-            return
-        tries.open = max(0, tries.open - 1)
-        now = self._monotonic()
-        if ok:
-            if not tries.open and not tries.wrong and now >= tries.blocked_until:
-                del self._tries[(user, peer)]
-            return
-        tries.wrong.append(now)
-        if len(tries.wrong) >= self._failures_max:
-            if now - tries.blocked_until > _FORGIVEN_S:
-                tries.blocks = 0
-            wait_s = min(_BACK_OFF_FIRST_S * 2 ** min(tries.blocks, 16), self._longest_s)
-            tries.blocked_until = now + wait_s
-            tries.blocks += 1
-
-
-class _Tries:
-    __slots__ = ("blocked_until", "blocks", "open", "wrong")
-
-    def __init__(self) -> None:
-        self.wrong: deque[float] = deque()
-        self.open = 0
-        self.blocks = 0
-        self.blocked_until = float("-inf")
 
 
 class VerifiedPairs:

@@ -35,7 +35,7 @@ from broker.server.control.node_verbs import version
 from broker.server.importing import Importing
 from broker.server.leaving import Leaving
 from broker.server.listeners import CannotListen, Listeners
-from broker.server.logins import Logins
+from broker.server.logins import Logins, limits_of
 from broker.server.policy_sweep import PolicySweep
 from broker.server.proxy_protocol import Sources
 from broker.server.pulse import Pulse
@@ -115,8 +115,7 @@ class Broker(SignIn):
         self.files = SettingsFiles(config.data_dir, disk)
         self.access = Access(
             self.files,
-            failures_max=config.login_failures_max,
-            back_off_longest_s=config.login_backoff_max,
+            login_limits=limits_of(config),
             rehash_at_login=config.rehash_at_login,
         )
         self.policies = Policies(self.files)

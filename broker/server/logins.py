@@ -6,12 +6,16 @@ import asyncio
 import ipaddress
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import argon2
 
-from broker.access import Access, Job, Refused, User
+from broker.access import Access, Job, Limits, Refused, User
 from broker.access.passwords import hash_password, verify
+
+if TYPE_CHECKING:
+    from broker.config import Config
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +94,16 @@ class Logins:
             return None
         self._access.settle(job, ok)
         return ok
+
+
+def limits_of(config: Config) -> Limits:
+    """What the settings say about wrong passwords."""
+    return Limits(
+        failures_max=config.login_failures_max,
+        address_failures_max=config.login_address_failures_max,
+        longest_s=config.login_backoff_max,
+        trusted_s=config.login_trusted_for,
+    )
 
 
 def is_loopback(peer: str) -> bool:

@@ -18,6 +18,7 @@ from broker.certificates import CertificateError, Certificates
 from broker.config import ConfigError
 from broker.reloading import Reloaded
 from broker.server.control.encoding import Pace
+from broker.server.logins import limits_of
 from broker.server.proxy_protocol import Sources
 
 if TYPE_CHECKING:
@@ -81,6 +82,6 @@ class Reload:
         broker.admission.configure(config.connections_max)
         broker.watch.configure(config)
         broker.logins.waiting_max = config.logins_waiting_max
-        broker.access.throttle.configure(config.login_failures_max, config.login_backoff_max)
+        broker.access.throttle.configure(limits_of(config))
         broker.access.rehash_at_login = config.rehash_at_login
         reloading.follow_log("broker", reloaded)

@@ -8,8 +8,9 @@ import bcrypt
 import pytest
 
 from broker.access import Access, Job, Refused, User, passwords
-from broker.access.login import REMEMBERED_S, TICKET_S, WINDOW_S
+from broker.access.login import REMEMBERED_S, TICKET_S
 from broker.access.passwords import ARGON2ID, BCRYPT, MD5, SHA256, SHA512, rabbit_hash
+from broker.access.throttle import WINDOW_S, Limits
 from broker.server.logins import Logins, address_of, is_loopback
 from broker.settings_files import SettingsFiles
 from tests.control.disks import MemoryDisk
@@ -248,6 +249,107 @@ def test_it_lets_no_burst_of_guesses_through(access: Access) -> None:
         for number in range(3 * BAD_LOGINS)
     ]
     assert sum(isinstance(one, Job) for one in begun) == BAD_LOGINS
+
+
+def status(outcome: User | Refused) -> int:
+    """200, or how the HTTP API refuses."""
+    return 200 if isinstance(outcome, User) else outcome.status
+
+
+def test_wrong_passwords_keep_nobody_out_where_he_was_let_in_lately(
+    access: Access, clock: Clock
+) -> None:
+    assert status(login(access, "secret")) == 200
+    assert [status(login(access, f"guess {number}")) for number in range(50)] == [401] * 50
+    assert status(login(access, "secret")) == 200
+    clock.now += REMEMBERED_S
+    for number in range(50):
+        login(access, f"guess {number}")
+    assert status(login(access, "secret")) == 200, "also when it has to be hashed again"
+    # Elsewhere the same user is guessed at as slowly as ever, by a right guess, too.
+    for number in range(BAD_LOGINS):
+        login(access, f"guess {number}", peer="192.0.2.2")
+    assert status(login(access, "secret", peer="192.0.2.2")) == 429
+    assert status(login(access, "secret")) == 200
+
+
+def test_a_new_password_is_taken_while_old_clients_still_send_the_old_one(access: Access) -> None:
+    assert status(login(access, "secret")) == 200
+    access.put_user("anna", ["administrator"], rabbit_hash("new"), SHA256)
+    for _ in range(5 * BAD_LOGINS):
+        assert status(login(access, "secret")) == 401
+    assert status(login(access, "new")) == 200
+
+
+def test_trust_ends(access: Access, clock: Clock) -> None:
+    assert status(login(access, "secret")) == 200
+    clock.now += Limits().trusted_s
+    for number in range(BAD_LOGINS):
+        login(access, f"guess {number}")
+    assert status(login(access, "secret")) == 429
+
+
+def test_another_user_of_a_deleted_ones_name_is_trusted_nowhere(access: Access) -> None:
+    assert status(login(access, "secret")) == 200
+    access.delete_user("anna")
+    access.put_user("anna", [], rabbit_hash("other"), SHA256)
+    for number in range(BAD_LOGINS):
+        login(access, f"guess {number}")
+    assert status(login(access, "other")) == 429
+
+
+def test_users_of_a_shared_address_are_throttled_each_alone(access: Access) -> None:
+    access.put_user("bob", [], rabbit_hash("b"), SHA256)
+    for number in range(5 * BAD_LOGINS):
+        login(access, f"guess {number}", user="nobody")
+    assert status(login(access, "b", user="bob")) == 200
+    assert status(login(access, "secret")) == 200
+
+
+def test_an_address_that_guesses_at_many_users_has_to_wait(access: Access, clock: Clock) -> None:
+    access.put_user("bob", [], rabbit_hash("b"), SHA256)
+    assert status(login(access, "secret")) == 200
+    most = Limits().address_failures_max
+    answers = []
+    for number in range(most + 1):
+        begun = access.begin(f"user {number}", "guess", False, peer="192.0.2.1", door="amqp")
+        answers.append(status(access.finish(begun, False, door="amqp")) if isinstance(begun, Job)
+                       else begun.status)  # fmt: skip
+    assert answers == [401] * most + [429]
+    refused = login(access, "b", user="bob")
+    assert isinstance(refused, Refused)
+    assert refused.reason == "Too many wrong passwords from this address; try again in 60 seconds"
+    assert status(login(access, "secret")) == 200, "the trusted one does not wait"
+    assert status(login(access, "b", user="bob", peer="192.0.2.2")) == 200
+    clock.now += WINDOW_S
+    assert status(login(access, "b", user="bob")) == 200
+
+
+def test_guessing_beside_a_trusted_client_stays_slow(access: Access) -> None:
+    assert status(login(access, "secret")) == 200
+    begun = [
+        access.begin("anna", f"guess {number}", False, peer="192.0.2.1", door="http")
+        for number in range(3 * BAD_LOGINS)
+    ]
+    jobs = [job for job in begun if isinstance(job, Job)]
+    assert len(jobs) == BAD_LOGINS, "so many are verified at a time"
+    for job in jobs:
+        access.finish(job, False, door="http")
+    for number in range(Limits().address_failures_max):
+        job = access.begin("anna", f"more {number}", False, peer="192.0.2.1", door="http")
+        assert isinstance(job, Job)
+        access.finish(job, False, door="http")
+    assert needs_hashing(access, "secret"), "beyond the rate nothing is answered from memory"
+    assert status(login(access, "secret")) == 200
+
+
+def test_what_could_not_be_verified_makes_nobody_trusted(access: Access) -> None:
+    job = access.begin("anna", "guess", False, peer="192.0.2.1", door="http")
+    assert isinstance(job, Job)
+    access.abandon(job)
+    for number in range(BAD_LOGINS):
+        assert status(login(access, f"guess {number}")) == 401
+    assert status(login(access, "secret")) == 429
 
 
 def test_it_lets_a_ticket_in_once_within_half_a_minute(access: Access, clock: Clock) -> None:

@@ -13,7 +13,9 @@ import pytest
 from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker
 
 from management.broker_client import BrokerClient, BrokerError
+from tests.amqp import raw
 from tests.appliance import Appliance
+from tests.websocket.test_doors import Client as WebSocketClient
 
 ODD_NAMES = ["a/b %2F ~", "é🐇\u202e", "<img src=x onerror=alert(1)>", "{}\\\"'", "q" * 255]
 
@@ -320,6 +322,34 @@ async def test_it_counts_wrong_passwords_of_both_doors_together(make_broker: Any
         with pytest.raises(AMQPConnectionError):
             connect(broker, "guest", "guest")
         await client.call("authenticate", user="guest", password="guest", peer="127.0.0.2")
+
+
+async def test_wrong_passwords_keep_the_rightful_out_at_no_door(make_broker: Any) -> None:
+    broker = make_broker(login_failures_max=3)
+    with raw.Client.open((broker.host, broker.amqp_port)) as client:
+        client.close()
+    for number in range(8):
+        with raw.Client((broker.host, broker.amqp_port)) as client:
+            client.is_refused("guest", f"wrong {number}")
+    with raw.Client.open((broker.host, broker.amqp_port)) as client:
+        client.close()
+    with WebSocketClient(broker.ws_url).use() as client:
+        client.close()
+    async with control(broker) as asked:
+        sign_in = {"user": "guest", "peer": "127.0.0.1", "door": "http"}
+        with pytest.raises(BrokerError) as caught:
+            await asked.call("authenticate", password="wrong", **sign_in)
+        assert caught.value.status == 401
+        assert (await asked.call("authenticate", password="guest", **sign_in))["name"] == "guest"
+        # From elsewhere, where guest was never let in, guessing stays slow.
+        for number in range(3):
+            with pytest.raises(BrokerError):
+                await asked.call(
+                    "authenticate", user="guest", password=f"wrong {number}", peer="127.0.0.3"
+                )
+        with pytest.raises(BrokerError) as caught:
+            await asked.call("authenticate", user="guest", password="guest", peer="127.0.0.3")
+        assert caught.value.status == 429
 
 
 async def test_it_pushes_what_a_client_does(

@@ -79,7 +79,7 @@ def test_the_limits_of_logins(broker: Appliance, reload: Reload) -> None:
     reload("login", login_failures_max="1", login_backoff_max="1 s")
     for _ in range(2):
         with raw.Client(address(broker)) as client:
-            client.is_refused("guest", "wrong")
+            client.is_refused("stranger", "wrong")
     until("Too many wrong passwords for this user from this address", broker)
 
 
