@@ -251,6 +251,8 @@ class Item(Arguments):
     component: str | None = None
     ages: Ages = {}
     secrets: bool = False
+    disable_stats: bool = False
+    enable_queue_totals: bool = False
 
 
 @verb("history", "management", "own", "{step_ms, times: [ms], series: {name: [number|nil]}}")

@@ -97,8 +97,10 @@ cdef class ClassicQueue(LimitedQueue):
                 self.turn.touch_queue(self)
         if is_held:
             return HELD
-        if self.durable and message.flags & PERSISTENT:
-            return NEEDS_SYNC
+        if self.durable:
+            if message.flags & PERSISTENT:
+                return NEEDS_SYNC
+            self.transient += 1
         return STORED
 
     @property
@@ -151,6 +153,7 @@ cdef class ClassicQueue(LimitedQueue):
         cdef uint32_t count = 0
         cdef uint64_t size = 0
         cdef bint is_more = False
+        cdef bint is_blocked = False
         cdef int found
         if self.drain_to:
             # What is ready is being purged.
@@ -162,6 +165,7 @@ cdef class ClassicQueue(LimitedQueue):
                 break
             consumer = self.next_consumer()
             if consumer is None:
+                is_blocked = True
                 break
             found = store.peek(&message, &place)
             if found != FOUND:
@@ -201,6 +205,8 @@ cdef class ClassicQueue(LimitedQueue):
             else:
                 self.delivered += 1
         self.bytes_out += size
+        if is_blocked or self.capacity is not None:
+            self.note_capacity(count > 0, is_blocked)
         self.turn.delivered += count
         return is_more
 

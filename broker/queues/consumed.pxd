@@ -1,11 +1,13 @@
 from libc.stdint cimport uint64_t
 
 from broker.contracts cimport Consumer
+from broker.queues.capacity cimport Capacity
 from broker.queues.stored cimport StoredQueue
 
 
 cdef class ConsumedQueue(StoredQueue):
     cdef list _consumers                 # highest priority first; equals in the order they came
+    cdef Capacity capacity               # None until no consumer had room for a message
     cdef list expected                   # consumers whose clients are not told yet, or None
     cdef bint is_joined                  # consumers came since it delivered last
     cdef uint64_t ready_joined           # messages that were ready then, which they share
@@ -13,4 +15,6 @@ cdef class ConsumedQueue(StoredQueue):
     cdef bint serve_consumers(self) except -1
     cdef bint is_served(self) noexcept
     cdef Consumer next_consumer(self)
+    cdef bint has_room(self) noexcept
+    cdef int note_capacity(self, bint served, bint blocked) except -1
     cdef int hand_turn_on(self, Py_ssize_t at) except -1

@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t
 
 from broker.contracts cimport Consumer
 from broker.kernel cimport clock
+from broker.queues.capacity cimport Capacity
 from broker.queues.limits cimport PAUSED, SINGLE_ACTIVE
 from broker.queues.stored cimport StoredQueue
 
@@ -41,6 +42,41 @@ cdef class ConsumedQueue(StoredQueue):
     def single_active_consumer_tag(self):
         active = self.single_active_consumer
         return active.tag if active is not None else None
+
+    @property
+    def consumer_capacity(self):
+        """The share of the time, lately, that a consumer could take a message at once, from 0 to 1;
+        0 without consumers or while paused."""
+        if not self.is_served():
+            return 0
+        if self.capacity is None:
+            return 1.0
+        clock.refresh()
+        if self.capacity.blocked_at and not self.messages_ready and self.has_room():
+            # No message came that would have found it out.
+            self.capacity.unblock()
+        return self.capacity.share()
+
+    cdef bint has_room(self) noexcept:
+        """Whether a consumer could take a message now; changes nobody's turn."""
+        cdef Consumer consumer
+        for consumer in self._consumers:
+            if consumer.channel.can_take(consumer):
+                return True
+            if self.features & SINGLE_ACTIVE:
+                break
+        return False
+
+    cdef int note_capacity(self, bint served, bint blocked) except -1:
+        """At the end of the queue's time in the turn: whether a consumer took a message, and
+        whether the next one found none with room."""
+        if served and self.capacity is not None:
+            self.capacity.unblock()
+        if blocked:
+            if self.capacity is None:
+                self.capacity = Capacity()
+            self.capacity.block()
+        return 0
 
     # -- pausing -----------------------------------------------------------------------------------
 
@@ -154,7 +190,7 @@ cdef class ConsumedQueue(StoredQueue):
             # The next one may be the active one now.
             self.wake()
         else:
-            self._consumers = None
+            self._consumers = self.capacity = None
             self.used_at = clock.now_ms
             if self.store is not None:
                 self.store.keep = False

@@ -5,6 +5,7 @@ from broker.queues.declared cimport DeclaredQueue
 from broker.queues.limits cimport Limits
 from broker.store.persister cimport Persister
 from broker.store.queue_store cimport QueueStore
+from broker.store.store_figures cimport Head
 
 
 cdef class StoredQueue(DeclaredQueue):
@@ -19,6 +20,11 @@ cdef class StoredQueue(DeclaredQueue):
     cdef double idle_since
     cdef uint64_t moved
     cdef readonly uint64_t lean_unacked  # deliveries of lean mode
+    cdef Head head                       # None until its first message is asked for
+    cdef uint64_t transient              # of `published`, where the queue is durable
+    cdef uint64_t stored_from            # `published` when it was known to be empty,
+    cdef uint64_t transient_from         # and `transient`
+    cdef bint recovered                  # messages of an earlier run are there
     cdef readonly uint64_t delivered
     cdef readonly uint64_t delivered_no_ack
     cdef readonly uint64_t got
@@ -28,3 +34,5 @@ cdef class StoredQueue(DeclaredQueue):
     cdef readonly uint64_t redelivered
     cdef readonly uint64_t rejected
     cdef readonly uint64_t bytes_out
+
+    cdef int persistence(self) except -2

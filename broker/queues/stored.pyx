@@ -2,6 +2,8 @@
 """A queue's messages: the store behind it, which is there only while there is something in it, and
 what can be counted."""
 
+import sys
+
 from libc.stdint cimport uint32_t, uint64_t
 
 from broker.bounds import DEFAULTS
@@ -11,6 +13,7 @@ from broker.queues.limits cimport HAS_EXPIRY, Limits
 from broker.store.persister cimport Persister
 from broker.store.priority_store cimport PriorityStore
 from broker.store.queue_store cimport QueueStore
+from broker.store.store_figures cimport Head, in_memory, memory_of
 from broker.store.recovery import recover
 
 
@@ -51,9 +54,56 @@ cdef class StoredQueue(DeclaredQueue):
     def message_bytes_unacknowledged(self):
         return self.store.total_bytes - self.store.ready_bytes if self.store is not None else 0
 
+    cdef int persistence(self) except -2:
+        """Whether all stored messages are persistent, 1, or none of them, 0; -1 where there are
+        both, or where that is not known. Who is not durable holds nothing persistent."""
+        if self.store is None or self.store.total == 0:
+            self.stored_from = self.published
+            self.transient_from = self.transient
+            self.recovered = False
+            return 0
+        if not self.durable:
+            return 0
+        if self.recovered:
+            return -1
+        if self.transient == self.transient_from:
+            return 1
+        if self.published - self.stored_from == self.transient - self.transient_from:
+            return 0
+        return -1
+
+    @property
+    def messages_persistent(self):
+        """None where persistent and transient messages are mixed: their numbers are not known."""
+        cdef int all_are = self.persistence()
+        return None if all_are < 0 else self.store.total if all_are else 0
+
     @property
     def message_bytes_persistent(self):
-        return self.store.total_bytes if self.store is not None and self.durable else 0
+        """The same in bytes of their bodies."""
+        cdef int all_are = self.persistence()
+        return None if all_are < 0 else self.store.total_bytes if all_are else 0
+
+    @property
+    def messages_ram(self):
+        """Messages whose records are in memory; None where that is not known."""
+        return in_memory(self.store) if self.store is not None else 0
+
+    @property
+    def memory(self):
+        """Bytes of memory of the queue with what it holds of its messages."""
+        cdef uint64_t size = <uint64_t> sys.getsizeof(self)
+        return size + memory_of(self.store) if self.store is not None else size
+
+    @property
+    def head_message_timestamp(self):
+        """The property of the next message to deliver, seconds since 1970; None if it has none, or
+        if it cannot be had without waiting for the disk."""
+        if self.store is None:
+            return None
+        if self.head is None:
+            self.head = Head()
+        return self.head.timestamp_of(self.store)
 
     @property
     def segments(self):
@@ -116,6 +166,7 @@ cdef class StoredQueue(DeclaredQueue):
     def recover(self) -> list:
         """Finds the messages of the last run again. Returns what was wrong."""
         problems = recover(self.open_store())
+        self.recovered = True
         if self.store.any_expires:
             self.features |= HAS_EXPIRY
         if self.store.total == 0:

@@ -202,6 +202,10 @@ cdef class PriorityStore(QueueStore):
     cdef int look_at(self, int priority, Message* message) except -1:
         return (<Level> self.levels[priority]).look_at(0, message)
 
+    cdef bint first_place(self, Place* place) noexcept:
+        cdef int priority = self.highest()
+        return priority >= 0 and (<Level> self.levels[priority]).first_place(place)
+
     cdef int peek_least(self, Message* message, Place* place) except -1:
         cdef int priority = self.lowest()
         return self.peek_at(priority, message, place) if priority >= 0 else EMPTY

@@ -33,6 +33,7 @@ cdef class QueueStore(QueueDamage):
     cdef int next_level(self, int above) noexcept
     cdef int peek_at(self, int level, Message* message, Place* place) except -1
     cdef int look_at(self, int level, Message* message) except -1
+    cdef bint first_place(self, Place* place) noexcept
     cdef int peek_least(self, Message* message, Place* place) except -1
     cdef int64_t deadline_at(self, int level, int64_t queue_ttl) noexcept
     cdef void note_deadline(self, int level, int64_t queue_ttl, int64_t deadline) noexcept

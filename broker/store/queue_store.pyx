@@ -151,15 +151,20 @@ cdef class QueueStore(QueueDamage):
     cdef int look_at(self, int level, Message* message) except -1:
         """As `peek_at` for somebody who only looks: it leaves no mark that the message may have
         been delivered."""
+        cdef Place place
+        return self.read(&place, message) if self.first_place(&place) else EMPTY
+
+    cdef bint first_place(self, Place* place) noexcept:
+        """Segment and position of the next message to deliver; False without any. It reads and
+        changes nothing."""
         cdef Segment* segment = self.cursor
         cdef uint32_t position = self.cursor_position
         cdef uint32_t skip = self.cursor_skip
-        cdef Place place
         if self.ready == 0:
-            return EMPTY
+            return False
         if self.requeued.count:
-            self.requeued.first(&place)
-            return self.read(&place, message)
+            self.requeued.first(place)
+            return True
         while segment != NULL:
             while (skip < segment.skip_count
                    and segment.skips[skip].position == position):
@@ -168,11 +173,11 @@ cdef class QueueStore(QueueDamage):
             if position < segment.length:
                 place.segment = segment.number
                 place.position = position
-                return self.read(&place, message)
+                return True
             segment = segment.next
             position = HEADER_BYTES
             skip = 0
-        return EMPTY
+        return False
 
     cdef int peek_least(self, Message* message, Place* place) except -1:
         """As `peek`, for the message that can be spared first."""

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.contracts cimport Exchange, Topology
 from broker.kernel.buffer cimport Buffer
@@ -26,17 +26,23 @@ cdef class WireChannel(CollectingChannel):
     cdef uint64_t memo_version
     cdef Exchange memo_exchange
     cdef tuple memo_targets
+    cdef tuple memo_route                # both together, as they were looked up
+    cdef uint64_t memo_since             # `published` when the memo began
+    cdef dict flows                      # route -> messages that went there before
     cdef public str last_queue
     cdef public str reply_name           # this channel's direct reply-to queue
     cdef readonly uint64_t published
     cdef readonly uint64_t returned
     cdef readonly uint64_t dropped
+    cdef readonly int64_t opened_at      # ms of our clock
     cdef public object gauge
 
     cdef int on_publish(self, const uint8_t* payload, uint32_t length) except -1
     cdef int on_header(self, const uint8_t* payload, uint32_t length) except -1
     cdef int on_body(self, const uint8_t* payload, uint32_t length) except -1
     cdef int keep(self) except -1
+    cdef int end_memo(self, uint64_t published) except -1
+    cdef int note_flow(self, tuple route, uint64_t count) except -1
     cdef int route(self, Message* message, bint mandatory) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1
     cdef int write_return(self, Message* message) except -1

@@ -25,6 +25,7 @@ from broker.kernel cimport clock
 from broker.wire.collecting cimport (
     CollectingChannel, EXPECT_BODY, EXPECT_HEADER, EXPECT_METHOD,
 )
+from broker.wire.sizes cimport count_size
 from broker.wire.tables cimport check_table
 from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
 
@@ -35,6 +36,7 @@ cdef extern from "<string.h>" nogil:
 cdef enum:
     FRAME_END = 0xCE
     MEMO_MAX = 600               # a method frame longer than this is not remembered
+    FLOWS_MAX = 1024             # routes of a channel whose messages are counted
     # Property flags that make a publish a case for `special`: headers, reply-to, expiration,
     # user-id.
     SPECIAL_FLAGS = (1 << 13) | (1 << 9) | (1 << 8) | (1 << 4)
@@ -111,6 +113,8 @@ cdef class WireChannel(CollectingChannel):
         self.expect = EXPECT_METHOD
         self.kept = Buffer()
         self.memo = Buffer()
+        self.flows = {}
+        self.opened_at = clock.now_ms
         self.ledger = Ledger()
         self.consumers = {}
         self.lingering = None
@@ -147,7 +151,33 @@ cdef class WireChannel(CollectingChannel):
             "get_empty": self.got_empty,
             "ack": self.acked,
             "redeliver": self.redelivered,
+            "reject": self.rejected,
         }
+
+    def published_to(self) -> dict:
+        """How many messages were published by which route: `(exchange, queues)`. Of a channel that
+        publishes to very many, the routes of lately."""
+        self.end_memo(self.published)
+        return self.flows
+
+    cdef int end_memo(self, uint64_t published) except -1:
+        """Counts what went the way that the memo remembers."""
+        if self.memo_route is not None and published != self.memo_since:
+            self.note_flow(self.memo_route, published - self.memo_since)
+        self.memo_since = published
+        return 0
+
+    cdef int note_flow(self, tuple route, uint64_t count) except -1:
+        found = self.flows.get(route)
+        if found is None:
+            if len(self.flows) >= FLOWS_MAX:
+                # A publisher to ever new queues must not hold them all.
+                for old in list(self.flows)[:FLOWS_MAX // 2]:
+                    del self.flows[old]
+            self.flows[route] = count
+        else:
+            self.flows[route] = found + count
+        return 0
 
     # -- content in --------------------------------------------------------------------------------
 
@@ -264,7 +294,10 @@ cdef class WireChannel(CollectingChannel):
             message.flags |= EXPIRES
         message.timestamp = clock.now_ms
         self.published += 1
+        count_size(message.body_length)
         if self.transactional:
+            # It goes its way at the commit.
+            self.memo_since += 1
             self.check_target(
                 message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
@@ -298,6 +331,7 @@ cdef class WireChannel(CollectingChannel):
                   + (b"\x01" if mandatory else b"\x00"))
         self.method = <const uint8_t*> <char*> method
         self.method_length = <uint32_t> len(method)
+        self.memo_since -= 1
         return bool(self.route(&message, mandatory) & REJECTED)
 
     cdef int route(self, Message* message, bint mandatory) except -1:
@@ -316,10 +350,16 @@ cdef class WireChannel(CollectingChannel):
             exchange = self.memo_exchange
             targets = self.memo_targets
         else:
-            exchange, targets = self.connection.resolve(
+            # A publish that raises from here on went no way.
+            self.end_memo(self.published - 1)
+            self.memo_since += 1
+            found = self.connection.resolve(
                 self, message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length])
+            exchange, targets = found
             if targets is not None and self.method_length <= MEMO_MAX:
+                self.memo_since -= 1
+                self.memo_route = found
                 self.memo.length = 0
                 self.memo.add(self.method, self.method_length)
                 self.memo_version = version
@@ -335,6 +375,9 @@ cdef class WireChannel(CollectingChannel):
             if self.replaced is not None:
                 message.properties = <const uint8_t*> <char*> self.replaced
                 message.properties_length = <uint32_t> len(self.replaced)
+            if not is_looked_at:
+                self.memo_since += 1
+            self.note_flow((exchange, targets), 1)
         message.origin.channel = self.serial
         message.origin.tag = self.sequence + 1
         if message.body_length >= self.share_from and PyTuple_GET_SIZE(targets) > 1:
@@ -435,4 +478,6 @@ cdef class WireChannel(CollectingChannel):
         self.memo.release()
         self.memo_targets = None
         self.memo_exchange = None
+        self.memo_route = None
+        self.flows = {}
         self.memo_version = 0

@@ -14,6 +14,7 @@ cdef class ConfirmingChannel(DeliveringChannel):
     cdef list early                      # answers to the publish at hand, before it is counted
     cdef HeldConfirms held_confirms      # None while all confirms wait for the disk alone
     cdef readonly uint64_t confirmed
+    cdef readonly uint64_t refused       # nacked
 
     cdef int hold_confirm(self, int held, bint waits, bint rejected) except -1
     cdef int refuse(self) except -1

@@ -70,6 +70,7 @@ cdef class ConfirmingChannel(DeliveringChannel):
     cdef int refuse(self) except -1:
         """The publish at hand is nacked now and out of the way; acks of earlier ones may still
         have to come."""
+        self.refused += 1
         self.write_confirm()
         self.connection.send_nack(self, self.sequence)
         if self.told_sequence == self.sequence - 1:
@@ -109,6 +110,7 @@ cdef class ConfirmingChannel(DeliveringChannel):
         return 0
 
     cdef int write_held(self) except -1:
+        self.refused += len(self.held_confirms.refused)
         self.confirmed += self.held_confirms.write(self.output.out, self.number)
         if self.held_confirms.open == 0:
             # All is told: confirms come in order again.

@@ -43,6 +43,7 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef public uint64_t got_empty
     cdef readonly uint64_t acked
     cdef readonly uint64_t redelivered
+    cdef readonly uint64_t rejected      # without requeue
 
     cdef size_t content_room(self, Message* message) noexcept
     cdef int write_content(self, Message* message) except -1

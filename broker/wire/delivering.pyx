@@ -288,6 +288,8 @@ cdef class DeliveringChannel(ReplyingChannel):
         if how == SETTLE_ACK:
             self.acked += 1
             consumer.acked += 1
+        elif how == SETTLE_REJECT:
+            self.rejected += 1
         if consumer.active:
             queue.touch()
         if self.lingering is not None and consumer.unacked == 0:

@@ -30,6 +30,14 @@ cdef class Output(Task):
         self.frame_max = 4096
         self.confirmers = []
 
+    @property
+    def send_pend(self):
+        """Bytes that are written and that the socket has not taken yet."""
+        waiting = self.buffered
+        if waiting is None:
+            waiting = getattr(self.transport, "get_write_buffer_size", None)
+        return self.out.length + (waiting() if waiting is not None else 0)
+
     cdef int touch(self) except -1:
         if not self.pending:
             self.turn.touch_connection(self)

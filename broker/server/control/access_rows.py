@@ -9,7 +9,7 @@ import msgspec
 
 from broker.access.secrets import without_secrets
 from broker.control_schema import Item, List
-from broker.server.control.figures import details, message_stats
+from broker.server.control.figures import added, details, message_stats
 from broker.server.control.requests import Caller, not_authorised, not_found
 from broker.server.control.views import View
 from broker.stats.sampler import MESSAGE_COUNTERS
@@ -36,10 +36,6 @@ class VHosts(View):
         return (lambda vhost: vhost.name) if field == "name" else None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        totals = self.stats.vhost(thing.name)
-        lengths, rates = args.ages.get("lengths"), args.ages.get("data_rates")
-        ready = int(totals.levels["messages_ready"])
-        unacked = int(totals.levels["messages_unacknowledged"])
         row: dict[str, Any] = {
             "name": thing.name,
             "description": thing.description,
@@ -49,24 +45,27 @@ class VHosts(View):
             "cluster_state": {self.broker.node_name: "running"},
             "tracing": False,
             "protected_from_deletion": False,
+        }
+        return row if args.disable_stats else row | self._figures(thing, args)
+
+    def _figures(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        totals = self.stats.vhost(thing.name)
+        lengths, rates = args.ages.get("lengths"), args.ages.get("data_rates")
+        ready_details = details("messages_ready", totals, lengths, self.now)
+        unacked_details = details("messages_unacknowledged", totals, lengths, self.now)
+        ready = int(totals.levels["messages_ready"])
+        unacked = int(totals.levels["messages_unacknowledged"])
+        row: dict[str, Any] = {
             "messages": ready + unacked,
+            "messages_details": added(ready_details, unacked_details),
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
-            "messages_ready_details": details("messages_ready", totals, lengths, self.now),
-            "messages_unacknowledged_details": details(
-                "messages_unacknowledged", totals, lengths, self.now
-            ),
+            "messages_ready_details": ready_details,
+            "messages_unacknowledged_details": unacked_details,
             "message_bytes": int(totals.levels["message_bytes"]),
             "message_stats": message_stats(
                 MESSAGE_COUNTERS, totals.counters, totals, args.ages, self.now
             ),
-        }
-        row["messages_details"] = {
-            "rate": round(
-                row["messages_ready_details"]["rate"]
-                + row["messages_unacknowledged_details"]["rate"],
-                3,
-            )
         }
         for name in ("recv_oct", "send_oct"):
             row[name] = int(totals.counters[name])

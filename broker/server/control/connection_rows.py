@@ -10,6 +10,7 @@ from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.encoding import full_name
 from broker.server.control.figures import details, message_stats, watched
+from broker.server.control.flow_rows import Flows
 from broker.server.control.requests import Caller, not_authorised, not_found
 from broker.server.control.views import (
     View,
@@ -17,7 +18,7 @@ from broker.server.control.views import (
     connection_details,
     consumer_row,
     given_name,
-    idle_since,
+    idle_facts,
     name_of,
 )
 from broker.stats.gauges import CHANNEL_COUNTERS, DELIVERING
@@ -78,6 +79,13 @@ class Connections(View):
         return None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        if args.disable_stats:
+            return {
+                "name": thing.name,
+                "node": self.broker.node_name,
+                "user": name_of(thing.user),
+                "vhost": name_of(thing.vhost),
+            }
         gauge = watched(self.stats, "connection", thing, args.ages)
         ages = args.ages.get("data_rates")
         row: dict[str, Any] = {
@@ -109,7 +117,7 @@ class Connections(View):
             "peer_cert_issuer": None,
             "peer_cert_subject": None,
             "peer_cert_validity": None,
-            "send_pend": 0,
+            "send_pend": thing.send_pend,
         }
         if thing.tls is not None:
             row.update(thing.tls.facts)
@@ -171,17 +179,22 @@ class Channels(View):
         return None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        gauge = watched(self.stats, "channel", thing, args.ages)
         connection = thing.connection
-        return {
+        row = {
             "name": channel_name(thing),
             "number": thing.number,
             "node": self.broker.node_name,
             "user": name_of(connection.user),
             "user_who_performed_action": name_of(connection.user),
             "vhost": name_of(connection.vhost),
-            "state": "running",
-            "idle_since": idle_since(gauge, connection.connected_at_ms),
+            "connection_details": connection_details(connection),
+        }
+        if args.disable_stats:
+            return row
+        gauge = watched(self.stats, "channel", thing, args.ages)
+        return row | {
+            "state": _channel_state(thing),
+            **idle_facts(gauge, thing.opened_at),
             "transactional": thing.transactional,
             "confirm": thing.confirm,
             "consumer_count": len(thing.consumers),
@@ -193,8 +206,6 @@ class Channels(View):
             "pending_raft_commands": 0,
             "prefetch_count": thing.prefetch_count,
             "global_prefetch_count": thing.global_prefetch_count,
-            "reductions": 0,
-            "connection_details": connection_details(connection),
             "message_stats": message_stats(
                 CHANNEL_COUNTERS, thing.counters(), gauge, args.ages, self.now
             ),
@@ -202,11 +213,13 @@ class Channels(View):
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
         row = self.row(thing, args)
-        row["consumer_details"] = [
-            consumer_row(self, consumer) for consumer in list(thing.consumers.values())
-        ]
-        row["publishes"] = []
-        row["deliveries"] = []
+        if args.disable_stats:
+            return row
+        consumers = list(thing.consumers.values())
+        row["consumer_details"] = [consumer_row(self, consumer) for consumer in consumers]
+        flows = Flows(self)
+        row["publishes"] = flows.from_channel(thing)
+        row["deliveries"] = flows.deliveries(consumers, "queue")
         return row
 
     def live(self, thing: Any) -> dict[str, Any]:
@@ -224,6 +237,14 @@ class Channels(View):
             gauge.rate_of(DELIVERING) if gauge is not None else 0.0
         )
         return live
+
+
+def _channel_state(channel: Any) -> str:
+    """RabbitMQ's word: in flow while nothing more is read of its connection."""
+    if channel.closing:
+        return "closing"
+    connection = channel.connection
+    return "flow" if connection.paused or connection.blocked else "running"
 
 
 class Consumers(View):

@@ -64,6 +64,19 @@ def watched(stats: Stats, kind: str, thing: Any, ages: Ages) -> Gauge | None:
     return stats.gauge(kind, thing)
 
 
+def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The `X_details` of a sum of two levels."""
+    total: dict[str, Any] = {"rate": round(one["rate"] + other["rate"], 3)}
+    if "samples" in one and "samples" in other:
+        total["samples"] = [
+            {"sample": a["sample"] + b["sample"], "timestamp": a["timestamp"]}
+            for a, b in zip(one["samples"], other["samples"], strict=True)
+        ]
+        total["avg"] = one["avg"] + other["avg"]
+        total["avg_rate"] = one["avg_rate"] + other["avg_rate"]
+    return total
+
+
 def _summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
     total: dict[str, Any] = {"rate": round(sum(part["rate"] for part in parts), 3)}
     if all("samples" in part for part in parts):

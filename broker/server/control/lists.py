@@ -131,7 +131,9 @@ async def item(request: Request[Item]) -> Any:
     if missing:
         raise bad_request(f"item of {args.noun}: {' and '.join(missing)} missing")
     view = VIEWS[args.noun](request.broker)
-    return view.item(view.find(request.caller, args), args)
+    thing = view.find(request.caller, args)
+    row = view.item(thing, args)
+    return row if args.disable_stats else row | await view.flows(thing, args)
 
 
 def find_by_key(broker: Any, caller: Any, noun: str, key: list[str]) -> tuple[View, Any]:

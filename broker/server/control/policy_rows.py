@@ -72,6 +72,15 @@ def policy_row(policy: Policy) -> dict[str, Any]:
     }
 
 
+def applied(owner: str, thing: Any) -> dict[str, Any]:
+    """The same for a row without figures: only what there is."""
+    in_force = thing.policy
+    if in_force is None:
+        return {}
+    names = {"policy": in_force.name, "operator_policy": in_force.operator_name}
+    return {key: name for key, name in names.items() if name is not None}
+
+
 def governed(owner: str, thing: Any) -> dict[str, Any]:
     """RabbitMQ's keys for what an object is under, and LavinMQ's for what of it is in force."""
     in_force = thing.policy

@@ -9,11 +9,12 @@ from typing import Any
 from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.encoding import Pace, full_name
-from broker.server.control.figures import details, message_stats, watched
-from broker.server.control.policy_rows import governed, setting_rows
+from broker.server.control.figures import added, details, message_stats, watched
+from broker.server.control.flow_rows import Flows
+from broker.server.control.policy_rows import applied, governed, setting_rows
 from broker.server.control.requests import Caller, not_found
 from broker.server.control.rosters import rosters_of
-from broker.server.control.views import View, consumer_row, idle_since, name_of
+from broker.server.control.views import View, consumer_row, idle_facts, name_of
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
 from broker.stats.ordering import FIGURES, words
 
@@ -105,7 +106,6 @@ class Queues(View):
         return None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        lean = isinstance(args, List) and args.disable_stats
         row: dict[str, Any] = {
             "name": thing.name,
             "vhost": thing.vhost_name,
@@ -118,14 +118,15 @@ class Queues(View):
             "state": thing.state,
         }
         ready, unacked = thing.messages_ready, thing.messages_unacknowledged
-        if lean and not (isinstance(args, List) and args.enable_queue_totals):
-            return row
-        row |= {
-            "messages": ready + unacked,
-            "messages_ready": ready,
-            "messages_unacknowledged": unacked,
-        }
-        if lean:
+        if args.disable_stats:
+            row |= applied("queue", thing)
+        if not args.disable_stats or args.enable_queue_totals:
+            row |= {
+                "messages": ready + unacked,
+                "messages_ready": ready,
+                "messages_unacknowledged": unacked,
+            }
+        if args.disable_stats:
             return row
         gauge = watched(self.stats, "queue", thing, args.ages)
         ready_bytes, unacked_bytes = (
@@ -136,30 +137,18 @@ class Queues(View):
         ready_details = details("messages_ready", gauge, lengths, self.now)
         unacked_details = details("messages_unacknowledged", gauge, lengths, self.now)
         row |= {
-            "messages_details": _added(ready_details, unacked_details),
+            "messages_details": added(ready_details, unacked_details),
             "messages_ready_details": ready_details,
             "messages_unacknowledged_details": unacked_details,
-            "messages_persistent": getattr(thing, "messages_persistent", 0),
-            "messages_ram": 0,
-            "messages_ready_ram": 0,
-            "messages_unacknowledged_ram": 0,
-            "messages_paged_out": 0,
             "message_bytes": ready_bytes + unacked_bytes,
             "message_bytes_ready": ready_bytes,
             "message_bytes_unacknowledged": unacked_bytes,
             "message_bytes_persistent": thing.message_bytes_persistent,
-            "message_bytes_ram": 0,
-            "message_bytes_paged_out": 0,
             "consumers": thing.consumer_count,
-            "consumer_capacity": 0,
-            "consumer_utilisation": 0,
             "exclusive_consumer_tag": thing.exclusive_consumer_tag or None,
             "single_active_consumer_tag": thing.single_active_consumer_tag,
-            "head_message_timestamp": None,
             **governed("queue", thing),
-            "memory": 0,
-            "reductions": 0,
-            "idle_since": idle_since(gauge, self.broker.started_at_ms),
+            **idle_facts(gauge, thing.used_at),
             "message_stats": message_stats(
                 _QUEUE_STATS, thing.counters(), gauge, args.ages, self.now
             ),
@@ -172,6 +161,8 @@ class Queues(View):
             "refuse_rate": refuse_rate(thing),
             "trouble": troubles.of_queue(thing, gauge, self.now, self.stuck_after),
         }
+        if thing.type != "stream":
+            row |= _held(thing)
         row |= feature_facts(getattr(thing, "duplicates", None), row["message_stats"])
         if thing.owner is not None:
             row["owner_pid_details"] = {
@@ -183,6 +174,8 @@ class Queues(View):
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
         row = self.row(thing, args)
+        if args.disable_stats:
+            return row
         row["consumer_details"] = [
             consumer_row(self, consumer) for consumer in list(thing.consumers)
         ]
@@ -192,9 +185,11 @@ class Queues(View):
         row["settings"] = setting_rows("queue", thing)
         if thing.type == "stream":
             row["stream"] = thing.stream_figures()
-        row["incoming"] = []
-        row["deliveries"] = []
+        row["deliveries"] = Flows(self).deliveries(list(thing.consumers), "channel")
         return row
+
+    async def flows(self, thing: Any, args: Item) -> dict[str, Any]:
+        return {"incoming": await Flows(self).into_queue(thing)}
 
     def live(self, thing: Any) -> dict[str, Any]:
         gauge = self.stats.gauge("queue", thing)
@@ -284,11 +279,10 @@ class Exchanges(View):
             "auto_delete": exchange.auto_delete,
             "internal": exchange.internal,
             "arguments": exchange.arguments,
-            **governed("exchange", exchange),
-            "user_who_performed_action": "",
         }
-        if isinstance(args, List) and args.disable_stats:
-            return row
+        if args.disable_stats:
+            return row | applied("exchange", exchange)
+        row |= governed("exchange", exchange)
         gauge = watched(self.stats, "exchange", exchange, args.ages)
         counters = {"publish_in": exchange.publish_in, "publish_out": exchange.publish_out}
         row["message_stats"] = message_stats(counters, counters, gauge, args.ages, self.now)
@@ -297,8 +291,14 @@ class Exchanges(View):
         return row
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
-        settings = setting_rows("exchange", thing[1])
-        return {**self.row(thing, args), "settings": settings, "incoming": [], "outgoing": []}
+        if args.disable_stats:
+            return self.row(thing, args)
+        return {**self.row(thing, args), "settings": setting_rows("exchange", thing[1])}
+
+    async def flows(self, thing: Any, args: Item) -> dict[str, Any]:
+        vhost, exchange = thing
+        incoming, outgoing = await Flows(self).of_exchange(vhost.name, exchange)
+        return {"incoming": incoming, "outgoing": outgoing}
 
     def live(self, thing: Any) -> dict[str, Any]:
         return {
@@ -347,13 +347,25 @@ def _owner_name(queue: Any) -> str | None:
     return name_of(queue.owner.user) if queue.owner is not None else None
 
 
-def _added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    total: dict[str, Any] = {"rate": round(one["rate"] + other["rate"], 3)}
-    if "samples" in one and "samples" in other:
-        total["samples"] = [
-            {"sample": a["sample"] + b["sample"], "timestamp": a["timestamp"]}
-            for a, b in zip(one["samples"], other["samples"], strict=True)
-        ]
-        total["avg"] = one["avg"] + other["avg"]
-        total["avg_rate"] = one["avg_rate"] + other["avg_rate"]
-    return total
+def _held(queue: Any) -> dict[str, Any]:
+    """What a queue has in memory, and how its consumers keep up; None is not known."""
+    capacity, in_memory = queue.consumer_capacity, queue.messages_ram
+    total = queue.messages_ready + queue.messages_unacknowledged
+    size = queue.message_bytes_ready + queue.message_bytes_unacknowledged
+    is_one = in_memory in (0, total)
+    bytes_in_memory = (size if in_memory else 0) if is_one else None
+    return {
+        "messages_persistent": queue.messages_persistent,
+        "messages_ram": in_memory,
+        "messages_ready_ram": (queue.messages_ready if in_memory else 0) if is_one else None,
+        "messages_unacknowledged_ram": (
+            (queue.messages_unacknowledged if in_memory else 0) if is_one else None
+        ),
+        "messages_paged_out": total - in_memory if in_memory is not None else None,
+        "message_bytes_ram": bytes_in_memory,
+        "message_bytes_paged_out": size - bytes_in_memory if bytes_in_memory is not None else None,
+        "consumer_capacity": capacity,
+        "consumer_utilisation": capacity,
+        "head_message_timestamp": queue.head_message_timestamp,
+        "memory": queue.memory,
+    }

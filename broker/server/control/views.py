@@ -96,6 +96,10 @@ class View:
         """The row with details, for one thing alone."""
         return self.row(thing, args)
 
+    async def flows(self, thing: Any, args: Item) -> dict[str, Any]:
+        """What of the details has to be gathered from other objects, in short steps."""
+        return {}
+
     def live(self, thing: Any) -> dict[str, Any]:
         """What changes by itself, under dotted keys, for pushes."""
         return {}
@@ -106,16 +110,17 @@ def name_of(thing: Any) -> Any:
     return getattr(thing, "name", thing)
 
 
-def idle_since(gauge: Gauge | None, started_at_ms: int) -> str | None:
-    """Since when nothing moved, as RabbitMQ writes it (UTC, with milliseconds); None if it moves.
+def idle_facts(gauge: Gauge | None, used_at: int) -> dict[str, str]:
+    """`idle_since`, as RabbitMQ writes it (UTC, with milliseconds); nothing while it is in use.
 
-    What never had traffic is idle since the start.
+    `used_at` is when the object was made or used otherwise than by messages, ms since 1970.
     """
     if gauge is not None and not gauge.is_quiet:
-        return None
-    seconds, milliseconds = divmod(gauge.changed_at if gauge is not None else started_at_ms, 1000)
+        return {}
+    changed_at = gauge.changed_at if gauge is not None else 0
+    seconds, milliseconds = divmod(max(changed_at, used_at), 1000)
     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{text}.{milliseconds:03d}+00:00"
+    return {"idle_since": f"{text}.{milliseconds:03d}+00:00"}
 
 
 def channel_name(channel: Any) -> str:

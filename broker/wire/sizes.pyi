@@ -1,0 +1,3 @@
+BOUNDS: tuple[int, ...]
+
+def message_sizes() -> tuple[list[int], int]: ...
