@@ -35,7 +35,7 @@ async def close_connections_of_user(request: HttpRequest, user: str) -> HttpResp
 @router.get("/connections/{seg:name}")
 async def get_connection(request: HttpRequest, name: str, query: Query[SampleQuery]) -> Any:
     """One connection."""
-    return await row(request, "connections", name=name, ages=query.ages() or None)
+    return await row(request, "connections", name=name, **query.wanted())
 
 
 @router.delete("/connections/{seg:name}", response={204: None})
@@ -61,7 +61,7 @@ async def list_channels(request: HttpRequest, query: Query[ListQuery]) -> Any:
 @router.get("/channels/{seg:name}")
 async def get_channel(request: HttpRequest, name: str, query: Query[SampleQuery]) -> Any:
     """One channel, named `<connection> (<number>)`."""
-    return await row(request, "channels", name=name, ages=query.ages() or None)
+    return await row(request, "channels", name=name, **query.wanted())
 
 
 @router.get("/consumers")

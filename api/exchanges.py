@@ -45,7 +45,7 @@ async def get_exchange(
     request: HttpRequest, vhost: str, name: str, query: Query[SampleQuery]
 ) -> Any:
     """One exchange."""
-    return await row(request, "exchanges", vhost=vhost, name=name, ages=query.ages() or None)
+    return await row(request, "exchanges", vhost=vhost, name=name, **query.wanted())
 
 
 @router.put("/exchanges/{seg:vhost}/{seg:name}", response={201: None, 204: None})

@@ -22,6 +22,17 @@ class SampleQuery(Schema):
     data_rates_incr: str | None = None
     node_stats_age: str | None = None
     node_stats_incr: str | None = None
+    disable_stats: str | None = None
+    enable_queue_totals: str | None = None
+
+    def wanted(self) -> dict[str, Any]:
+        """What a row should hold, as the verbs `item` and `list` want it. Raises `BrokerError` for
+        what is no number."""
+        return given(
+            ages=self.ages() or None,
+            disable_stats=_flag(self.disable_stats),
+            enable_queue_totals=_flag(self.enable_queue_totals),
+        )
 
     def ages(self) -> dict[str, tuple[int, int]]:
         """As `control_schema` names them. Raises `BrokerError` for what is no number."""
@@ -31,6 +42,12 @@ class SampleQuery(Schema):
             if age is not None and increment is not None:
                 found[name] = (_whole(age, f"{name}_age"), _whole(increment, f"{name}_incr"))
         return found
+
+    def of_node(self) -> dict[str, Any]:
+        """The same for the verbs `nodes` and `overview`, whose counts are those of all queues."""
+        wanted = self.wanted()
+        wanted.pop("enable_queue_totals", None)
+        return wanted
 
 
 class ListQuery(SampleQuery):
@@ -43,8 +60,6 @@ class ListQuery(SampleQuery):
     sort: str | None = None
     sort_reverse: str | None = None
     columns: str | None = None
-    disable_stats: str | None = None
-    enable_queue_totals: str | None = None
 
     def arguments(self) -> dict[str, Any]:
         """As the verb `list` wants them. Raises `BrokerError` for what is no number."""
@@ -56,9 +71,7 @@ class ListQuery(SampleQuery):
             sort=self.sort or None,
             sort_reverse=_flag(self.sort_reverse),
             columns=[name for name in self.columns.split(",") if name] if self.columns else None,
-            disable_stats=_flag(self.disable_stats),
-            enable_queue_totals=_flag(self.enable_queue_totals),
-            ages=self.ages() or None,
+            **self.wanted(),
         )
 
 

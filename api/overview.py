@@ -20,8 +20,8 @@ class ClusterName(Schema):
 async def overview(request: HttpRequest, query: Query[SampleQuery]) -> Any:
     """Versions, totals, rates and listeners; the header `X-Vhost` narrows it to one vhost."""
     vhost = request.headers.get("X-Vhost") or None
-    answer = await ask(request, "overview", vhost=vhost, ages=query.ages())
-    if not answer.get("contexts"):
+    answer = await ask(request, "overview", vhost=vhost, **query.of_node())
+    if query.disable_stats != "true" and not answer.get("contexts"):
         # Where this API is served, the broker does not know.
         address, port = request.scope["server"]
         context = {"description": "Leveret Management", "path": "/", "ip": address, "port": port}

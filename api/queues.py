@@ -68,7 +68,7 @@ async def list_queues_of(request: HttpRequest, vhost: str, query: Query[ListQuer
 @router.get("/queues/{seg:vhost}/{seg:name}")
 async def get_queue(request: HttpRequest, vhost: str, name: str, query: Query[SampleQuery]) -> Any:
     """One queue, with its consumers and where its messages come from and go to."""
-    return await row(request, "queues", vhost=vhost, name=name, ages=query.ages() or None)
+    return await row(request, "queues", vhost=vhost, name=name, **query.wanted())
 
 
 @router.put("/queues/{seg:vhost}/{seg:name}", response={201: None, 204: None})

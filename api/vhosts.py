@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
 from api.ask import ask, done, given, put_answer
-from api.listing import ListQuery, row, rows
+from api.listing import ListQuery, SampleQuery, row, rows
 from api.shapes import Number, Text
 
 router = Router(tags=["Virtual hosts"])
@@ -29,9 +29,9 @@ async def list_vhosts(request: HttpRequest, query: Query[ListQuery]) -> Any:
 
 
 @router.get("/vhosts/{seg:vhost}")
-async def get_vhost(request: HttpRequest, vhost: str) -> Any:
+async def get_vhost(request: HttpRequest, vhost: str, query: Query[SampleQuery]) -> Any:
     """One vhost."""
-    return await row(request, "vhosts", name=vhost)
+    return await row(request, "vhosts", name=vhost, **query.wanted())
 
 
 @router.put("/vhosts/{seg:vhost}", response={201: None, 204: None})

@@ -146,10 +146,12 @@ class Types(Arguments):
     "RabbitMQ's overview, and {health, problems, top_queues, top_publishers, durability, at}",
 )
 class Overview(Arguments):
-    """Shows the whole node, or one vhost, as the user may see it."""
+    """Shows the whole node, or one vhost, as the user may see it. `disable_stats` leaves the
+    figures out."""
 
     vhost: str | None = None
     ages: Ages = {}
+    disable_stats: bool = False
 
 
 @verb(
@@ -188,9 +190,10 @@ class QueueRefusals(Arguments):
 
 @verb("nodes", "monitoring", "node", "[node]")
 class Nodes(Arguments):
-    """Shows the one node, as RabbitMQ lists nodes."""
+    """Shows the one node, as RabbitMQ lists nodes. `disable_stats` leaves the figures out."""
 
     ages: Ages = {}
+    disable_stats: bool = False
 
 
 @verb(

@@ -102,6 +102,10 @@ class Queue:
         self.policy = None
         self.limits = Limits(self.arguments) if self.arguments else None
         self.segments = self.disk_bytes = self.message_bytes_persistent = 0
+        self.messages_persistent = self.messages_ram = self.memory = self.consumer_capacity = 0
+        self.head_message_timestamp = None
+        self.used_at = 1
+        self.deleted = False
         self.single_active_consumer = None
         self.exclusive_consumer_tag = self.single_active_consumer_tag = None
         self.consumers: list[Any] = []
@@ -300,8 +304,13 @@ class Channel:
         self.messages_uncommitted = self.acks_uncommitted = 0
         self.message_bytes_uncommitted = 0
         self.consumers: dict[str, Any] = {}
-        self.published = self.delivered = self.acked = 0
         self.gauge = None
+        self.published = self.delivered = self.acked = self.opened_at = 0
+        self.closing = False
+        self.flows: dict[tuple[Any, tuple[Any, ...]], int] = {}
+
+    def published_to(self) -> dict[tuple[Any, tuple[Any, ...]], int]:
+        return self.flows
 
     def counters(self) -> dict[str, int]:
         return {"publish": self.published, "deliver": self.delivered, "ack": self.acked}
@@ -310,6 +319,7 @@ class Channel:
         consumer = SimpleNamespace(
             tag=tag, queue=queue, channel=self, prefetch_count=prefetch_count, unacked=0,
             ack_required=True, exclusive=False, active=True, arguments={}, priority=0,
+            delivered=0, acked=0,
         )  # fmt: skip
         queue.consumers.append(consumer)
         self.consumers[tag] = consumer
@@ -330,7 +340,8 @@ class Connection:
         self.tls = None
         self.channel_max, self.frame_max, self.heartbeat = 2047, 131072, 60
         self.connected_at_ms = 0
-        self.recv_oct = self.send_oct = self.recv_cnt = self.send_cnt = 0
+        self.recv_oct = self.send_oct = self.recv_cnt = self.send_cnt = self.send_pend = 0
+        self.paused = self.blocked = False
         self.client_properties = {"connection_name": f"client {number}"}
         self.channels = {1: Channel(self, 1)}
         self.closed: tuple[int, str] | None = None
@@ -413,6 +424,9 @@ class Broker:
             confirm_times=[],
             sync_method=SyncMethod(),
             makes_holes=True,
+            syncs=0,
+            reads=0,
+            bytes_written=0,
             segment_reads=0,
             segment_writes=0,
             quarantine=SimpleNamespace(count=0, entries=[]),

@@ -27,7 +27,7 @@ _OLD_MS = 60_000
 
 class _Mark(NamedTuple):
     at: int
-    count: int
+    value: int
     rate: float
 
 
@@ -40,10 +40,10 @@ class Marks:
     def rate(self, key: tuple[Any, ...], at: int, count: int, estimate: float) -> float:
         """Change a second since the last call that was at least a second ago."""
         mark = self._marks.pop(key, None)
-        if mark is None or at - mark.at > _OLD_MS or count < mark.count:
+        if mark is None or at - mark.at > _OLD_MS or count < mark.value:
             mark = _Mark(at, count, estimate)
         elif at - mark.at >= 1000:
-            mark = _Mark(at, count, round((count - mark.count) * 1000 / (at - mark.at), 3))
+            mark = _Mark(at, count, round((count - mark.value) * 1000 / (at - mark.at), 3))
         self._marks[key] = mark
         while len(self._marks) > _MARKS_MAX:
             self._marks.popitem(last=False)
@@ -90,7 +90,8 @@ class Flows:
             if target is exchange:
                 publishers[channel] += count
                 for queue in reached:
-                    if not getattr(queue, "deleted", True):
+                    # What holds messages back, or answers a request, is no queue of a vhost.
+                    if hasattr(queue, "vhost_name") and not queue.deleted:
                         queues[queue] += count
             await pace()
         incoming = [

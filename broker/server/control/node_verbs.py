@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
+import resource
 import time
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from broker.control_schema import History, Nodes, Overview, Types, Whoami
 from broker.queues import types as queue_types
 from broker.routing.types import TYPES
-from broker.server.control.figures import details, message_stats
+from broker.server.control.figures import added, details, message_stats
 from broker.server.control.health_verbs import all_listeners
 from broker.server.control.lists import find_by_key
 from broker.server.control.problems import summary, waits
 from broker.server.control.requests import Caller, Request, bad_request, handles
-from broker.stats import Stats, Totals
+from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 from broker.store.body_figures import body_figures
 from broker.store.sync_method import ALL, EACH
 
 RABBITMQ_VERSION = "3.13.7"
 """The version whose HTTP API this is; tools choose by it."""
+
+RATES_MODE = "detailed"
+"""RabbitMQ's word for rates by publisher, exchange and queue, which single objects show."""
 
 
 @handles("whoami")
@@ -44,6 +50,8 @@ async def overview(request: Request[Overview]) -> Any:
     args, broker, caller = request.args, request.broker, request.caller
     if args.vhost is not None:
         caller.vhost(args.vhost)
+    if args.disable_stats:
+        return _without_figures(broker, totals_for(broker, caller, args.vhost))
     answer = await overview_of(broker, caller, args.vhost, args.ages)
     if caller.sees_others:
         listeners = await all_listeners(broker)
@@ -66,36 +74,16 @@ async def overview_of(
     for name in CHURN:
         churn[name] = int(totals.counters[name])
         churn[f"{name}_details"] = details(name, totals, ages.get("msg_rates"), now)
-    cluster_name = broker.access.global_parameters.get("cluster_name", broker.node_name)
     return {
-        "management_version": RABBITMQ_VERSION,
-        "rates_mode": "basic",
-        "sample_retention_policies": {
-            "global": [900, 3600, 86400, 604800],
-            "basic": [3600],
-            "detailed": [3600],
-        },
-        "exchange_types": [{"name": name, "description": "", "enabled": True} for name in TYPES],
-        "product_version": version(),
-        "product_name": "Leveret",
-        "rabbitmq_version": RABBITMQ_VERSION,
-        "cluster_name": cluster_name,
+        **_identity(broker),
         "cluster_tags": [],
         "node_tags": [],
-        "erlang_version": platform.python_version(),
-        "erlang_full_version": f"Python {platform.python_version()}",
-        "release_series_support_status": "supported",
-        "disable_stats": False,
         "is_op_policy_updating_enabled": False,
-        "enable_queue_totals": False,
         "message_stats": message_stats(MESSAGE_COUNTERS, totals.counters, totals, ages, now),
         "churn_rates": churn,
         "queue_totals": {
             "messages": ready + unacked,
-            "messages_details": {
-                "rate": round(totals.rate("messages_ready"), 3)
-                + round(totals.rate("messages_unacknowledged"), 3)
-            },
+            "messages_details": added(ready_details, unacked_details),
             "messages_ready": ready,
             "messages_ready_details": ready_details,
             "messages_unacknowledged": unacked,
@@ -107,7 +95,6 @@ async def overview_of(
             for name in ("connections", "channels", "exchanges", "queues", "consumers")
         },
         "statistics_db_event_queue": 0,
-        "node": broker.node_name,
         "listeners": [],
         "contexts": [],
         "started_at": broker.started_at_ms,
@@ -116,19 +103,48 @@ async def overview_of(
     }
 
 
+def _identity(broker: Any) -> dict[str, Any]:
+    """What does not change: versions, names, and what statistics there are."""
+    return {
+        "management_version": RABBITMQ_VERSION,
+        "rates_mode": RATES_MODE,
+        "sample_retention_policies": {
+            "global": [900, 3600, 86400, 604800],
+            "basic": [3600],
+            "detailed": [3600],
+        },
+        "exchange_types": [{"name": name, "description": "", "enabled": True} for name in TYPES],
+        "product_version": version(),
+        "product_name": "Leveret",
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "cluster_name": broker.access.global_parameters.get("cluster_name", broker.node_name),
+        "erlang_version": platform.python_version(),
+        "erlang_full_version": f"Python {platform.python_version()}",
+        "release_series_support_status": "supported",
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "node": broker.node_name,
+    }
+
+
+def _without_figures(broker: Any, totals: Totals) -> dict[str, Any]:
+    """The overview of a client that asks for no statistics."""
+    counts = {name: int(totals.levels[name]) for name in ("connections", "exchanges", "queues")}
+    return {**_identity(broker), "disable_stats": True, "object_totals": counts}
+
+
 @handles("nodes")
 async def nodes(request: Request[Nodes]) -> Any:
     broker, ages = request.broker, request.args.ages
     reading, watch = broker.sampling.node, broker.watch
     totals, now = broker.stats.node, broker.stats.sampled_at
-    node: dict[str, Any] = {
-        "name": broker.node_name,
-        "type": "disc",
-        "running": True,
+    node: dict[str, Any] = {"name": broker.node_name, "type": "disc", "running": True}
+    if request.args.disable_stats:
+        return [node]
+    node |= {
         "being_drained": False,
         "os_pid": str(os.getpid()),
         "uptime": now - broker.started_at_ms if now else 0,
-        "run_queue": 0,
         "processors": reading.processors,
         "mem_used": watch.reading.mem_used,
         "mem_limit": watch.memory_watermark,
@@ -143,12 +159,10 @@ async def nodes(request: Request[Nodes]) -> Any:
         "fd_total": reading.fd_total,
         "sockets_used": broker.admission.sockets,
         "sockets_total": broker.admission.limit,
-        "proc_used": 1,
-        "proc_total": 1,
+        **process_of(broker),
         "cpu_used": round(broker.sampling.cpu_rate, 4),
         "load_average": reading.load_average,
-        "rates_mode": "basic",
-        "net_ticktime": 60,
+        "rates_mode": RATES_MODE,
         "enabled_plugins": ["rabbitmq_management"],
         "auth_mechanisms": [
             {"name": name, "description": "", "enabled": True}
@@ -178,6 +192,27 @@ async def nodes(request: Request[Nodes]) -> Any:
         node[name] = int(totals.counters[name])
         node[f"{name}_details"] = details(name, totals, ages.get("node_stats"), now)
     return [node]
+
+
+def process_of(broker: Any) -> dict[str, Any]:
+    """What the process did, under RabbitMQ's names: threads stand for Erlang's processes."""
+    persister, used = broker.persister, resource.getrusage(resource.RUSAGE_SELF)
+    threads_max, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    facts: dict[str, Any] = {
+        "proc_used": sum(1 for _ in Path("/proc/self/task").iterdir()),
+        "context_switches": used.ru_nvcsw + used.ru_nivcsw,
+        "gc_num": sum(each["collections"] for each in gc.get_stats()),
+        "io_sync_count": persister.syncs,
+        "io_write_count": persister.segment_writes,
+        "io_write_bytes": persister.bytes_written,
+        "io_read_count": persister.reads,
+    }
+    if threads_max != resource.RLIM_INFINITY:
+        facts["proc_total"] = threads_max
+    if persister.sync_times:
+        times = persister.sync_times
+        facts["io_sync_avg_time"] = round(1000 * sum(times) / len(times), 3)
+    return facts
 
 
 def storage_of(broker: Any) -> dict[str, Any]:
@@ -257,12 +292,28 @@ def history_of(
     return kept.history(from_ms, to_ms, series)
 
 
+class _MergedSeries(Series):
+    """The samples of several vhosts, added up."""
+
+    def __init__(self, parts: list[Series]) -> None:
+        super().__init__((), (), ())
+        self._parts = parts
+
+    def samples(self, name: str, now: int, age_s: int, increment_s: int) -> list[Sample]:
+        columns = [part.samples(name, now, age_s, increment_s) for part in self._parts]
+        return [
+            Sample(row[0].timestamp, sum(one.sample for one in row))
+            for row in zip(*columns, strict=True)
+        ]
+
+
 class Merged(Totals):
     """The totals of several vhosts, for who sees only those."""
 
     def __init__(self, parts: list[Totals]) -> None:
         super().__init__(())
         self._parts = parts
+        self.series = _MergedSeries([part.series for part in parts])
         for name in self.counters:
             self.counters[name] = sum(part.counters[name] for part in parts)
         for name in self.levels:
