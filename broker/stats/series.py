@@ -124,7 +124,11 @@ class Series:
         if name not in self._places:
             return []
         from_ms = now - age_s * 1000
-        tier = next((one for one in self._tiers if one.first <= from_ms), self._tiers[-1])
+        # A ring that is not full knows all there ever was.
+        tier = next(
+            (one for one in self._tiers if one.first <= from_ms or len(one.times) < one.size),
+            self._tiers[-1],
+        )
         times = tier.in_order(tier.times)
         values = tier.in_order(tier.columns[self._places[name]])
         newest = now - now % (increment_s * 1000)

@@ -164,7 +164,7 @@ async def test_sums_of_levels_have_samples_too_for_who_sees_one_vhost_only(
 
         await until(newest, lambda count: count == 5)
         for user in (None, "tenant"):
-            totals = (await client.call("overview", user=user, ages=ages))["queue_totals"]
+            totals = (await client.call("overview", as_user=user, ages=ages))["queue_totals"]
             samples = totals["messages_details"]["samples"]
             assert samples[0]["sample"] == 5
             assert len(samples) == 21
