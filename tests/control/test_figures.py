@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
-import time
+import itertools
 from typing import Any
 
 import pika
@@ -82,7 +83,7 @@ async def test_a_new_queue_is_idle_since_it_was_made(make_broker: Make) -> None:
     async with control(broker) as client:
         started = (await client.call("overview"))["started_at"]
         # The clock of the broker counts in milliseconds.
-        time.sleep(0.05)
+        await asyncio.sleep(0.05)
         connection = connect(broker)
         channel = connection.channel()
         channel.queue_declare("new")
@@ -168,7 +169,7 @@ async def test_sums_of_levels_have_samples_too_for_who_sees_one_vhost_only(
             samples = totals["messages_details"]["samples"]
             assert samples[0]["sample"] == 5
             assert len(samples) == 21
-            steps = {a["timestamp"] - b["timestamp"] for a, b in zip(samples, samples[1:])}
+            steps = {a["timestamp"] - b["timestamp"] for a, b in itertools.pairwise(samples)}
             assert steps == {1000}
         row = await look(client, "/", "vhosts", ages=ages)
         assert row["messages_details"]["samples"][0]["sample"] == 5
