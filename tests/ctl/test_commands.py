@@ -271,7 +271,8 @@ def test_it_fails_checks_while_an_alarm_is_in_effect(make_broker: Make, run: Ctl
         failed = run(*where, check)
         assert failed.status == 69, check
         assert "disk" in failed.err
-    assert ["disk"] in [line[1:] for line in run(*where, "alarms").lines]
+    (alarm,) = rows(run, *where, "alarms")
+    assert "disk" in alarm["resource"]
     assert run(*where, "publish_message", "amq.default", "q", "x").status == 75
 
 

@@ -31,7 +31,7 @@ FLOORS = (
         "broker.times",
     ),
     ("broker.store",),
-    ("broker.wire", "broker.routing", "broker.queues"),
+    ("broker.wire", "broker.routing", "broker.queues", "broker.client"),
     (
         "broker.vhosts",
         "broker.access",
@@ -51,6 +51,8 @@ SHARED = (
     "broker.bounds",
     "broker.certificates",
     "broker.columns",
+    # The client side of the wire runs in processes of its own.
+    "broker.client",
     "broker.config",
     "broker.control_schema",
     "broker.lifetime",
@@ -64,6 +66,9 @@ SERVER_ONLY = ("asyncio", "socket", "selectors", "select", "ssl", "socketserver"
 MAY_IMPORT = {
     ("broker/certificates.py", "ssl"): "makes the contexts that both processes serve with",
     ("broker/origins.py", "socket"): "asks what this machine is called",
+    ("broker/client/aio.py", "asyncio"): "runs the client in perf and bridges, not in the broker",
+    ("broker/client/aio.py", "socket"): "likewise",
+    ("broker/client/aio.py", "ssl"): "likewise",
     ("broker/store/persister.pyx", "select"): "waits for its threads when the loop has ended",
 }
 NEVER_IN_BROKER = ("django", "channels", "ninja", "pyspark", "management", "api", "frontend")

@@ -1,0 +1,7 @@
+"""Properties of messages to and from bytes, for users of the client."""
+
+from __future__ import annotations
+
+from broker.wire.properties import decode, encode
+
+__all__ = ["decode", "encode"]

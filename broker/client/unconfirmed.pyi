@@ -1,0 +1,12 @@
+from broker.client.measuring import Histogram
+
+class Unconfirmed:
+    next: int
+    base: int
+    count: int
+    acked: int
+    nacked: int
+    refused: list[int]
+    def __init__(self, histogram: Histogram | None = None) -> None: ...
+    def published(self) -> int: ...
+    def confirm(self, tag: int, multiple: bool, ack: bool) -> None: ...

@@ -1,0 +1,138 @@
+"""The client on a loop against servers that fail in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from broker.client.aio import connect
+from broker.client.errors import ChannelClosed, ConnectionLost, ProtocolError
+from broker.client.uri import Endpoint
+from broker.wire.methods import method_frame
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+LOGIN = (
+    method_frame(0, "connection.start", version_minor=9, mechanisms="PLAIN"),
+    method_frame(0, "connection.tune", channel_max=10, frame_max=4096, heartbeat=1),
+    method_frame(0, "connection.open-ok"),
+)
+
+
+@contextlib.asynccontextmanager
+async def server(serve: Serve) -> AsyncIterator[Endpoint]:
+    """A server that does as it is told with its connections."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.ensure_future(_served(serve, reader, writer)))
+
+    listening = await asyncio.start_server(client, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        yield Endpoint(port=port, heartbeat=1, connect_timeout=5)
+    finally:
+        listening.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _served(serve: Serve, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        await serve(reader, writer)
+    finally:
+        writer.close()
+
+
+async def log_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readexactly(8)
+    for data in LOGIN:
+        writer.write(data)
+
+
+async def until_asked(reader: asyncio.StreamReader, method: bytes) -> None:
+    """Reads until a method's numbers have come."""
+    seen = b""
+    while method not in seen:
+        data = await reader.read(4096)
+        assert data, "the client ended"
+        seen += data
+
+
+OPEN = b"\0\x14\0\x0a"
+DECLARE = b"\0\x32\0\x0a"
+
+
+async def test_a_server_that_never_answers_is_given_up() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async with server(silent) as endpoint:
+        with pytest.raises(ConnectionLost, match=r"no login within 0\.2 seconds"):
+            await connect(Endpoint(port=endpoint.port, connect_timeout=0.2))
+
+
+async def test_a_server_that_falls_silent_is_dropped_after_two_heartbeats() -> None:
+    async def falls_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await log_in(reader, writer)
+        await asyncio.Event().wait()
+
+    async with server(falls_silent) as endpoint:
+        connection = await connect(endpoint)
+        error = await asyncio.wait_for(connection.ended, 10)
+        assert isinstance(error, ConnectionLost)
+        assert "nothing came for 2 seconds" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"", ConnectionLost),
+        (method_frame(1, "queue.declare-ok", queue="q")[:9], ConnectionLost),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError),
+        (method_frame(1, "channel.close", reply_code=406, reply_text="no"), ChannelClosed),
+    ],
+)
+async def test_a_call_fails_with_what_happened_to_its_channel(data: bytes, kind: type) -> None:
+    async def fails(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await log_in(reader, writer)
+        await until_asked(reader, OPEN)
+        writer.write(method_frame(1, "channel.open-ok"))
+        await until_asked(reader, DECLARE)
+        writer.write(data)
+        if kind is not ConnectionLost:
+            await reader.read()
+
+    async with server(fails) as endpoint:
+        connection = await connect(endpoint)
+        channel = await connection.open_channel()
+        with pytest.raises(kind):
+            await asyncio.wait_for(channel.call("queue.declare", queue="q"), 10)
+        with pytest.raises(kind):
+            await channel.select_confirms()
+        connection.abort()
+
+
+async def test_a_caller_that_stops_waiting_leaves_the_next_reply_alone() -> None:
+    """The reply to a call that was cancelled is not taken for the next one's."""
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await log_in(reader, writer)
+        await until_asked(reader, OPEN)
+        writer.write(method_frame(1, "channel.open-ok"))
+        await until_asked(reader, b"second")
+        for name in ("first", "second"):
+            writer.write(method_frame(1, "queue.declare-ok", queue=name))
+        await reader.read()
+
+    async with server(slow) as endpoint:
+        connection = await connect(endpoint)
+        channel = await connection.open_channel()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(channel.call("queue.declare", queue="first"), 0.05)
+        answer = await asyncio.wait_for(channel.call("queue.declare", queue="second"), 10)
+        assert answer["queue"] == "second"
+        connection.abort()
