@@ -22,11 +22,13 @@ SUMMARIES = {
     "demo": "Run a small shop against the running appliance.",
     "backup": "Copy the data directory, also while the broker runs: backup DIR.",
     "ctl": "Administer a running broker from a shell: ctl help.",
+    "perf": "Load a broker and measure it: perf throughput -z 10.",
 }
 OWN_OPTIONS = {
     "demo": "management.demo",
     "backup": "management.backup",
     "ctl": "management.ctl.main",
+    "perf": "management.perf.main",
 }
 MAINS = {
     "broker": "broker.server.app",

@@ -22,6 +22,7 @@ from management.ctl.table import (  # noqa: E402
     Command,
     Parameter,
 )
+from management.perf import options as perf  # noqa: E402
 
 PAGE = ROOT / "docs" / "command-line.md"
 
@@ -53,6 +54,26 @@ Shells complete commands, options, columns and names of objects:
 """
 
 
+PERF = """\
+## perf
+
+`manage.py perf MODE` loads a broker over AMQP and measures it, with the modes and options of
+`lavinmqperf`; it works against any AMQP 0-9-1 broker. Without `--uri` it takes the broker that runs
+on the data directory. Ctrl-C ends a run with its summary. `--json` prints the summary as one
+object: rates are a second, latencies microseconds. Bodies of 16 bytes or more carry the time of
+their publish; the latency is the time from there to the read of the delivery, by one clock, so both
+ends are in this process. Messages of other runs count, their latency does not. Status 70 says that
+a body was wrong (`--verify`); 64, 69 and 0 are as above.
+
+    manage.py perf throughput -z 10 -l
+    manage.py perf throughput --uri amqp://guest:guest@other/ -p -c 1000 -a 100 -P 1000
+    manage.py perf connection-churn -x 4 -z 5 --json
+
+One process with one event loop runs publishers and consumers, so that it is bounded by one core.
+The generator in C ([benchmarks.md](benchmarks.md)) stays the measure of record.
+"""
+
+
 def page() -> str:
     lines = [HEAD, "### Options of every command", "", *_parameters(GENERAL)]
     lines += ["### Exit status", "", "| Status | When |", "| --- | --- |"]
@@ -68,6 +89,16 @@ def page() -> str:
             lines += ["Commands of `rabbitmqctl` and `lavinmqctl` without a counterpart end with"]
             lines += ["status 70 and the reason:", "", "| Command | Reason |", "| --- | --- |"]
             lines += [f"| `{one.name}` | {_cell(one.help)} |" for one in absent]
+    lines += ["", PERF]
+    for mode, (text, example) in perf.MODES.items():
+        lines += [f"### {mode}", "", text, "", f"    {perf.PROGRAM} {example}", ""]
+        lines += ["| Option | Meaning |", "| --- | --- |"]
+        lines += [
+            f"| `{one.spelled}` | {_cell(one.explained)} |"
+            for one in perf.OPTIONS
+            if mode in one.modes
+        ]
+        lines += [""]
     return "\n".join(lines).rstrip() + "\n"
 
 
