@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
 from django.http import HttpRequest, HttpResponse
+from django.utils.http import content_disposition_header
 from ninja import Query, Router, Schema
+from pydantic import Field
 
-from api.ask import ask
+from api.ask import ask, given
 from management.broker_client import BrokerError
 
 router = Router(tags=["Definitions"])
@@ -17,22 +20,32 @@ class Dry(Schema):
     dry_run: str | None = None
 
 
+class Wanted(Dry):
+    """`for`: rabbitmq (the newest), rabbitmq-3, rabbitmq-4 or lavinmq; what that broker cannot read
+    is left out, and `dry_run=true` lists it. `secrets=true` includes passwords in URIs and keys.
+    `download` names the file that a browser saves."""
+
+    for_: str | None = Field(None, alias="for")
+    secrets: str | None = None
+    download: str | None = None
+
+
 @router.get("/definitions")
-async def export_definitions(request: HttpRequest) -> Any:
+async def export_definitions(request: HttpRequest, query: Query[Wanted]) -> Any:
     """Users, vhosts, permissions, policies, exchanges, queues and bindings."""
-    return await ask(request, "definitions.export")
+    return await _export(request, query)
 
 
 @router.get("/all-configuration")
-async def export_all_configuration(request: HttpRequest) -> Any:
+async def export_all_configuration(request: HttpRequest, query: Query[Wanted]) -> Any:
     """An older name of the same."""
-    return await ask(request, "definitions.export")
+    return await _export(request, query)
 
 
 @router.get("/definitions/{seg:vhost}")
-async def export_vhost_definitions(request: HttpRequest, vhost: str) -> Any:
+async def export_vhost_definitions(request: HttpRequest, vhost: str, query: Query[Wanted]) -> Any:
     """Policies, exchanges, queues and bindings of one vhost."""
-    return await ask(request, "definitions.export", vhost=vhost)
+    return await _export(request, query, vhost=vhost)
 
 
 @router.post("/definitions", response={200: Any, 204: None})
@@ -52,6 +65,23 @@ async def import_all_configuration(request: HttpRequest, query: Query[Dry]) -> A
 async def import_vhost_definitions(request: HttpRequest, vhost: str, query: Query[Dry]) -> Any:
     """Merge the definitions of one vhost in."""
     return await _import(request, query, vhost=vhost)
+
+
+async def _export(request: HttpRequest, query: Wanted, **where: str) -> Any:
+    found = await ask(
+        request,
+        "definitions.export",
+        secrets=query.secrets == "true",
+        dry_run=query.dry_run == "true",
+        **given(target=query.for_ or None),
+        **where,
+    )
+    if not query.download:
+        return found
+    answer = HttpResponse(msgspec.json.encode(found), content_type="application/json")
+    name = "".join(each if each.isalnum() or each in "-_. " else "_" for each in query.download)
+    answer["Content-Disposition"] = content_disposition_header(True, name[:100] or "definitions")
+    return answer
 
 
 async def _import(request: HttpRequest, query: Dry, **where: str) -> Any:

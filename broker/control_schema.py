@@ -773,10 +773,15 @@ class GlobalParameterDelete(Arguments):
 
 @verb("definitions.export", "administrator", "node", "RabbitMQ's definitions map")
 class DefinitionsExport(Arguments):
-    """Exports everything that is defined, or what one virtual host holds."""
+    """Exports everything that is defined, or what one virtual host holds. `target` (rabbitmq,
+    rabbitmq-3, rabbitmq-4 or lavinmq) writes only what that broker can read. `secrets` includes
+    passwords in URIs and keys of parameters. With `dry_run` the answer is {for, omitted, plugins}
+    instead: what is left out and why, and what the other broker needs."""
 
     vhost: str | None = None
+    target: str | None = None
     secrets: bool = False
+    dry_run: bool = False
 
 
 @verb(

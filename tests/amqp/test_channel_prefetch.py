@@ -26,9 +26,7 @@ def consume_all(client: Client, *queues: str, **values: Any) -> None:
     """Consumers `0`, `1`, … of these queues, in one packet."""
     client.send(
         b"".join(
-            method(
-                1, "basic.consume", queue=queue, consumer_tag=str(tag), nowait=True, **values
-            )
+            method(1, "basic.consume", queue=queue, consumer_tag=str(tag), nowait=True, **values)
             for tag, queue in enumerate(queues)
         )
     )

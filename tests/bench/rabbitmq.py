@@ -68,11 +68,16 @@ def _locate() -> tuple[Path, Path]:
 
 
 class RabbitMQ:
-    """One node in a directory of its own: loopback only, no plugins, private cookie and epmd."""
+    """One node in a directory of its own: loopback only, no plugins unless named, private cookie
+    and epmd."""
 
     name = "RabbitMQ"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, plugins: tuple[str, ...] = ()) -> None:
+        self.plugins = plugins
+        self.environment: dict[str, str] = {}
+        self.http_port = 0
+        """The management plugin's, where it is among the plugins."""
         self.scripts, self.erlang = _locate()
         self.version = self.scripts.parent.name.rpartition("-")[2]
         self.directory = directory
@@ -87,13 +92,19 @@ class RabbitMQ:
         self.port = self.port or processes.free_port()  # the node's name holds it: kept for life
         distribution, epmd_port = processes.free_port(), processes.free_port()
         plugins = self.directory / "enabled_plugins"
-        plugins.write_text("[].\n")
+        plugins.write_text(f"[{','.join(self.plugins)}].\n")
         configuration = self.directory / "rabbitmq.conf"
         configuration.write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
             "log.console = false\nlog.file.level = error\n"
             "disk_free_limit.absolute = 100MB\nvm_memory_high_watermark.relative = 0.6\n"
         )
+        if "rabbitmq_management" in self.plugins:
+            self.http_port = self.http_port or processes.free_port()
+            with configuration.open("a") as file:
+                file.write(
+                    f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self.http_port}\n"
+                )
         environment = {
             "PATH": f"{self.erlang}:{os.environ['PATH']}",
             "HOME": str(self.directory),
@@ -113,6 +124,7 @@ class RabbitMQ:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
             "RABBITMQ_SERVER_START_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
+        self.environment = environment
         command = [str(self.erlang / "epmd"), "-port", str(epmd_port), "-address", "127.0.0.1"]
         self.epmd = subprocess.Popen(command, env=environment)
         with (self.directory / "output").open("wb") as output:
@@ -135,6 +147,16 @@ class RabbitMQ:
                     text = (self.directory / "output").read_text(errors="replace")
                     raise NotAvailable(f"rabbitmq-server did not start: {text[-500:]}") from None
                 time.sleep(0.25)
+
+    def control(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs rabbitmqctl on the node."""
+        return subprocess.run(
+            [str(self.scripts / "rabbitmqctl"), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
 
     def pids(self) -> list[int]:
         """beam, the shell around it and Erlang's port programs; not epmd, idle per message."""

@@ -23,9 +23,7 @@ def settings(address: tuple[str, int], backend: str, queue: str) -> dict[str, st
     }
 
 
-def start_worker(
-    environment: dict[str, str], log: Path, *options: str
-) -> subprocess.Popen[str]:
+def start_worker(environment: dict[str, str], log: Path, *options: str) -> subprocess.Popen[str]:
     """A worker that is ready for tasks."""
     command = [sys.executable, "-m", "celery", "-A", "tests.clients.celery_tasks", "worker"]
     command += ["--pool=threads", "--concurrency=4", "--loglevel=INFO", *options]

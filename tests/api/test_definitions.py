@@ -1,0 +1,102 @@
+"""Definitions over HTTP: statuses, the file for another broker, what is told beside it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.amqp.raw import Client
+from tests.api.conftest import VHOST, path
+from tests.appliance import Appliance
+
+QUEUE = {"name": "api-imported", "vhost": VHOST, "durable": True, "arguments": {}}
+UNKNOWN = {**QUEUE, "name": "api-unknown", "arguments": {"x-queue-type": "jms"}}
+
+
+def test_an_import_answers_204_or_what_it_left_out(api: httpx.Client) -> None:
+    assert api.post("/api/definitions", json={"queues": [QUEUE]}).status_code == 204
+    assert api.post("/api/definitions", content=b"").status_code == 204
+    answer = api.post("/api/definitions", json={"queues": [QUEUE, UNKNOWN]})
+    assert answer.status_code == 200
+    (row,) = answer.json()["left_out"]
+    assert (row["section"], row["place"], row["name"]) == ("queues", 1, "api-unknown")
+    assert row["reason"] == "there is no queue type 'jms' here"
+    refused = api.post("/api/definitions", json={"queues": [QUEUE, {}]})
+    assert (refused.status_code, refused.json()["error"]) == (400, "bad_request")
+    assert refused.json()["reason"].startswith("definitions: queues[1]: 'vhost' is missing")
+
+
+def test_a_file_of_a_form_is_imported_with_its_byte_order_mark(api: httpx.Client) -> None:
+    file = {"file": ("d.json", b'\xef\xbb\xbf{"queues": []}', "application/json")}
+    assert api.post("/api/definitions", files=file).status_code == 204
+
+
+def test_a_dry_run_changes_nothing(api: httpx.Client) -> None:
+    definitions = {"queues": [{**QUEUE, "name": "api-dry"}]}
+    answer = api.post("/api/definitions", json=definitions, params={"dry_run": "true"})
+    assert answer.json()["difference"][0]["action"] == "create"
+    assert answer.json()["counts"] == {"queues": {"created": 1, "changed": 0, "unchanged": 0}}
+    assert api.get(path("queues", VHOST, "api-dry")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("rabbitmq", "rabbitmq-4"),
+        ("rabbitmq-3", "rabbitmq-3"),
+        ("rabbitmq-4", "rabbitmq-4"),
+        ("lavinmq", "lavinmq"),
+    ],
+)
+def test_an_export_is_for_the_broker_that_is_named(
+    api: httpx.Client, given: str, named: str
+) -> None:
+    whole = api.get("/api/definitions").json()
+    document = api.get("/api/definitions", params={"for": given})
+    assert "argon2" in str(whole["users"])
+    assert "argon2" not in document.text
+    assert len(document.json()["users"]) == len(whole["users"])
+    told = api.get("/api/definitions", params={"for": given, "dry_run": "true"}).json()
+    assert told["for"] == named
+    assert {"users"} <= {row["section"] for row in told["omitted"]}
+    assert all(row["reason"] for row in told["omitted"])
+
+
+def test_an_export_for_an_unknown_broker_is_refused(api: httpx.Client) -> None:
+    answer = api.get("/api/definitions", params={"for": "activemq"})
+    assert answer.status_code == 400
+    assert "known are rabbitmq, rabbitmq-3, rabbitmq-4, lavinmq" in answer.json()["reason"]
+
+
+def test_secrets_leave_only_where_they_are_asked_for(
+    api: httpx.Client, clients: dict[str, httpx.Client]
+) -> None:
+    where = path("parameters", "federation-upstream", VHOST, "api-up")
+    api.put(where, json={"value": {"uri": "amqp://u:s3cret@h"}}).raise_for_status()
+    for document in ("/api/definitions", path("definitions", VHOST)):
+        assert "s3cret" not in api.get(document).text
+        assert "s3cret" in api.get(document, params={"secrets": "true"}).text
+        told = api.get(document, params={"dry_run": "true"}).json()
+        assert [row["name"] for row in told["omitted"] if row.get("part") == "value"] == ["api-up"]
+        for tag in ("policymaker", "monitoring", "management"):
+            assert clients[tag].get(document, params={"secrets": "true"}).status_code == 401
+    api.delete(where).raise_for_status()
+
+
+def test_a_browser_saves_it_under_a_harmless_name(api: httpx.Client) -> None:
+    answer = api.get("/api/definitions", params={"download": 'a/b"\r\n.json'})
+    assert answer.headers["content-disposition"] == 'attachment; filename="a_b___.json"'
+    assert answer.json()["product_name"] == "Leveret"
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"\xff"])
+def test_a_name_that_json_cannot_carry_is_told_and_not_garbled(
+    api: httpx.Client, shared_leveret: Appliance, name: bytes
+) -> None:
+    with Client.open((shared_leveret.host, shared_leveret.amqp_port)) as amqp:
+        amqp.call(1, "queue.declare", queue=name, durable=True)
+        document = api.get(path("definitions", "/"))
+        assert "\ufffd" not in document.text
+        told = api.get(path("definitions", "/"), params={"dry_run": "true"}).json()
+        assert any("UTF-8" in row["reason"] for row in told["omitted"])
+        amqp.call(1, "queue.delete", queue=name)
