@@ -123,6 +123,7 @@ cdef class ClassicQueue(LimitedQueue):
         cdef QueueStore store = self.store
         cdef bint is_more = False
         self.is_joined = False
+        self.note_most()
         if store is not None and store.lost is not None:
             self.resolve_lost()
         if self.drain_to and not self.drain():
@@ -358,6 +359,7 @@ cdef class ClassicQueue(LimitedQueue):
 
     def purge(self) -> int:
         """Settles all ready messages; the unacked ones stay. Returns their number."""
+        self.note_most()
         self.deliver_pending()
         if self.holds and self.messages_ready:
             # Their publishers have to be told.

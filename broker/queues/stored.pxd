@@ -1,4 +1,4 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel.turn cimport Turn
 from broker.queues.declared cimport DeclaredQueue
@@ -19,6 +19,7 @@ cdef class StoredQueue(DeclaredQueue):
     cdef uint32_t next_segment           # the number to go on with when there is no store
     cdef double idle_since
     cdef uint64_t moved
+    cdef int64_t most                    # messages held since `take_most`, as far as it was noted
     cdef readonly uint64_t lean_unacked  # deliveries of lean mode
     cdef Head head                       # None until its first message is asked for
     cdef uint64_t transient              # of `published`, where the queue is durable
@@ -36,3 +37,4 @@ cdef class StoredQueue(DeclaredQueue):
     cdef readonly uint64_t bytes_out
 
     cdef int persistence(self) except -2
+    cdef void note_most(self) noexcept

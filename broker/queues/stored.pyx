@@ -132,6 +132,19 @@ cdef class StoredQueue(DeclaredQueue):
             "reject": self.rejected,
         }
 
+    cdef void note_most(self) noexcept:
+        """Called before what the queue holds can get less: at the beginning of its part of a turn,
+        at a get and at a purge. In between it only grows, but for the acks of one turn."""
+        if self.store is not None and <int64_t> self.store.total > self.most:
+            self.most = <int64_t> self.store.total
+
+    def take_most(self) -> int:
+        """The most messages it held since the last call of this, ready and unacknowledged."""
+        self.note_most()
+        most = self.most
+        self.most = <int64_t> self.store.total if self.store is not None else 0
+        return max(most, self.messages_ready + self.messages_unacknowledged)
+
     # -- its time in the turn ----------------------------------------------------------------------
 
     cdef int touch(self) except -1:

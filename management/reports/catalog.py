@@ -40,6 +40,12 @@ class Report:
     columns: tuple[Column, ...]
 
 
+_IN = (
+    "messages that the queue took: one that went to three queues counts in each; dead letters from "
+    "other queues count, refused publishes do not"
+)
+_MOST = "the most messages that the queue held at any time of the hour, ready and unacknowledged"
+
 QUEUE_USAGE = Report(
     name="queue-usage",
     title="Messages and bytes per hour",
@@ -50,13 +56,13 @@ QUEUE_USAGE = Report(
         Column("hour", "time", "Hour", "the hour begins at this time"),
         Column("vhost", "text", "Virtual host"),
         Column("queue", "text", "Queue"),
-        Column("messages_in", "count", "In", "messages routed to the queue"),
+        Column("messages_in", "count", "In", _IN),
         Column("bytes_in", "bytes", "Bytes in", "their bodies"),
         Column("messages_out", "count", "Out", "messages delivered or got, redeliveries included"),
         Column("bytes_out", "bytes", "Bytes out", "their bodies"),
         Column("acknowledged", "count", "Acknowledged"),
         Column("redelivered", "count", "Redelivered", "deliveries that were not the first"),
-        Column("messages_peak", "count", "Most held", "most messages held, ready and unacked"),
+        Column("messages_peak", "count", "Most held", _MOST),
     ),
 )
 

@@ -34,6 +34,7 @@ _NUMBERS = (
     "reject",
     "confirm",
     "messages",
+    "messages_peak",
     "message_bytes",
     "consumers",
     "publish_in",

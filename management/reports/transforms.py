@@ -59,7 +59,10 @@ def queue_usage(feed: DataFrame) -> DataFrame:
             _sum("deliver_bytes").alias("bytes_out"),
             _sum("ack").alias("acknowledged"),
             _sum("redeliver").alias("redelivered"),
-            f.coalesce(f.max("messages"), f.lit(0)).alias("messages_peak"),
+            # Lines of older brokers tell only what was held at their end.
+            f.coalesce(f.max(f.greatest("messages_peak", "messages")), f.lit(0)).alias(
+                "messages_peak"
+            ),
         )
     )
     moved = f.col("messages_in") + f.col("messages_out") + f.col("acknowledged")

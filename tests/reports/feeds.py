@@ -53,17 +53,22 @@ class MadeUpQueue:
         self.name = name
         self.counts = dict.fromkeys(QUEUE_COUNTERS, 0)
         self.bytes_in = self.bytes_out = 0
-        self.messages_ready = self.messages_unacknowledged = 0
+        self.messages_ready = self.messages_unacknowledged = self.most = 0
         self.message_bytes_ready = self.message_bytes_unacknowledged = 0
         self.consumer_count = 0
 
     def counters(self) -> dict[str, int]:
         return dict(self.counts)
 
+    def take_most(self) -> int:
+        most, self.most = self.most, self.messages_ready
+        return most
+
     def publish(self, count: int, size: int = 16) -> None:
         self.counts["publish"] += count
         self.bytes_in += count * size
         self.messages_ready += count
+        self.most = max(self.most, self.messages_ready)
         self.message_bytes_ready += count * size
 
 

@@ -41,9 +41,23 @@ def test_it_writes_what_each_counter_rose_by(tmp_path: Path) -> None:
         "publish_bytes": 500,
         "messages": 5,
         "message_bytes": 500,
+        "messages_peak": 5,
     }
     assert (second["publish"], second["publish_bytes"], second["messages"]) == (2, 200, 7)
     assert (second["since"], second["until"]) == (TEN + MINUTE, TEN + 2 * MINUTE)
+
+
+def test_it_tells_the_most_that_was_held_between_two_lines(tmp_path: Path) -> None:
+    broker = MadeUpBroker()
+    orders = broker.queue("orders")
+    feed = feed_of(broker, tmp_path)
+    orders.publish(5)
+    orders.messages_ready = 1
+    run_round(feed.tick(TEN + MINUTE))
+    orders.publish(1)
+    run_round(feed.tick(TEN + 2 * MINUTE))
+    lines = lines_of(tmp_path)
+    assert [(line["messages"], line["messages_peak"]) for line in lines] == [(1, 5), (2, 2)]
 
 
 def test_it_does_nothing_before_the_minute_is_over(tmp_path: Path) -> None:

@@ -36,19 +36,19 @@ def at(hour: int, day: int = 21) -> datetime:
 def test_it_adds_up_messages_and_bytes_per_hour_vhost_and_queue(spark: SparkSession) -> None:
     lines = feed(
         spark,
-        {"name": "a", "hour": 10, "publish": 3, "publish_bytes": 48, "messages": 3},
+        {"name": "a", "hour": 10, "publish": 3, "publish_bytes": 48, "messages": 3, "messages_peak": 8},
         {"name": "a", "hour": 10, "publish": 2, "publish_bytes": 32, "deliver": 4, "get": 1,
          "deliver_bytes": 80, "ack": 4, "redeliver": 1, "messages": 1},
         {"name": "a", "hour": 11, "deliver_no_ack": 1, "get_no_ack": 1, "begun": 8},
-        {"name": "a", "hour": 10, "vhost": "shop", "publish": 9, "publish_bytes": 9},
+        {"name": "a", "hour": 10, "vhost": "shop", "publish": 9, "publish_bytes": 9, "messages": 4},
         {"name": "held", "hour": 10, "messages": 50, "get_empty": 4},
         {"name": "amq.topic", "hour": 10, "kind": "exchange", "publish_in": 1000},
         {"user": "anna", "hour": 10, "kind": "user", "recv_oct": 1000},
     )  # fmt: skip
     expected = spark.createDataFrame(
         [
-            (at(10), "/", "a", 5, 80, 5, 80, 4, 1, 3),
-            (at(10), "shop", "a", 9, 9, 0, 0, 0, 0, 0),
+            (at(10), "/", "a", 5, 80, 5, 80, 4, 1, 8),
+            (at(10), "shop", "a", 9, 9, 0, 0, 0, 0, 4),
             (at(11), "/", "a", 0, 0, 2, 0, 0, 0, 0),
         ],
         schemas.QUEUE_USAGE,

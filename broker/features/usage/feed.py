@@ -151,7 +151,7 @@ class Feed(Feature):
                     self._since_ms,
                     now_ms,
                     _queue_identity(queue),
-                    _named(QUEUE_COUNTERS, risen),
+                    _named(QUEUE_COUNTERS, risen) | {"messages_peak": queue.take_most()},
                 )
             )
 
@@ -279,7 +279,11 @@ class Feed(Feature):
         if stands_still and (level == _EMPTY or not new_hour):
             return {}
         risen = difference(now, before)
-        return _named(QUEUE_COUNTERS, risen) | _named(QUEUE_LEVELS, level)
+        return (
+            _named(QUEUE_COUNTERS, risen)
+            | _named(QUEUE_LEVELS, level)
+            | {"messages_peak": queue.take_most()}
+        )
 
     def _exchange_counters(self, vhost: Any, exchange: Any) -> dict[str, int]:
         key = (f"exchange {vhost.name}\0{exchange.name}", vhost.incarnation)

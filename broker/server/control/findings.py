@@ -212,7 +212,8 @@ class ProblemWatch:
         since = before[1] if before is not None and before[0] == word else now
         standing[queue] = (word, since)
         if word == "refusing":
-            since = queue.refusals.since
+            # What is refused is what would be added.
+            since, growth = queue.refusals.since, queue.refusals.rate
         elif word == "stuck":
             since = gauge.acked_at
         elif not self._has_lasted(word, now - since, gauge):
