@@ -9,7 +9,13 @@ from frontend.asking import is_fragment, names_of
 from frontend.tables import Column, fragment, load
 
 COLUMNS = (
-    Column("connection_details.name", "Client", "connection-of", phone=True),
+    Column(
+        "connection_details.name",
+        "Client",
+        "connection-of",
+        phone=True,
+        sort="connection_details.user_provided_name",
+    ),
     Column("number", "Channel", "count", phone=True),
     Column("vhost", "Virtual host", "vhost"),
     Column("user", "User"),

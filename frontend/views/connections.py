@@ -9,7 +9,7 @@ from frontend.asking import is_fragment, names_of
 from frontend.tables import Column, fragment, load
 
 COLUMNS = (
-    Column("name", "Connection", "connection", phone=True),
+    Column("name", "Client", "connection", phone=True, sort="user_provided_name"),
     Column("vhost", "Virtual host", "vhost"),
     Column("user", "User", "text", phone=True),
     Column("state", "State", "connection-state", phone=True),
@@ -26,7 +26,7 @@ async def connections(request: HttpRequest) -> HttpResponseBase:
         request,
         "connections",
         COLUMNS,
-        default_sort="name",
+        default_sort="user_provided_name",
         also=("user_provided_name", "client_properties.connection_name"),
     )
     facts = {"table": table, "section": "connections", "empty": "connections/empty.html"}

@@ -310,3 +310,34 @@ async def test_a_refused_publish_is_not_counted_as_a_rejected_message(make_broke
         limits = (await client.call("queue.refusals", vhost="/", name="q"))["limits"]
         assert (limits[0]["source"], limits[0]["argument"]) == ("argument", "x-max-length")
         channel.connection.close()
+
+
+async def test_the_overview_counts_the_connections_that_the_user_may_list(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    broker.add_user("anna", "management")
+    for user in ("anna", "bert", "bert"):
+        broker.connect(user)
+    sample(broker, clock)
+    found = (await client.call("overview", as_user="anna"))["object_totals"]
+    assert (found["connections"], found["channels"]) == (1, 1)
+    assert (await client.call("overview"))["object_totals"]["connections"] == 3
+    listed = await client.call("list", as_user="anna", noun="connections")
+    assert listed["total_count"] == 1
+
+
+async def test_connections_are_found_by_what_their_clients_call_themselves(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    for name in ("orders-api", "mailer", "orders-worker"):
+        broker.connect("anna").client_properties = {"connection_name": name}
+    for noun, more in (("connections", {}), ("channels", {})):
+        for wanted in ({"name": "orders"}, {"name": "^orders", "use_regex": True}):
+            found = await client.call("list", noun=noun, **wanted, **more)
+            assert found["filtered_count"] == 2, (noun, wanted)
+    ordered = await client.call("list", noun="connections", sort="user_provided_name")
+    assert [row["user_provided_name"] for row in ordered["items"]] == [
+        "mailer",
+        "orders-api",
+        "orders-worker",
+    ]

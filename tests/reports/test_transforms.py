@@ -36,7 +36,8 @@ def at(hour: int, day: int = 21) -> datetime:
 def test_it_adds_up_messages_and_bytes_per_hour_vhost_and_queue(spark: SparkSession) -> None:
     lines = feed(
         spark,
-        {"name": "a", "hour": 10, "publish": 3, "publish_bytes": 48, "messages": 3, "messages_peak": 8},
+        {"name": "a", "hour": 10, "publish": 3, "publish_bytes": 48, "messages": 3,
+         "messages_peak": 8},
         {"name": "a", "hour": 10, "publish": 2, "publish_bytes": 32, "deliver": 4, "get": 1,
          "deliver_bytes": 80, "ack": 4, "redeliver": 1, "messages": 1},
         {"name": "a", "hour": 11, "deliver_no_ack": 1, "get_no_ack": 1, "begun": 8},

@@ -61,7 +61,7 @@ def test_a_queue_that_refuses_is_red_and_says_why_and_whose(
 def test_clients_stand_with_their_names_in_the_lists(page: Page, named: BlockingChannel) -> None:
     name = named.queue_declare("", exclusive=True).method.queue
     named.basic_consume(name, lambda *_: None, consumer_tag="worker-1")
-    for address in ("/connections?q=", "/channels", "/consumers?q=worker-1"):
+    for address in ("/connections?q=orders-api", "/channels?q=/^orders/", "/consumers?q=worker-1"):
         page.goto(address)
         expect(page.locator("#table")).to_contain_text("orders-api")
     page.goto(f"/queues/%2F/{name}/consumers")

@@ -62,10 +62,17 @@ class Connections(View):
         _ids.update((connection.name, id) for id, connection in connections.items())
         return connections.get(_ids.get(name))
 
+    has_client_name = True
+
     def name(self, thing: Any) -> str:
         return str(thing.name)
 
+    def client_name(self, thing: Any) -> str:
+        return str(given_name(thing) or "")
+
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "user_provided_name":
+            return lambda connection: str(given_name(connection) or connection.name)
         if field in ("user", "vhost"):
             return lambda connection: name_of(getattr(connection, field)) or ""
         if field in ("name", "state", "protocol", "recv_oct", "send_oct", "frame_max"):
@@ -164,10 +171,17 @@ class Channels(View):
             raise not_found("Not Found")
         return channel
 
+    has_client_name = True
+
     def name(self, thing: Any) -> str:
         return channel_name(thing)
 
+    def client_name(self, thing: Any) -> str:
+        return str(given_name(thing.connection) or "")
+
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "connection_details.user_provided_name":
+            return lambda channel: str(given_name(channel.connection) or channel.connection.name)
         if field == "name":
             return channel_name
         if field in ("user", "vhost"):
@@ -267,6 +281,11 @@ class Consumers(View):
                         continue
                     yield consumer
 
+    has_client_name = True
+
+    def client_name(self, thing: Any) -> str:
+        return str(given_name(thing.channel.connection) or "")
+
     def name(self, thing: Any) -> str:
         return str(thing.tag)
 
@@ -278,6 +297,10 @@ class Consumers(View):
         return (thing.queue.vhost_name, thing.queue.name, thing.tag)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "channel_details.user_provided_name":
+            return lambda one: str(
+                given_name(one.channel.connection) or one.channel.connection.name
+            )
         if field == "trouble":
             return lambda consumer: (troubles.RANK[self.trouble(consumer)], -consumer.unacked)
         if field == "consumer_tag":

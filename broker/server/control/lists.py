@@ -172,6 +172,14 @@ def _expression(args: List) -> Callable[[str], bool]:
         raise RequestError("invalid_pagination_parameters", str(error)) from None
 
 
+def _fitting(args: List) -> Callable[[str], bool]:
+    """Whether a name has the wanted part or fits the wanted expression. Raises RequestError."""
+    if args.use_regex:
+        return _expression(args)
+    wanted = args.name or ""
+    return lambda name: wanted in name
+
+
 async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> list[Any]:
     """Those that the name filter and the wanted state let through."""
     wanted_name = args.name
@@ -181,7 +189,10 @@ async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> li
         for start in range(0, len(things), _NAMES_PER_LOOK):
             part = things[start : start + _NAMES_PER_LOOK]
             named = zip(part, map(view.name, part), strict=True)
-            if matches is None:
+            if view.has_client_name:
+                fits = _fitting(args)
+                kept += [one for one, name in named if fits(name) or fits(view.client_name(one))]
+            elif matches is None:
                 kept += [thing for thing, name in named if wanted_name in name]
             else:
                 kept += [thing for thing, name in named if matches(name)]

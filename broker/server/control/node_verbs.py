@@ -16,11 +16,13 @@ from typing import Any
 from broker.control_schema import History, Nodes, Overview, Types, Whoami
 from broker.queues import types as queue_types
 from broker.routing.types import TYPES
+from broker.server.control.encoding import Pace
 from broker.server.control.figures import added, details, message_stats
 from broker.server.control.health_verbs import all_listeners
 from broker.server.control.lists import find_by_key
 from broker.server.control.problems import summary, waits
 from broker.server.control.requests import Caller, Request, bad_request, handles
+from broker.server.control.views import name_of
 from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 from broker.store.body_figures import body_figures
@@ -91,8 +93,11 @@ async def overview_of(
             "message_bytes": int(totals.levels["message_bytes"]),
         },
         "object_totals": {
-            name: int(totals.levels[name])
-            for name in ("connections", "channels", "exchanges", "queues", "consumers")
+            **{
+                name: int(totals.levels[name])
+                for name in ("connections", "channels", "exchanges", "queues", "consumers")
+            },
+            **({} if caller.sees_others else await _own_connections(broker, caller, vhost)),
         },
         "statistics_db_event_queue": 0,
         "listeners": [],
@@ -131,6 +136,18 @@ def _without_figures(broker: Any, totals: Totals) -> dict[str, Any]:
     """The overview of a client that asks for no statistics."""
     counts = {name: int(totals.levels[name]) for name in ("connections", "exchanges", "queues")}
     return {**_identity(broker), "disable_stats": True, "object_totals": counts}
+
+
+async def _own_connections(broker: Any, caller: Caller, vhost: str | None) -> dict[str, int]:
+    """Who may not see the connections of others is told of as many as it may list."""
+    pace = Pace()
+    connections = channels = 0
+    for connection in list(broker.connections.values()):
+        if name_of(connection.user) == caller.name and vhost in (None, name_of(connection.vhost)):
+            connections += 1
+            channels += len(connection.channels)
+        await pace()
+    return {"connections": connections, "channels": channels}
 
 
 @handles("nodes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import broker.queues.peeking  # noqa: F401 (at the start, not at the first look)
 from broker.control_schema import QueuePeek
 from broker.server.control.encoding import full_name
 from broker.server.control.getting import BYTES_MAX

@@ -76,6 +76,13 @@ class View:
         """What the name filter looks at."""
         raise NotImplementedError
 
+    has_client_name = False
+    """Whether the name filter also looks at what a client calls itself."""
+
+    def client_name(self, thing: Any) -> str:
+        """What the client calls itself, or an empty text."""
+        return ""
+
     def trouble(self, thing: Any) -> str | None:
         """The word of trouble, for nouns that have one."""
         return None
