@@ -28,15 +28,40 @@ _FILE = Parameter(name="file", help="Path of the file; - is standard input or ou
         group="definitions",
         help="Writes users, virtual hosts, queues, exchanges, bindings, policies and parameters "
         "as RabbitMQ's JSON: everything, or one virtual host with -p.",
-        examples=("export_definitions backup.json", "export_definitions - -p orders"),
+        examples=(
+            "export_definitions backup.json --secrets",
+            "export_definitions - -p orders",
+            "export_definitions --for rabbitmq --dry-run",
+        ),
         verb="definitions.export",
-        parameters=(_FILE,),
+        parameters=(
+            Parameter(name="file", help=_FILE.help, optional=True, default="-"),
+            Parameter(
+                name="--for",
+                help="Write only what that broker can read.",
+                to="target",
+                choices=("rabbitmq", "rabbitmq-3", "rabbitmq-4", "lavinmq"),
+            ),
+            Parameter(
+                name="--secrets", flag=True, help="With passwords in URIs and keys of parameters."
+            ),
+            Parameter(
+                name="--dry-run", flag=True, help="Say what --for leaves out; write nothing."
+            ),
+        ),
         vhost=True,
     )
 )
 async def export_definitions(call: Call) -> Any:
-    arguments = {"vhost": call.vhost} if call.options["vhost_given"] else {}
-    found = await call.ask("definitions.export", **arguments)
+    found = await call.ask(
+        "definitions.export",
+        vhost=call.vhost if call.options["vhost_given"] else None,
+        target=call.options["for"],
+        secrets=call.options["secrets"],
+        dry_run=call.options["dry_run"],
+    )
+    if call.options["dry_run"]:
+        return found
     if call.options["file"] == "-":
         return json.dumps(found, indent=2, ensure_ascii=False)
     path = Path(call.options["file"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from typing import Any
 
 from management.ctl.table import (
     DATA,
@@ -246,3 +247,27 @@ async def await_online_nodes(call: Call) -> str:
     if call.options["count"] > 1:
         raise CommandError(f"Leveret runs on one node; {call.options['count']} cannot come", DATA)
     return await await_startup(call)
+
+
+@runs(
+    Command(
+        name="list_problems",
+        group="health",
+        help="Lists what needs attention, the heaviest first: queues that are not served, stuck or "
+        "full, and the like.",
+        examples=("list_problems", "list_problems --only orders --format json"),
+        verb="problems",
+        parameters=(Parameter(name="--only", help="Only of this virtual host.", names="vhosts"),),
+        says="Listing problems ...",
+    )
+)
+async def list_problems(call: Call) -> Rows:
+    columns = ("severity", "trouble", "vhost", "name", "text")
+    rows: list[list[Any]] = []
+    page = 1
+    while True:
+        answer = await call.ask("problems", vhost=call.options["only"], page=page)
+        rows += [[item.get(one) for one in columns] for item in answer["items"]]
+        page += 1
+        if page > answer["page_count"]:
+            return Rows(columns, rows)

@@ -323,9 +323,10 @@ async def publish_message(call: Call) -> str:
     Command(
         name="get_messages",
         group="queues",
-        help="Shows messages from the head of a queue. They go back unless --ack is given.",
+        help="Shows ready messages from the head of a queue, which stays as it is. With --ack they "
+        "are taken out.",
         examples=("get_messages jobs --count 5", "get_messages jobs --ack"),
-        verb="queue.get",
+        verb="queue.peek",
         parameters=(
             queue(),
             Parameter(name="--count", help="How many.", read=whole, default=1),
@@ -333,17 +334,19 @@ async def publish_message(call: Call) -> str:
         ),
         says="Getting messages of queue '{queue}' in vhost '{vhost}' ...",
         vhost=True,
-        also=("get",),
+        also=("get", "peek"),
     )
 )
 async def get_messages(call: Call) -> Rows:
-    found = await call.ask(
-        "queue.get",
-        vhost=call.vhost,
-        name=call.options["queue"],
-        count=call.options["count"],
-        ackmode="ack_requeue_false" if call.options["ack"] else "ack_requeue_true",
-    )
+    arguments = {
+        "vhost": call.vhost,
+        "name": call.options["queue"],
+        "count": call.options["count"],
+    }
+    if call.options["ack"]:
+        found = await call.ask("queue.get", ackmode="ack_requeue_false", **arguments)
+    else:
+        found = await call.ask("queue.peek", **arguments)
     columns = ("exchange", "routing_key", "redelivered", "properties", "payload")
     return Rows(columns, [[_readable(row[one]) for one in columns] for row in found])
 

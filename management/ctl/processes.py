@@ -128,6 +128,7 @@ NO_COUNTERPART: dict[str, str] = {
     "update_cluster_nodes": _ONE_NODE,
     "sync_queue": f"{_ONE_NODE}; queues have no mirrors",
     "cancel_sync_queue": f"{_ONE_NODE}; queues have no mirrors",
+    "definitions": "start a broker on the directory, then use export_definitions -",
     "restart_vhost": "a virtual host runs as long as the broker does",
     "force_gc": "memory of deleted objects comes back at once, and the collector runs when idle",
     "gc_collect": "memory of deleted objects comes back at once, and the collector runs when idle",

@@ -18,8 +18,9 @@ from broker.client.stamping import Stamper, StampReader
 from broker.client.uri import Endpoint
 from management.perf.report import latencies
 
-BURST_BYTES = 64 * 1024
-BURST_MAX = 512
+# So much goes out between two looks at what came in.
+BURST_BYTES = 256 * 1024
+BURST_MAX = 4096
 IDLE_POLL_S = 0.001
 # Consumers with a rate read little at a time: what was read counts as consumed.
 RATED_READ_BYTES = 2048

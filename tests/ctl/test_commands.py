@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ def test_it_handles_queues_and_messages(ctl: Ctl, name: str) -> None:
         "two",
     ]
     (taken,) = rows(ctl, "get_messages", name, "--ack")
-    assert taken["payload"] == "one"
+    assert (taken["payload"], taken["redelivered"]) == ("one", False), "a look changes nothing"
     assert ctl("delete_queue", name, "--if-empty").status != 0
     ctl("pause_queue", name)
     assert {"name": name, "state": "paused"} in rows(ctl, "list_queues", "name", "state")
@@ -226,6 +227,10 @@ def test_it_carries_definitions(ctl: Ctl, name: str, tmp_path: Path) -> None:
     assert ctl("import_definitions", "-p", name, stdin=printed.out).status == 0
     assert rows(ctl, "list_queues", "-p", name, "name") == [{"name": name}]
     assert "users" in ctl("export_definitions", "-").data
+    argon2 = ctl("export_definitions", "--for", "rabbitmq").out
+    assert "argon2" not in argon2 and "argon2" in ctl("export_definitions").out
+    omitted = ctl("export_definitions", "--for", "rabbitmq", "--dry-run").data["omitted"]
+    assert any("guest" in json.dumps(one) for one in omitted)
     assert ctl("import_definitions", str(tmp_path / "none.json")).status == 65
     assert ctl("import_definitions", stdin="{").status == 65
     assert ctl("import_definitions", stdin="[]").status == 65
@@ -263,6 +268,21 @@ def test_its_health_checks_pass_and_fail(ctl: Ctl, shared_broker: Appliance) -> 
     assert "No active listener" in failed.err
     assert ctl("check_protocol_listener", "mqtt").status == 69
     assert ctl("await_online_nodes", "2").status == 65
+
+
+def test_it_lists_what_needs_attention(make_broker: Make, run: Ctl) -> None:
+    broker = make_broker(problem_grace=0)
+    where = ("--data-dir", str(broker.data_dir))
+    for command in (("create_queue", "stopped"), ("pause_queue", "stopped")):
+        assert run(*where, *command).status == 0
+    run(*where, "publish_message", "amq.default", "stopped", "x")
+    found: list[Any] = []
+    deadline = time.monotonic() + 20
+    while not found and time.monotonic() < deadline:
+        found = rows(run, *where, "list_problems")
+    assert [(one["vhost"], one["name"], one["trouble"]) for one in found] == [
+        ("/", "stopped", "paused")
+    ]
 
 
 def test_it_fails_checks_while_an_alarm_is_in_effect(make_broker: Make, run: Ctl) -> None:

@@ -47,7 +47,6 @@ RABBITMQCTL = """
     check_virtual_hosts is_running listeners node_health_check
 """
 LATER = {
-    "definitions",
     "trace_on",
     "trace_off",
     "restart_queue",
