@@ -87,6 +87,19 @@ class Config:
         "open files the store may hold at a time; half of the process's limit if that is less",
         least=64,
     )
+    load_definitions: Path | None = setting(
+        "main",
+        None,
+        "path",
+        "definitions file, or directory of *.json files, of this or another broker that each start"
+        " imports; a fault in it ends the start",
+    )
+    load_definitions_if_changed: bool = setting(
+        "main",
+        False,
+        "yes or no",
+        "load_definitions is imported only if it has changed since it was imported last",
+    )
     stop_timeout: float = setting(
         "main",
         20.0,

@@ -35,6 +35,7 @@ from broker.server.control.node_verbs import version
 from broker.server.importing import Importing
 from broker.server.leaving import Leaving
 from broker.server.listeners import CannotListen, Listeners
+from broker.server.loading import Loading
 from broker.server.logins import Logins, limits_of
 from broker.server.policy_sweep import PolicySweep
 from broker.server.proxy_protocol import Sources
@@ -133,6 +134,7 @@ class Broker(SignIn):
         self.stall = Stall(self)
         self.policy_sweep = PolicySweep(self)
         self.importing = Importing(self)
+        self.loading = Loading(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.cipher_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
@@ -201,8 +203,7 @@ class Broker(SignIn):
             snapshot.drop(str(config.data_dir))
             reserve_of(config).give_for_start(disk.usage(str(config.data_dir))[0])
             check_schema(str(config.data_dir))
-            if not self.access.load():
-                self.access.create_first_user(config.default_user, config.default_password)
+            self.loading.prepare()
             self.policies.load()
             failed = failed_sync(str(config.data_dir))
             if failed:
@@ -211,7 +212,7 @@ class Broker(SignIn):
             quarantine = self.persister.quarantine
             quarantine.name_of = self.definitions.queue_name
             quarantine.load()
-            self.definitions.recover()
+            self.definitions.recover(self.loading.first_vhost)
             self.persister.origins.boot = self.definitions.boot
             for feature in self.features:
                 feature.start(clock.now())
@@ -246,9 +247,11 @@ class Broker(SignIn):
         for vhost in self.vhosts.values():
             vhost.start()
         self.watch.start()
-        await self.importing.resume()
         try:
+            await self.loading.load()
             await self._listeners.open()
+        except SettingsError as error:
+            raise StartError(str(error), os.EX_CONFIG) from None
         except CannotListen as error:
             raise StartError(str(error), os.EX_UNAVAILABLE) from None
         await self.control.start(self.config.control_socket)

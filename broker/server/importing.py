@@ -53,9 +53,9 @@ class Importing:
         task = asyncio.ensure_future(self._run([members], only))
         return await asyncio.shield(task)
 
-    async def load(self, documents: Iterable[Mapping[str, Any]]) -> Plan:
-        """Imports several documents as one."""
-        return await self._run(list(documents), None)
+    async def load(self, documents: list[tuple[str, Mapping[str, Any]]]) -> Plan:
+        """Imports several documents, each with the name of its file, as one."""
+        return await self._run([members for _, members in documents], None, documents)
 
     async def resume(self) -> None:
         """Carries out what a crash interrupted."""
@@ -84,11 +84,21 @@ class Importing:
             len(plan.steps),
         )
 
-    async def _run(self, documents: list[Mapping[str, Any]], only: str | None) -> Plan:
+    async def _run(
+        self,
+        documents: list[Mapping[str, Any]],
+        only: str | None,
+        named: list[tuple[str, Mapping[str, Any]]] | None = None,
+    ) -> Plan:
         async with self._one:
             plan = Plan(self._broker, only)
-            for definitions in documents:
-                await paced(plan.read(definitions))
+            for number, definitions in enumerate(documents):
+                try:
+                    await paced(plan.read(definitions))
+                except Fault as error:
+                    if named is not None:
+                        raise Fault(f"{named[number][0]}: {error}") from None
+                    raise
             if not plan.steps:
                 return plan
             await self._hash(plan)

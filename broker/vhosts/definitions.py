@@ -67,13 +67,15 @@ class Definitions:
                     return vhost.name, queue.name
         return "", ""
 
-    def recover(self) -> None:
-        """Reads what there is, removes what was deleted, and finds the messages. Raises
+    def recover(self, first_vhost: str | None = None) -> None:
+        """Reads what there is, removes what was deleted, and finds the messages. `first_vhost` is
+        made where there is no vhost; without it, `/` where no list says that there is none. Raises
         SettingsError or OSError."""
         self._count_boot()
         rows = self._files.load(VHOSTS_FILE, list[VHostRecord])
-        if rows is None:
-            rows = [VHostRecord("/", description="Default virtual host")]
+        if not rows and (rows is None or first_vhost is not None):
+            first = VHostRecord(first_vhost or "/", description="Default virtual host")
+            rows = [] if first_vhost == "" else [first]
         for row in rows:
             if row.name in self.vhosts:
                 raise SettingsError(f"{VHOSTS_FILE}: vhost '{row.name}' is there twice")
