@@ -103,7 +103,7 @@ def test_a_run_of_wildcards_is_one() -> None:
     assert both.unbind(bound("#.*", "0"))
     assert [each.routing_key for each in both.match("a", {})] == ["*.#"]
     assert both.unbind(bound("*.#", "1"))
-    assert both._root.is_empty()
+    assert both._tree.is_empty
 
 
 @pytest.mark.parametrize("match", ["all", "any", "all-with-x", "any-with-x"])
