@@ -49,18 +49,26 @@ cdef class SharedRoom(Task):
         return 0
 
     cdef int work(self) except -1:
-        """Room has come. Consumers without a message to take wait no longer: their queue asks
-        again when it has one."""
+        """Room has come: a message for each in turn, and again. Consumers without a message to
+        take wait no longer: their queue asks again when it has one."""
         cdef DeliveringChannel channel = self.channel
         cdef Consumer consumer
+        cdef uint32_t limit
         if channel is None:
             return 0
-        while self.waiting and (channel.global_prefetch_count == 0
-                                or channel.consumer_unacked < channel.global_prefetch_count):
-            consumer = <Consumer> self.waiting.popleft()
-            consumer.waits = False
-            if consumer.active:
+        limit = channel.global_prefetch_count
+        try:
+            while self.waiting and (limit == 0 or channel.consumer_unacked < limit):
+                consumer = <Consumer> self.waiting.popleft()
+                consumer.waits = False
+                if not consumer.active:
+                    continue
+                # The last one that waits may have all that is left.
+                channel.global_prefetch_count = (
+                    channel.consumer_unacked + 1 if limit and self.waiting else limit)
                 consumer.queue.work()
+        finally:
+            channel.global_prefetch_count = limit
         return 0
 
 

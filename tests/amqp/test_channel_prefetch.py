@@ -56,7 +56,8 @@ def test_the_queues_of_a_channel_share_its_limit_in_turn(
     elif limit == 1:
         assert counts == {"0": 33, "1": 33, "2": 33}
     else:
-        assert max(counts.values()) - min(counts.values()) <= limit
+        # The first queue had all the room before the others had a consumer.
+        assert max(counts.values()) - min(counts.values()) <= limit + 1
 
 
 def test_a_queue_that_is_published_to_all_the_time_leaves_the_others_their_turn(
