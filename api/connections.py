@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import Query, Router, Schema
 
 from api.ask import ask, done
 from api.listing import ListQuery, SampleQuery, row, rows
+from api.shapes import Number
 
 router = Router(tags=["Connections"])
 
@@ -64,6 +65,17 @@ async def get_channel(request: HttpRequest, name: str, query: Query[SampleQuery]
     return await row(request, "channels", name=name, **query.wanted())
 
 
+class Prefetch(Schema):
+    prefetch: Number
+
+
+@router.put("/channels/{seg:name}", response={204: None})
+async def put_channel(request: HttpRequest, name: str, body: Prefetch) -> HttpResponse:
+    """Change the prefetch of a channel's consumers while they run; 0 is no limit."""
+    await ask(request, "channel.prefetch", name=name, prefetch=body.prefetch)
+    return done()
+
+
 @router.get("/consumers")
 async def list_consumers(request: HttpRequest, query: Query[ListQuery]) -> Any:
     """Consumers in all vhosts the caller may use."""
@@ -74,6 +86,26 @@ async def list_consumers(request: HttpRequest, query: Query[ListQuery]) -> Any:
 async def list_consumers_of(request: HttpRequest, vhost: str, query: Query[ListQuery]) -> Any:
     """Consumers in one vhost."""
     return await rows(request, "consumers", query, vhost=vhost)
+
+
+@router.delete(
+    "/consumers/{seg:vhost}/{seg:connection}/{seg:channel}/{seg:tag}", response={204: None}
+)
+async def cancel_consumer(
+    request: HttpRequest, vhost: str, connection: str, channel: str, tag: str
+) -> HttpResponse:
+    """Cancel a consumer, named by its connection, the number of its channel and its tag."""
+    if not (channel.isascii() and channel.isdecimal() and len(channel) < 6):
+        raise Http404
+    await ask(
+        request,
+        "consumer.cancel",
+        vhost=vhost,
+        connection=connection,
+        channel=int(channel),
+        consumer_tag=tag,
+    )
+    return done()
 
 
 def _reason(request: HttpRequest) -> str:

@@ -9,9 +9,10 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from api.ask import ask, given
+from api.identity import ADMINISTRATOR
 from management.broker_client import BrokerError
 
-router = Router(tags=["Definitions"])
+router = Router(tags=["Definitions"], auth=ADMINISTRATOR)
 
 
 class Dry(Schema):

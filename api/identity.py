@@ -14,9 +14,10 @@ from ninja.security import HttpBasicAuth
 from ninja.utils import check_csrf
 
 from management.appliance import broker, config
+from management.broker_client import BrokerError
 from management.hosts import origin_allowed
 from management.peer import peer_of
-from management.people import User
+from management.people import TAGS, User
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -30,9 +31,22 @@ class ForeignOrigin(Exception):
 
 
 class BasicOrSession(HttpBasicAuth):
-    """Sets `request.user`. Raises `BrokerError` for credentials that the broker refuses."""
+    """Sets `request.user`. Raises `BrokerError` for credentials that the broker refuses, and for a
+    user without the tag: before a body is read, so that its faults are told only to who may send
+    one. The broker asks for the tag again, as its table of verbs says."""
+
+    def __init__(self, tag: str = "management") -> None:
+        super().__init__()
+        self.tag = tag
 
     async def __call__(self, request: HttpRequest) -> User:
+        user = await self._user(request)
+        enough = set(TAGS) if self.tag == "management" else {self.tag, "administrator"}
+        if enough.isdisjoint(user.tags):
+            raise BrokerError(401, "not_authorised", f"Not {self.tag} user")
+        return user
+
+    async def _user(self, request: HttpRequest) -> User:
         scope = request.scope
         if not origin_allowed(scope, config().allowed_origins):
             raise ForeignOrigin("the origin of this request is not allowed here")
@@ -59,6 +73,10 @@ class BasicOrSession(HttpBasicAuth):
             door="http",
         )
         return User(found["name"], tuple(found["tags"]))
+
+
+ADMINISTRATOR = BasicOrSession("administrator")
+POLICYMAKER = BasicOrSession("policymaker")
 
 
 def credentials(value: str) -> tuple[str, str]:

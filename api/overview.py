@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
 from api.ask import ask, done
+from api.identity import ADMINISTRATOR
 from api.listing import SampleQuery
 from api.shapes import Text
+from broker.control_schema import RABBITMQ_VERSION
 
 router = Router(tags=["Overview"])
 
@@ -56,7 +58,7 @@ async def cluster_name(request: HttpRequest) -> Any:
     return {"name": (await ask(request, "overview"))["cluster_name"]}
 
 
-@router.put("/cluster-name", response={204: None})
+@router.put("/cluster-name", response={204: None}, auth=ADMINISTRATOR)
 async def name_cluster(request: HttpRequest, body: ClusterName) -> HttpResponse:
     """Name this appliance; administrators only."""
     await ask(request, "global-parameter.put", name="cluster_name", value=body.name)
@@ -72,9 +74,48 @@ async def extensions(request: HttpRequest) -> Any:
 
 @router.get("/feature-flags")
 async def feature_flags(request: HttpRequest) -> Any:
-    """There are no feature flags: every feature is on."""
-    await ask(request, "whoami")
-    return []
+    """RabbitMQ's feature flags, and which of them stand for something that Leveret does."""
+    return await ask(request, "feature-flags")
+
+
+@router.put("/feature-flags/{seg:name}/enable", response={204: None}, auth=ADMINISTRATOR)
+async def enable_feature_flag(request: HttpRequest, name: str) -> HttpResponse:
+    """Nothing for a flag that is enabled; 400 for one that is not there."""
+    await ask(request, "feature-flag.enable", name=name)
+    return done()
+
+
+@router.delete("/reset", response={204: None}, auth=ADMINISTRATOR)
+async def reset(request: HttpRequest) -> HttpResponse:
+    """Start the totals and histories of the node and its vhosts anew."""
+    await ask(request, "statistics.reset")
+    return done()
+
+
+@router.delete("/reset/{seg:node}", response={204: None}, auth=ADMINISTRATOR)
+async def reset_node(request: HttpRequest, node: str) -> HttpResponse:
+    """The same, for a node by name."""
+    await _is_node(request, node)
+    return await reset(request)
+
+
+@router.get("/config/effective", auth=ADMINISTRATOR)
+async def effective_settings(request: HttpRequest) -> Any:
+    """Every setting of the broker as it counts now; secrets are left out."""
+    return await ask(request, "settings")
+
+
+@router.get("/version", auth=None)
+async def version(request: HttpRequest) -> Any:
+    """The version of RabbitMQ whose API this is. Needs no credentials."""
+    return RABBITMQ_VERSION
+
+
+async def _is_node(request: HttpRequest, name: str) -> None:
+    # The right is asked for first: whether the name is a node's is nothing to others.
+    nodes = await ask(request, "nodes")
+    if name not in [node["name"] for node in nodes]:
+        raise Http404
 
 
 @router.get("/deprecated-features")

@@ -6,10 +6,11 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
 from api.ask import ask, done, put_answer
+from api.identity import ADMINISTRATOR
 from api.listing import ListQuery, row, rows
 from api.shapes import Text
 
-router = Router(tags=["Permissions"])
+router = Router(tags=["Permissions"], auth=ADMINISTRATOR)
 
 
 class Permission(Schema):

@@ -7,6 +7,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from api.ask import ask, done, put_answer
+from api.identity import ADMINISTRATOR, POLICYMAKER
 from api.listing import ListQuery, row, rows
 from api.shapes import Number, Object, Text
 
@@ -66,14 +67,14 @@ async def get_policy(request: HttpRequest, vhost: str, name: str) -> Any:
     return await row(request, "policies", vhost=vhost, name=name)
 
 
-@router.put("/policies/{seg:vhost}/{seg:name}", response={201: None, 204: None})
+@router.put("/policies/{seg:vhost}/{seg:name}", response={201: None, 204: None}, auth=POLICYMAKER)
 async def put_policy(request: HttpRequest, vhost: str, name: str, body: Policy) -> HttpResponse:
     """Set a policy. The answer comes when it has reached all queues and exchanges it concerns."""
     given = body.arguments()
     return put_answer(await ask(request, "policy.put", vhost=vhost, name=name, **given))
 
 
-@router.delete("/policies/{seg:vhost}/{seg:name}", response={204: None})
+@router.delete("/policies/{seg:vhost}/{seg:name}", response={204: None}, auth=POLICYMAKER)
 async def delete_policy(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
     """Remove a policy."""
     await ask(request, "policy.delete", vhost=vhost, name=name)
@@ -100,7 +101,9 @@ async def get_operator_policy(request: HttpRequest, vhost: str, name: str) -> An
     return await row(request, "operator-policies", vhost=vhost, name=name)
 
 
-@router.put("/operator-policies/{seg:vhost}/{seg:name}", response={201: None, 204: None})
+@router.put(
+    "/operator-policies/{seg:vhost}/{seg:name}", response={201: None, 204: None}, auth=ADMINISTRATOR
+)
 async def put_operator_policy(
     request: HttpRequest, vhost: str, name: str, body: Policy
 ) -> HttpResponse:
@@ -109,7 +112,9 @@ async def put_operator_policy(
     return put_answer(await ask(request, "operator-policy.put", vhost=vhost, name=name, **given))
 
 
-@router.delete("/operator-policies/{seg:vhost}/{seg:name}", response={204: None})
+@router.delete(
+    "/operator-policies/{seg:vhost}/{seg:name}", response={204: None}, auth=ADMINISTRATOR
+)
 async def delete_operator_policy(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
     """Remove an operator policy."""
     await ask(request, "operator-policy.delete", vhost=vhost, name=name)
@@ -157,7 +162,11 @@ async def get_parameter(
     return await row(request, "parameters", **named, secrets=secret.shown or None)
 
 
-@router.put("/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={201: None, 204: None})
+@router.put(
+    "/parameters/{seg:component}/{seg:vhost}/{seg:name}",
+    response={201: None, 204: None},
+    auth=POLICYMAKER,
+)
 async def put_parameter(
     request: HttpRequest, component: str, vhost: str, name: str, body: Parameter
 ) -> HttpResponse:
@@ -167,7 +176,9 @@ async def put_parameter(
     return put_answer(await ask(request, "parameter.put", **given))
 
 
-@router.delete("/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={204: None})
+@router.delete(
+    "/parameters/{seg:component}/{seg:vhost}/{seg:name}", response={204: None}, auth=POLICYMAKER
+)
 async def delete_parameter(
     request: HttpRequest, component: str, vhost: str, name: str
 ) -> HttpResponse:
@@ -190,7 +201,7 @@ async def get_global_parameter(request: HttpRequest, name: str, secret: Query[Se
     return await row(request, "global-parameters", name=name, secrets=secret.shown or None)
 
 
-@router.put("/global-parameters/{seg:name}", response={201: None, 204: None})
+@router.put("/global-parameters/{seg:name}", response={201: None, 204: None}, auth=POLICYMAKER)
 async def put_global_parameter(
     request: HttpRequest, name: str, body: GlobalParameter
 ) -> HttpResponse:
@@ -198,7 +209,7 @@ async def put_global_parameter(
     return put_answer(await ask(request, "global-parameter.put", name=name, value=body.value))
 
 
-@router.delete("/global-parameters/{seg:name}", response={204: None})
+@router.delete("/global-parameters/{seg:name}", response={204: None}, auth=POLICYMAKER)
 async def delete_global_parameter(request: HttpRequest, name: str) -> HttpResponse:
     """Remove a global parameter."""
     await ask(request, "global-parameter.delete", name=name)

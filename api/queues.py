@@ -114,6 +114,26 @@ async def resume_queue(request: HttpRequest, vhost: str, name: str) -> HttpRespo
     return done()
 
 
+@router.put("/queues/{seg:vhost}/{seg:name}/restart", response={204: None})
+async def restart_queue(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
+    """Let a queue read again at once what the disk failed to read; 400 if it waits for nothing."""
+    await ask(request, "queue.restart", vhost=vhost, name=name)
+    return done()
+
+
+class UnackedQuery(Schema):
+    count: int = 1000
+
+
+@router.get("/queues/{seg:vhost}/{seg:name}/unacked")
+async def list_unacked(
+    request: HttpRequest, vhost: str, name: str, query: Query[UnackedQuery]
+) -> Any:
+    """What consumers of the queue hold, at most `count` deliveries by channel and tag."""
+    answer = await ask(request, "queue.unacked", vhost=vhost, name=name, count=query.count)
+    return answer["items"]
+
+
 @router.post("/queues/{seg:vhost}/{seg:name}/get")
 async def get_messages(request: HttpRequest, vhost: str, name: str, body: Get) -> Any:
     """Take messages from the head, of a paused queue too; the requeueing modes put them back,

@@ -56,24 +56,6 @@ async def rebalance(request: HttpRequest) -> Any:
     await refuse(request, "rebalancing of queues: it is one node")
 
 
-@router.delete("/reset")
-async def reset(request: HttpRequest) -> Any:
-    """Not built: statistics cannot be reset."""
-    await refuse(request, "a reset of statistics")
-
-
-@router.put("/feature-flags/{seg:name}/enable")
-async def enable_feature_flag(request: HttpRequest, name: str) -> Any:
-    """Not built: there are no feature flags."""
-    await refuse(request, "feature flags")
-
-
-@router.api_operation(["POST", "DELETE"], "/vhosts/{seg:vhost}/deletion/protection")
-async def protect_vhost(request: HttpRequest, vhost: str) -> Any:
-    """Not built: vhosts cannot be protected from deletion."""
-    await refuse(request, "protection of vhosts from deletion")
-
-
 @router.api_operation(["GET", "PUT", "DELETE"], "/traces/{seg:vhost}/{seg:name}")
 async def trace(request: HttpRequest, vhost: str, name: str) -> Any:
     """Not built: there is no tracing."""

@@ -6,11 +6,12 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
 from api.ask import ask, done, given, put_answer
+from api.identity import ADMINISTRATOR, BasicOrSession
 from api.listing import ListQuery, row, rows
 from api.shapes import Number, Text
 from management.broker_client import BrokerError
 
-router = Router(tags=["Users"])
+router = Router(tags=["Users"], auth=ADMINISTRATOR)
 
 HASHING_ALGORITHM = "rabbit_password_hashing_sha256"
 
@@ -48,13 +49,8 @@ async def list_users_without_permissions(request: HttpRequest, query: Query[List
 
 @router.post("/users/bulk-delete", response={204: None})
 async def delete_users(request: HttpRequest, body: Names) -> HttpResponse:
-    """Delete several users; names that do not exist are passed over."""
-    for name in body.users:
-        try:
-            await ask(request, "user.delete", name=name)
-        except BrokerError as error:
-            if error.status != 404:
-                raise
+    """Delete several users, or none of them if one does not exist."""
+    await ask(request, "users.delete", names=body.users)
     return done()
 
 
@@ -95,13 +91,13 @@ async def list_user_topic_permissions(
     return await rows(request, "topic-permissions", query, user=user)
 
 
-@router.get("/user-limits")
+@router.get("/user-limits", auth=BasicOrSession())
 async def list_user_limits(request: HttpRequest) -> Any:
     """Limits of all users, or of the caller."""
     return await rows(request, "user-limits")
 
 
-@router.get("/user-limits/{seg:user}")
+@router.get("/user-limits/{seg:user}", auth=BasicOrSession())
 async def get_user_limits(request: HttpRequest, user: str) -> Any:
     """Limits of one user, in a list."""
     return await rows(request, "user-limits", user=user)
@@ -134,13 +130,13 @@ async def hash_password_in_body(request: HttpRequest, body: Password) -> Any:
     return {"password_hash": result, "hashing_algorithm": HASHING_ALGORITHM}
 
 
-@router.get("/auth/attempts/{seg:node}")
+@router.get("/auth/attempts/{seg:node}", auth=BasicOrSession())
 async def auth_attempts(request: HttpRequest, node: str) -> Any:
     """Logins counted by protocol."""
     return await ask(request, "auth.attempts")
 
 
-@router.get("/auth/attempts/{seg:node}/source")
+@router.get("/auth/attempts/{seg:node}/source", auth=BasicOrSession())
 async def auth_attempts_by_source(request: HttpRequest, node: str) -> Any:
     """Logins counted by protocol, user and address."""
     return await ask(request, "auth.attempts", by_source=True)

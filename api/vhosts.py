@@ -6,8 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
 from api.ask import ask, done, given, put_answer
+from api.identity import ADMINISTRATOR
 from api.listing import ListQuery, SampleQuery, row, rows
-from api.shapes import Number, Text
+from api.shapes import Flag, Number, Text
 
 router = Router(tags=["Virtual hosts"])
 
@@ -16,6 +17,7 @@ class VHost(Schema):
     description: Text | None = None
     tags: list[Text] | Text | None = None
     default_queue_type: Text | None = None
+    protected_from_deletion: Flag | None = None
 
 
 class Limit(Schema):
@@ -34,20 +36,34 @@ async def get_vhost(request: HttpRequest, vhost: str, query: Query[SampleQuery])
     return await row(request, "vhosts", name=vhost, **query.wanted())
 
 
-@router.put("/vhosts/{seg:vhost}", response={201: None, 204: None})
+@router.put("/vhosts/{seg:vhost}", response={201: None, 204: None}, auth=ADMINISTRATOR)
 async def put_vhost(request: HttpRequest, vhost: str, body: VHost) -> HttpResponse:
     """Create or change a vhost."""
     return put_answer(await ask(request, "vhost.put", name=vhost, **given(**body.dict())))
 
 
-@router.delete("/vhosts/{seg:vhost}", response={204: None})
+@router.delete("/vhosts/{seg:vhost}", response={204: None}, auth=ADMINISTRATOR)
 async def delete_vhost(request: HttpRequest, vhost: str) -> HttpResponse:
     """Delete a vhost with everything in it; its connections are closed."""
     await ask(request, "vhost.delete", name=vhost)
     return done()
 
 
-@router.post("/vhosts/{seg:vhost}/start/{seg:node}", response={204: None})
+@router.post("/vhosts/{seg:vhost}/deletion/protection", response={204: None}, auth=ADMINISTRATOR)
+async def protect_vhost(request: HttpRequest, vhost: str) -> HttpResponse:
+    """Protect a vhost from deletion: DELETE answers 412 from now on."""
+    await ask(request, "vhost.protect", name=vhost, protected=True)
+    return done()
+
+
+@router.delete("/vhosts/{seg:vhost}/deletion/protection", response={204: None}, auth=ADMINISTRATOR)
+async def unprotect_vhost(request: HttpRequest, vhost: str) -> HttpResponse:
+    """End the protection of a vhost from deletion."""
+    await ask(request, "vhost.protect", name=vhost, protected=False)
+    return done()
+
+
+@router.post("/vhosts/{seg:vhost}/start/{seg:node}", response={204: None}, auth=ADMINISTRATOR)
 async def start_vhost(request: HttpRequest, vhost: str, node: str) -> HttpResponse:
     """A vhost that exists runs, so this only checks that it does."""
     await row(request, "vhosts", name=vhost)
@@ -94,14 +110,14 @@ async def get_vhost_limits(request: HttpRequest, vhost: str) -> Any:
     return await rows(request, "vhost-limits", vhost=vhost)
 
 
-@router.put("/vhost-limits/{seg:vhost}/{seg:name}", response={204: None})
+@router.put("/vhost-limits/{seg:vhost}/{seg:name}", response={204: None}, auth=ADMINISTRATOR)
 async def put_vhost_limit(request: HttpRequest, vhost: str, name: str, body: Limit) -> HttpResponse:
     """Set `max-connections` or `max-queues`; -1 is none."""
     await ask(request, "vhost-limit.put", vhost=vhost, name=name, value=body.value)
     return done()
 
 
-@router.delete("/vhost-limits/{seg:vhost}/{seg:name}", response={204: None})
+@router.delete("/vhost-limits/{seg:vhost}/{seg:name}", response={204: None}, auth=ADMINISTRATOR)
 async def delete_vhost_limit(request: HttpRequest, vhost: str, name: str) -> HttpResponse:
     """Remove a limit."""
     await ask(request, "vhost-limit.delete", vhost=vhost, name=name)

@@ -17,6 +17,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+RABBITMQ_VERSION = "3.13.7"
+"""The version whose HTTP API this is; tools choose by it."""
+
 FRAME_MAX = 192 * 1024 * 1024
 """Longest control frame in bytes, either way: a message of the largest size still fits."""
 
@@ -340,6 +343,34 @@ class AuthAttemptsReset(Arguments):
     """Starts those counts anew."""
 
 
+@verb("statistics.reset", "administrator", "node", "{}")
+class StatisticsReset(Arguments):
+    """Starts the totals and the histories of the node and its virtual hosts anew. What objects
+    count for themselves goes on."""
+
+
+@verb(
+    "feature-flags",
+    "management",
+    "node",
+    "[{name, desc, doc_url, state, stability, provided_by}]",
+)
+class FeatureFlags(Arguments):
+    """Says which of RabbitMQ's feature flags stand for something that this broker does."""
+
+
+@verb("feature-flag.enable", "administrator", "node", "{}")
+class FeatureFlagEnable(Arguments):
+    """Does nothing for a flag that is enabled, and refuses another."""
+
+    name: str
+
+
+@verb("settings", "administrator", "node", "{name: value}")
+class Settings(Arguments):
+    """Shows every setting of the broker as it counts now; secrets are left out."""
+
+
 @verb("backup.begin", "appliance", "node", "{directory, files, bytes, still_s}")
 class BackupBegin(Arguments):
     """Takes a snapshot of the data directory, as hard links in `directory`, for a copy. It goes
@@ -386,6 +417,30 @@ class QueuePause(Arguments):
 
     vhost: str
     name: str
+
+
+@verb("queue.restart", "management", "objects", "{}", changes=True)
+class QueueRestart(Arguments):
+    """Lets a queue try at once what it waits for after the disk failed a read; needs configure
+    permission. 400 if the queue waits for nothing."""
+
+    vhost: str
+    name: str
+
+
+@verb(
+    "queue.unacked",
+    "management",
+    "vhost",
+    "{items: [{delivery_tag, consumer_tag, unacked_for_seconds, channel_name, ...}], complete}",
+)
+class QueueUnacked(Arguments):
+    """Shows what consumers of a queue hold, up to `count`, by channel and delivery tag.
+    `unacked_for_seconds` is at least so long, and nil where it is not known."""
+
+    vhost: str
+    name: str
+    count: int = 1000
 
 
 @verb("queue.resume", "management", "objects", "{changed}", changes=True)
@@ -556,6 +611,26 @@ class ConnectionCloseUser(Arguments):
     reason: str = "Closed via management plugin"
 
 
+@verb("consumer.cancel", "management", "own", "{}", changes=True)
+class ConsumerCancel(Arguments):
+    """Cancels a consumer, of one's own connection or as administrator; the client is told if it
+    can understand it. What it holds stays with its channel until it is settled."""
+
+    vhost: str
+    connection: str
+    channel: int
+    consumer_tag: str
+
+
+@verb("channel.prefetch", "management", "own", "{}")
+class ChannelPrefetch(Arguments):
+    """Changes the prefetch of a channel's consumers while they run, and of those to come; of one's
+    own connection or as administrator. 0 is no limit."""
+
+    name: str
+    prefetch: int
+
+
 # Administration.
 
 
@@ -569,13 +644,22 @@ class VHostPut(Arguments):
     description: str | None = None
     tags: list[str] | str | None = None
     default_queue_type: str | None = None
+    protected_from_deletion: bool | None = None
 
 
 @verb("vhost.delete", "administrator", "node", "{}", changes=True)
 class VHostDelete(Arguments):
-    """Deletes a virtual host and all that is in it."""
+    """Deletes a virtual host and all that is in it; 412 if it is protected from deletion."""
 
     name: str
+
+
+@verb("vhost.protect", "administrator", "node", "{}", changes=True)
+class VHostProtect(Arguments):
+    """Protects a virtual host from deletion, or ends that."""
+
+    name: str
+    protected: bool
 
 
 @verb("user.put", "administrator", "node", "{created}", changes=True)
@@ -595,6 +679,13 @@ class UserDelete(Arguments):
     """Deletes a user with its permissions and closes its connections."""
 
     name: str
+
+
+@verb("users.delete", "administrator", "node", "{deleted}", changes=True)
+class UsersDelete(Arguments):
+    """Deletes several users; none of them if one does not exist."""
+
+    names: list[str]
 
 
 @verb("permission.put", "administrator", "node", "{created}", changes=True)
@@ -910,6 +1001,7 @@ ERRORS = _errors(
     Failure(401, "not_authorised", "The user lacks the tag, vhost or permission that is named"),
     Failure(401, "not_authorized", "Unknown user, wrong password, or no login from there"),
     Failure(404, "not_found", "The named object does not exist"),
+    Failure(412, "precondition_failed", "The object is protected from what was asked"),
     Failure(429, "too_many_attempts", "Too many wrong passwords; the reason says when to go on"),
     Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
     Failure(501, "not_implemented", "No such verb"),

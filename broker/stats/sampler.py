@@ -52,10 +52,17 @@ class Totals:
     """Counters and levels of the node or of one vhost, and their history."""
 
     def __init__(self, tiers: Iterable[tuple[int, int]]) -> None:
+        tiers = self._tiers = tuple(tiers)
         self.counters: dict[str, float] = dict.fromkeys(NODE_COUNTERS, 0)
         self.levels: dict[str, float] = dict.fromkeys(NODE_LEVELS, 0)
         self.series = Series(NODE_COUNTERS, NODE_LEVELS, tiers)
         self._rows: list[tuple[int, dict[str, float]]] = []
+
+    def reset(self) -> None:
+        """Counts from zero again, and forgets the history; levels are what they are."""
+        self.counters.update(dict.fromkeys(self.counters, 0))
+        self.series = Series(NODE_COUNTERS, NODE_LEVELS, self._tiers)
+        self._rows.clear()
 
     def add(self, risen: Mapping[str, float]) -> None:
         """Adds what counters rose by."""
@@ -135,6 +142,11 @@ class Stats:
         self._happened(vhost, "publish")
         if not routed:
             self._happened(vhost, "drop_unroutable")
+
+    def reset(self) -> None:
+        """Starts the totals of the node and of its vhosts anew."""
+        for totals in (self.node, *self.vhosts.values()):
+            totals.reset()
 
     # What others ask.
 

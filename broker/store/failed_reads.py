@@ -73,6 +73,15 @@ class FailedReads:
             self.retry_after,
         )
 
+    def retry(self, owners: set[int]) -> int:
+        """Wakes at once those whose method waits, by `id` of its object; how many there were."""
+        due = [wake for wake in self._waiting if id(getattr(wake, "__self__", None)) in owners]
+        for wake in due:
+            del self._waiting[wake]
+            self._settled = self.now() + self.retry_after
+            wake()
+        return len(due)
+
     def tick(self) -> None:
         """Wakes those whose pause is over."""
         if not self.last_error:

@@ -37,6 +37,7 @@ class VHostRecord(msgspec.Struct, omit_defaults=True):
     description: str = ""
     tags: list[str] = []
     default_queue_type: str = "classic"
+    protected_from_deletion: bool = False
 
 
 class Definitions:
@@ -164,6 +165,7 @@ class Definitions:
             description=row.description,
             tags=row.tags,
             default_queue_type=row.default_queue_type,
+            protected_from_deletion=row.protected_from_deletion,
         )
         self.vhosts[row.name] = vhost
         return vhost
@@ -201,6 +203,7 @@ class Definitions:
         description: str | None = None,
         tags: list[str] | None = None,
         default_queue_type: str | None = None,
+        protected_from_deletion: bool | None = None,
     ) -> None:
         """Changes what is given. Raises KeyError."""
         vhost = self.vhosts[name]
@@ -210,6 +213,8 @@ class Definitions:
             vhost.tags = tags
         if default_queue_type is not None:
             vhost.default_queue_type = default_queue_type
+        if protected_from_deletion is not None:
+            vhost.protected_from_deletion = protected_from_deletion
         self._save()
 
     def remove_vhost(self, name: str) -> VHost:
@@ -227,6 +232,7 @@ class Definitions:
                 vhost.description,
                 vhost.tags,
                 vhost.default_queue_type,
+                vhost.protected_from_deletion,
             )
             for vhost in self.vhosts.values()
         ]

@@ -40,11 +40,13 @@ class VHost(DefiningVHost):
         *,
         description: str = "",
         tags: list[str] | None = None,
+        protected_from_deletion: bool = False,
         **parts: Any,
     ) -> None:
         super().__init__(name, incarnation, directory, **parts)
         self.description = description
         self.tags = tags or []
+        self.protected_from_deletion = protected_from_deletion
         self.problems: list[str] = []
         self.owned: list[tuple[str, set[int]]] = []
         """Directories of features, with the incarnation ids that live there."""

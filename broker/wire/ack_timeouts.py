@@ -93,6 +93,13 @@ class AckTimeouts:
     def _timeout(self, consumer: Consumer) -> int:
         return timeout_of(consumer.queue, self._session.host.config.consumer_timeout)
 
+    def held_since(self, tag: int) -> int | None:
+        """Until when at the latest a delivery went out (ms of our clock); None if no note tells."""
+        known = [
+            at for notes in self._notes.values() for at, next_tag in notes.times if tag < next_tag
+        ]
+        return min(known, default=None)
+
     def _look(self) -> None:
         self._timer = None
         if self._session.blocked or self._session.paused:

@@ -327,6 +327,33 @@ cdef class DeliveringChannel(ReplyingChannel):
                 return self.ledger.tag_at(at)
         return before
 
+    def unacked_of(self, queues, uint64_t since, int most, int looks):
+        """What is unacknowledged of some queues from tag `since` on: rows of (tag, consumer's tag,
+        queue, bytes of the body, whether it was redelivered), `most` of them at most, and the tag
+        to go on from, 0 at the end. Looks at `looks` entries at most, so that a call is short."""
+        cdef Unacked* entry
+        cdef uint64_t at = self.ledger.position_of(since)
+        cdef uint64_t end = min(self.ledger.end, at + looks)
+        cdef Consumer consumer
+        rows = []
+        while at < end and len(rows) < most:
+            entry = self.ledger.open_at(at)
+            if entry != NULL:
+                consumer = <Consumer> entry.consumer
+                if consumer.queue in queues:
+                    rows.append((self.ledger.tag_at(at), consumer.tag, consumer.queue,
+                                 entry.word >> 1, bool(entry.word & 1)))
+            at += 1
+        return rows, self.ledger.tag_at(at) if at < self.ledger.end else 0
+
+    def set_prefetch(self, uint32_t count):
+        """Changes the prefetch of the channel's consumers, those that run too; 0 is none."""
+        cdef Consumer consumer
+        self.prefetch_count = count
+        for consumer in self.consumers.values():
+            consumer.prefetch_count = count
+        self.resume()
+
     def watch_acks(self):
         """The broker's consumer timeout changed: looks through all consumers."""
         if not self.closing:

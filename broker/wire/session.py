@@ -374,7 +374,7 @@ class Session(Connection):
             self.drop_channel(channel)
 
     def cancel_consumer(self, consumer: Consumer) -> None:
-        """The queue is gone: tells the client, if it said that it understands."""
+        """Ends a consumer from our side: tells the client, if it said that it understands."""
         channel = consumer.channel
         channel.remove_consumer(consumer)
         consumer.stop()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.access import Access
 from broker.access.passwords import SHA256, rabbit_hash
+from broker.config import settings
 from broker.errors import NotFound, PreconditionFailed, describe
 from broker.policies import Policies
 from broker.queues.limits import Limits
@@ -188,6 +189,12 @@ class Queue:
         del self.out[place[0]]
         self.counts["ack" if acked else "reject"] += 1
 
+    def wake(self) -> None:
+        pass
+
+    def remove_consumer(self, consumer: Any) -> None:
+        self.consumers.remove(consumer)
+
     def purge(self) -> int:
         count = len(self.ready)
         self.ready.clear()
@@ -203,6 +210,7 @@ class VHost:
         self.tags: list[str] = []
         self.default_queue_type = "classic"
         self.is_damaged = False
+        self.protected_from_deletion = False
         self.exchanges = {"": Exchange(""), "amq.topic": Exchange("amq.topic", "topic")}
         self.queues: dict[str, Queue] = {}
         self.bound: list[Binding] = []
@@ -315,6 +323,17 @@ class Channel:
     def counters(self) -> dict[str, int]:
         return {"publish": self.published, "deliver": self.delivered, "ack": self.acked}
 
+    ack_timeouts = None
+
+    def holders(self) -> list[Any]:
+        return list(self.consumers.values())
+
+    def unacked_of(self, *_: Any) -> tuple[list[Any], int]:
+        return [], 0
+
+    def set_prefetch(self, count: int) -> None:
+        self.prefetch_count = count
+
     def consume(self, queue: Queue, tag: str, prefetch_count: int = 0) -> SimpleNamespace:
         consumer = SimpleNamespace(
             tag=tag, queue=queue, channel=self, prefetch_count=prefetch_count, unacked=0,
@@ -348,6 +367,9 @@ class Connection:
         self.gauge = None
         self._broker = broker
 
+    def cancel_consumer(self, consumer: Any) -> None:
+        del consumer.channel.consumers[consumer.tag]
+
     def close(self, code: int = 320, text: str = "") -> None:
         self.closed = (code, text)
         self._broker.connections.pop(self.id, None)
@@ -377,25 +399,27 @@ class Broker:
         self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
         self.stopping = False
         self.admission = SimpleNamespace(sockets=0, limit=1000)
-        self.config = SimpleNamespace(
-            stuck_after=60.0,
-            problem_grace=0.0,
-            http_timeout=30.0,
-            tcp_backlog=100,
-            data_dir=directory,
-            run_dir=directory,
-            no_sync=False,
-            max_message_size=1 << 27,
-            http_port=15672,
-            segment_size=8 << 20,
-            tail_memory=64 << 20,
-            disk_free_limit=0,
-            disk_reserve=0,
-            memory_high_watermark=0.6,
-            consumer_timeout=0,
-            message_store_index="ram",
-            embed_below=4096,
-        )
+        own = {
+            "stuck_after": 60.0,
+            "problem_grace": 0.0,
+            "http_timeout": 30.0,
+            "tcp_backlog": 100,
+            "data_dir": directory,
+            "run_dir": directory,
+            "no_sync": False,
+            "max_message_size": 1 << 27,
+            "http_port": 15672,
+            "segment_size": 8 << 20,
+            "tail_memory": 64 << 20,
+            "disk_free_limit": 0,
+            "disk_reserve": 0,
+            "memory_high_watermark": 0.6,
+            "consumer_timeout": 0,
+            "message_store_index": "ram",
+            "embed_below": 4096,
+        }
+        defaults = {item.name: item.default for item in settings()}
+        self.config = SimpleNamespace(**{**defaults, **own})
         self.disk = MemoryDisk()
         self.files = SettingsFiles(directory, self.disk)
         self.access = Access(self.files)

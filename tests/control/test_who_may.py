@@ -40,6 +40,10 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "subscribe": (ALL, {"topic": "overview"}),
     "unsubscribe": (NOBODY, {"sub": 99}),
     "health": (ALL, {"check": "alarms"}),
+    "statistics.reset": (ADMIN, {}),
+    "feature-flags": (ALL, {}),
+    "feature-flag.enable": (ADMIN, {"name": "quorum_queue"}),
+    "settings": (ADMIN, {}),
     "auth.attempts": (MONITOR, {}),
     "auth.attempts.reset": (ADMIN, {}),
     "queue.declare": (ALL, IN_VHOST),
@@ -60,12 +64,21 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     ),
     "binding.create": (ALL, BINDING),
     "binding.delete": (ALL, {**BINDING, "properties_key": "there"}),
+    "queue.unacked": (ALL, IN_VHOST),
+    "queue.restart": (ALL, IN_VHOST),
+    "consumer.cancel": (
+        ADMIN,
+        {"vhost": "/", "connection": "other", "channel": 1, "consumer_tag": "t"},
+    ),
+    "channel.prefetch": (ADMIN, {"name": "other (1)", "prefetch": 5}),
     "connection.close": (ADMIN, {"name": "other"}),
     "connection.close_user": (ADMIN, {"user": "other"}),
     "vhost.put": (ADMIN, {"name": "shop"}),
     "vhost.delete": (ADMIN, {"name": "/"}),
     "user.put": (ADMIN, {"name": "new", "tags": []}),
+    "vhost.protect": (ADMIN, {"name": "/", "protected": True}),
     "user.delete": (ADMIN, {"name": "other"}),
+    "users.delete": (ADMIN, {"names": ["other"]}),
     "permission.put": (
         ADMIN,
         {"vhost": "/", "user": "other", "configure": "", "write": "", "read": ""},
@@ -132,7 +145,10 @@ def people(broker: Broker) -> Broker:
     vhost.bind("amq.topic", "q", "queue", "there", {})
     vhost.declare_exchange("later")
     vhost.exchanges["later"].holding = Holding()
-    broker.connect("other").name = "other"
+    connection = broker.connect("other")
+    connection.name = "other"
+    connection.channels[1].consume(vhost.queues["q"], "t")
+    broker.persister.failed_reads.add("a segment", "planted", vhost.queues["q"].wake)
     return broker
 
 
@@ -227,6 +243,7 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
         ("queue.purge", {"name": "q"}, ("", "", "q")),
         ("queue.pause", {"name": "q"}, ("q", "", "")),
         ("queue.resume", {"name": "q"}, ("q", "", "")),
+        ("queue.restart", {"name": "q"}, ("q", "", "")),
         ("queue.get", {"name": "q"}, ("", "", "q")),
         ("queue.peek", {"name": "q"}, ("", "", "q")),
         ("stream.read", {"name": "log"}, ("", "", "log")),

@@ -41,10 +41,14 @@ class VHosts(View):
             "description": thing.description,
             "tags": thing.tags,
             "default_queue_type": thing.default_queue_type or "classic",
-            "metadata": {"description": thing.description, "tags": thing.tags},
+            "metadata": {
+                "description": thing.description,
+                "tags": thing.tags,
+                "protected_from_deletion": thing.protected_from_deletion,
+            },
             "cluster_state": {self.broker.node_name: "running"},
             "tracing": False,
-            "protected_from_deletion": False,
+            "protected_from_deletion": thing.protected_from_deletion,
         }
         return row if args.disable_stats else row | self._figures(thing, args)
 

@@ -16,15 +16,23 @@ from broker.control_schema import (
     UserLimitDelete,
     UserLimitPut,
     UserPut,
+    UsersDelete,
     VHostDelete,
     VHostLimitDelete,
     VHostLimitPut,
+    VHostProtect,
     VHostPut,
 )
 from broker.queues import types as queue_types
 from broker.server.control.encoding import Pace
 from broker.server.control.messaging_verbs import close_connections_of, close_connections_to
-from broker.server.control.requests import Request, bad_request, handles, not_found
+from broker.server.control.requests import (
+    Request,
+    RequestError,
+    bad_request,
+    handles,
+    not_found,
+)
 
 log = logging.getLogger("leveret.vhost")
 
@@ -44,6 +52,10 @@ async def vhost_put(request: Request[VHostPut]) -> Any:
         tags=words(args.tags) if args.tags is not None else None,
         default_queue_type=args.default_queue_type,
     )
+    if args.protected_from_deletion is not None:
+        request.broker.definitions.change_vhost(
+            args.name, protected_from_deletion=args.protected_from_deletion
+        )
     if created and request.caller.user is not None:
         request.broker.access.put_permission(request.caller.name, args.name, FULL, FULL, FULL)
     return {"created": created}
@@ -54,6 +66,11 @@ async def vhost_delete(request: Request[VHostDelete]) -> Any:
     broker, name = request.broker, request.args.name
     if name not in broker.vhosts:
         raise not_found("vhost_not_found")
+    if broker.vhosts[name].protected_from_deletion:
+        raise RequestError(
+            "precondition_failed",
+            f"Refusing to delete virtual host '{name}' because it is protected from deletion",
+        )
     # First the name and what is kept by it: nobody may open the vhost while the connections to it
     # are being closed, and a vhost that gets the name meanwhile is another one.
     vhost = broker.definitions.remove_vhost(name)
@@ -98,6 +115,15 @@ async def _list_on_disk(broker: Any) -> None:
             return
 
 
+@handles("vhost.protect")
+async def vhost_protect(request: Request[VHostProtect]) -> Any:
+    args = request.args
+    if args.name not in request.broker.vhosts:
+        raise not_found("vhost_not_found")
+    request.broker.definitions.change_vhost(args.name, protected_from_deletion=args.protected)
+    return {}
+
+
 @handles("user.put")
 async def user_put(request: Request[UserPut]) -> Any:
     args = request.args
@@ -116,13 +142,30 @@ async def user_put(request: Request[UserPut]) -> Any:
 
 @handles("user.delete")
 async def user_delete(request: Request[UserDelete]) -> Any:
-    broker, name = request.broker, request.args.name
-    if name not in broker.access.users:
-        raise not_found("Not Found")
+    _user_exists(request.broker, request.args.name)
+    await _delete_user(request.broker, request.args.name)
+    return {}
+
+
+@handles("users.delete")
+async def users_delete(request: Request[UsersDelete]) -> Any:
+    names = list(dict.fromkeys(request.args.names))
+    for name in names:
+        if name not in request.broker.access.users:
+            raise bad_request(f"no_such_user: {name[:100]}")
+    pace = Pace()
+    for name in names:
+        # Another request may have deleted it meanwhile.
+        if name in request.broker.access.users:
+            await _delete_user(request.broker, name)
+        await pace()
+    return {"deleted": len(names)}
+
+
+async def _delete_user(broker: Any, name: str) -> None:
     broker.access.delete_user(name)
     broker.emit("user.deleted", {"name": name})
     await close_connections_of(broker, name, f"user '{name}' is deleted")
-    return {}
 
 
 @handles("permission.put")

@@ -20,6 +20,7 @@ from broker.control_schema import (
     QueueGet,
     QueuePause,
     QueuePurge,
+    QueueRestart,
     QueueResume,
 )
 from broker.errors import (
@@ -109,6 +110,22 @@ def _set_paused(caller: Caller, args: QueuePause | QueueResume, paused: bool) ->
     caller.check(vhost.name, "configure", "queue", name)
     queue = queue_of(vhost, name, caller, use=False)
     return {"changed": vhost.set_paused(queue, paused)}
+
+
+@handles("queue.restart")
+async def queue_restart(request: Request[QueueRestart]) -> Any:
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "configure", "queue", name)
+    queue = queue_of(vhost, name, caller, use=False)
+    owners = {id(queue)} | {id(consumer.queue) for consumer in queue.consumers}
+    if not request.broker.persister.failed_reads.retry(owners):
+        raise bad_request(
+            f"{describe('queue', name, vhost.name)} is {queue.state}: only a queue that waits to "
+            "read again what the disk failed to read can be restarted"
+        )
+    return {}
 
 
 @handles("queue.get")

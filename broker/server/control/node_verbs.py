@@ -13,7 +13,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from broker.control_schema import History, Nodes, Overview, Types, Whoami
+from broker.config import settings
+from broker.control_schema import RABBITMQ_VERSION as RABBITMQ_VERSION
+from broker.control_schema import (
+    History,
+    Nodes,
+    Overview,
+    Settings,
+    StatisticsReset,
+    Types,
+    Whoami,
+)
 from broker.queues import types as queue_types
 from broker.routing.types import TYPES
 from broker.server.control.encoding import Pace
@@ -27,9 +37,6 @@ from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 from broker.store.body_figures import body_figures
 from broker.store.sync_method import ALL, EACH
-
-RABBITMQ_VERSION = "3.13.7"
-"""The version whose HTTP API this is; tools choose by it."""
 
 RATES_MODE = "detailed"
 """RabbitMQ's word for rates by publisher, exchange and queue, which single objects show."""
@@ -265,6 +272,28 @@ def message_store_of(broker: Any) -> dict[str, Any]:
         "queue_index_write_count": persister.segment_writes,
         "msg_store": {"embed_below": broker.config.embed_below, **bodies},
     }
+
+
+@handles("statistics.reset")
+async def statistics_reset(request: Request[StatisticsReset]) -> Any:
+    request.broker.stats.reset()
+    return {}
+
+
+@handles("settings")
+async def settings_of(request: Request[Settings]) -> Any:
+    config = request.broker.config
+    return {
+        item.name: _plain(getattr(config, item.name))
+        for item in settings()
+        if item.kind != "secret"
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, int | float | str | None) else str(value)
 
 
 @handles("history")
