@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.server.control.node_verbs import RABBITMQ_VERSION, version
+from broker.control_schema import RABBITMQ_VERSION
+from broker.server.control.node_verbs import version
 from broker.server.metrics.lines import head, line, metric
 from broker.server.metrics.storage import storage_metrics
 from broker.stats import Totals
