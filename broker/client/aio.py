@@ -54,6 +54,8 @@ class Channel:
         self.connection = connection
         self.on_return: Callable[[Message, str], None] | None = None
         """Called with each returned message and the reply text."""
+        self.on_refused: Callable[[list[int]], None] | None = None
+        """Called with the sequence numbers of publishes that were nacked."""
         self.confirmed = asyncio.Event()
         """Set whenever confirms came in; whoever waits clears it."""
         self._tags = itertools.count(1)
@@ -152,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         self._channels: dict[ChannelCore, Channel] = {}
         self._writable = asyncio.Event()
         self._writable.set()
+        self._is_full = False
         self._heartbeat: asyncio.TimerHandle | None = None
         self._received = self._wrote = loop.time()
 
@@ -259,9 +262,11 @@ class Connection(asyncio.BufferedProtocol):
         self._act()
 
     def pause_writing(self) -> None:
+        self._is_full = True
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        self._is_full = False
         if self.core.blocked is None:
             self._writable.set()
 
@@ -271,10 +276,16 @@ class Connection(asyncio.BufferedProtocol):
         """Carries out the events of the core."""
         events = self.core.events
         while events:
-            # An event's callback may ask something that adds events.
-            for kind, *facts in [*events]:
-                _EVENTS[kind](self, *facts)
-                events.pop(0)
+            # Callbacks may ask something that adds events.
+            some = [*events]
+            events.clear()
+            try:
+                while some:
+                    kind, *facts = some.pop(0)
+                    _EVENTS[kind](self, *facts)
+            finally:
+                # If a callback raised: whoever waits for the others still gets them.
+                events[:0] = some
         self.flush()
 
     def _on_open(self) -> None:
@@ -286,6 +297,8 @@ class Connection(asyncio.BufferedProtocol):
     def _beat(self) -> None:
         interval = self.core.heartbeat
         now = self._loop.time()
+        if self._transport is not None and not self._transport.is_reading():
+            self._received = now  # what came meanwhile lies in the socket
         if now - self._received > MISSED_MAX * interval:
             self.core.lost(
                 ConnectionLost(
@@ -306,7 +319,8 @@ class Connection(asyncio.BufferedProtocol):
             self.on_blocked(reason)
 
     def _on_unblocked(self) -> None:
-        self._writable.set()
+        if not self._is_full:
+            self._writable.set()
         if self.on_blocked is not None:
             self.on_blocked(None)
 
@@ -325,12 +339,21 @@ class Connection(asyncio.BufferedProtocol):
             core.batch.drop()
 
     def _on_confirms(self, core: ChannelCore) -> None:
-        self._channels[core].confirmed.set()
+        channel = self._channels.get(core)
+        if channel is None:
+            return  # it was closed by what came behind
+        assert core.unconfirmed is not None
+        refused = core.unconfirmed.refused
+        if refused:
+            if channel.on_refused is not None:
+                channel.on_refused([*refused])
+            refused.clear()
+        channel.confirmed.set()
 
     def _on_returned(self, core: ChannelCore) -> None:
-        channel = self._channels[core]
+        channel = self._channels.get(core)
         for message, text in core.take_returns():
-            if channel.on_return is not None:
+            if channel is not None and channel.on_return is not None:
                 channel.on_return(message, text)
 
     def _on_cancelled(self, core: ConsumerCore) -> None:

@@ -211,17 +211,17 @@ class Count:
             async with room:
                 if self.stop.is_set():
                     return
-                connection = await connect(self.endpoint)
-                self._connections.append(connection)
-                await connection.open_channel()
+                await self._timed(open_one())
 
-        async def timed() -> None:
-            await self._timed(one())
+        async def open_one() -> None:
+            connection = await connect(self.endpoint)
+            self._connections.append(connection)
+            await connection.open_channel()
 
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.options.count):
-                    group.create_task(timed())
+                    group.create_task(one())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
 

@@ -256,7 +256,10 @@ class Throughput:
                 uncommitted += reader.count - before
                 if uncommitted >= options.ack_transactions:
                     uncommitted = 0
-                    channel.core.request("tx.commit", asyncio.get_running_loop().create_future())
+                    committed = asyncio.get_running_loop().create_future()
+                    # A commit that fails closes the channel, which ends the consumer.
+                    committed.add_done_callback(lambda done: done.exception())
+                    channel.core.request("tx.commit", committed)
             if options.cmessages and self.consumed >= options.cmessages:
                 self.stop.set()
             if options.consumer_rate:

@@ -89,13 +89,13 @@ async def test_it_is_told_of_returns_and_refusals(connection: Connection) -> Non
     name = f"client-{uuid.uuid4().hex[:8]}"
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     await channel.call("queue.declare", queue=name, exclusive=True, arguments=arguments)
+    refused: list[int] = []
+    channel.on_refused = refused.extend
     for _ in range(3):
         channel.core.publish(b"", name.encode(), b"\0\0", b"")
         connection.flush()
         await channel.confirms_below(1)
-    unconfirmed = channel.core.unconfirmed
-    assert unconfirmed is not None
-    assert (unconfirmed.nacked, unconfirmed.refused[0]) == (2, 3)
+    assert refused == [3, 4], "the second message here finds the queue full"
 
 
 async def test_a_closed_channel_leaves_the_connection_open(connection: Connection) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from broker.client.aio import connect
+from broker.client.aio import Channel, connect
+from broker.client.batch import Batch
 from broker.client.errors import ChannelClosed, ConnectionLost, ProtocolError
 from broker.client.uri import Endpoint
-from broker.wire.methods import method_frame
+from broker.wire.methods import frame, method_frame
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LOGIN = (
@@ -135,4 +137,62 @@ async def test_a_caller_that_stops_waiting_leaves_the_next_reply_alone() -> None
             await asyncio.wait_for(channel.call("queue.declare", queue="first"), 0.05)
         answer = await asyncio.wait_for(channel.call("queue.declare", queue="second"), 10)
         assert answer["queue"] == "second"
+        connection.abort()
+
+
+async def test_a_callback_that_fails_ends_the_connection_and_everything_that_waits() -> None:
+    async def delivers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await log_in(reader, writer)
+        await until_asked(reader, OPEN)
+        writer.write(method_frame(1, "channel.open-ok"))
+        await until_asked(reader, b"\0\x3c\0\x14")
+        writer.write(method_frame(1, "basic.consume-ok", consumer_tag="leveret-1-1"))
+        await until_asked(reader, DECLARE)
+        writer.write(
+            method_frame(1, "basic.deliver", consumer_tag="leveret-1-1", delivery_tag=1)
+            + frame(2, 1, b"\0\x3c\0\0" + bytes(10))
+        )
+        await reader.read()
+
+    def fail(channel: Channel, batch: Batch) -> None:
+        raise ValueError("a defect of the callback")
+
+    raised: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, facts: raised.append(facts))
+    async with server(delivers) as endpoint:
+        connection = await connect(endpoint)
+        channel = await connection.open_channel()
+        await channel.consume("q", fail)
+        with pytest.raises(ConnectionLost, match="a defect of the callback"):
+            await asyncio.wait_for(channel.call("queue.declare", queue="q"), 10)
+        assert isinstance(await asyncio.wait_for(connection.ended, 10), ConnectionLost)
+    assert any(isinstance(facts.get("exception"), ValueError) for facts in raised)
+
+
+async def test_a_socket_that_takes_no_more_holds_publishers_back() -> None:
+    reading = asyncio.Event()
+
+    async def lazy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await log_in(reader, writer)
+        await until_asked(reader, OPEN)
+        writer.write(method_frame(1, "channel.open-ok"))
+        writer.write(method_frame(0, "connection.blocked", reason="low"))
+        writer.write(method_frame(0, "connection.unblocked"))
+        await reading.wait()
+        while await reader.read(1 << 20):
+            pass
+
+    async with server(lazy) as endpoint:
+        connection = await connect(endpoint)
+        channel = await connection.open_channel()
+        body = bytes(1 << 20)
+        for _ in range(64):
+            if not connection.is_writable:
+                break
+            channel.core.publish(b"", b"q", b"\0\0", body)
+            connection.flush()
+            await asyncio.sleep(0)
+        assert not connection.is_writable, "64 MiB are more than sockets hold"
+        reading.set()
+        await asyncio.wait_for(connection.writable(), 20)
         connection.abort()
