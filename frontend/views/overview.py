@@ -15,6 +15,9 @@ async def overview(request: HttpRequest) -> HttpResponseBase:
     """The node as the user may see it."""
     row: dict[str, Any] = await ask(request, "overview")
     found = await charts.history(request, "overview", [])
+    if not request.user.is_monitoring:
+        # The history has the connections of all users; the tile has one's own.
+        found["series"].pop("connections", None)
     facts = {
         "section": "overview",
         "overview": row,

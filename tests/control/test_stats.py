@@ -314,7 +314,7 @@ async def test_it_finds_the_word_of_trouble(broker: Broker, clock: Clock) -> Non
             "full",
             "served not",
         ]
-        assert overview["health"] == {"state": "bad", "text": "4 problems."}
+        assert overview["health"] == {"state": "bad", "text": "4 problems.", "scope": ""}
         assert overview["top_queues"][0]["name"] == "growing"
         assert overview["queue_troubles"]["idle"] == 1
     finally:

@@ -82,10 +82,27 @@ class Line:
     the others in no order."""
 
     problems: list[Problem]
+    least: int
+    """Messages of the problem with the fewest, and of the one with the most."""
+    most: int
+
+    @classmethod
+    def of(cls, problem: Problem) -> Line:
+        """A line of one problem."""
+        return cls([problem], problem.depth, problem.depth)
 
     @property
     def weight(self) -> float:
         return self.problems[0].weight
+
+    def add(self, problem: Problem) -> None:
+        """Takes one more that is alike."""
+        problems = self.problems
+        problems.append(problem)
+        if problem.weight > problems[0].weight:
+            problems[0], problems[-1] = problem, problems[0]
+        self.least = min(self.least, problem.depth)
+        self.most = max(self.most, problem.depth)
 
 
 @dataclass(slots=True)
@@ -283,19 +300,21 @@ def _comes_back(gauge: Any) -> bool:
 
 def _arrange(share: Share) -> Iterator[None]:
     """Puts the problems of a share into lines, the heaviest first."""
-    groups: dict[tuple[str, str, int], list[Problem]] = {}
-    for problem in share.problems:
+    groups: dict[tuple[str, str, int], Line] = {}
+    for number, problem in enumerate(share.problems, 1):
         key = (problem.trouble, problem.kind, len(str(problem.depth)))
-        groups.setdefault(key, []).append(problem)
-        if len(groups[key]) % _STEP == 0:
-            yield
-    for alike in groups.values():
-        if len(alike) >= GROUP_FROM:
-            worst = max(range(len(alike)), key=lambda at: alike[at].weight)
-            alike[0], alike[worst] = alike[worst], alike[0]
-            share.lines.append(Line(alike))
+        line = groups.get(key)
+        if line is None:
+            groups[key] = Line.of(problem)
         else:
-            share.lines += [Line([problem]) for problem in alike]
+            line.add(problem)
+        if number % _STEP == 0:
+            yield
+    for line in groups.values():
+        if len(line.problems) >= GROUP_FROM:
+            share.lines.append(line)
+        else:
+            share.lines += [Line.of(problem) for problem in line.problems]
         yield
     share.lines.sort(key=lambda line: -line.weight)
     for movers in (share.growing, share.publishers):

@@ -147,8 +147,7 @@ _GROUP_TEXTS = {
 
 def _group_row(line: Line) -> dict[str, Any]:
     worst, count = line.problems[0], len(line.problems)
-    least = min(one.depth for one in line.problems)
-    most = max(one.depth for one in line.problems)
+    least, most = line.least, line.most
     number = f"{least:,}" if least == most else f"{least:,}–{most:,}"
     plural = "" if least == most == 1 else "s"
     nouns = {"queue": "queues", "consumer": "consumers", "connection": "channels"}

@@ -44,7 +44,7 @@ async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, A
     """The part of the overview that says how things are, as far as the caller may see."""
     findings = await watch_of(broker).findings()
     shares = _seen(findings, caller, vhost)
-    node = _node_problems(broker)
+    node = _node_problems(broker, caller)
     words: Counter[str] = Counter()
     for share in shares:
         words.update(share.words)
@@ -52,7 +52,7 @@ async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, A
     for line in islice(_lines(shares), SHOWN - len(shown)):
         shown.append(problem_row(broker, caller, line, findings.now))
     return {
-        "health": _health(node, shares),
+        "health": _health(node, shares) | _scope(broker, caller, vhost),
         "problems": shown,
         "problem_count": _count(node, shares),
         "problem_lines": len(node) + sum(len(share.lines) for share in shares),
@@ -85,7 +85,7 @@ async def problems(request: Request[Problems]) -> Any:
         raise RequestError("invalid_pagination_parameters", reason)
     findings = await watch_of(broker).findings()
     shares = _seen(findings, caller, args.vhost)
-    node = _node_problems(broker)
+    node = _node_problems(broker, caller)
     count = len(node) + sum(len(share.lines) for share in shares)
     page_count = max(1, -(-count // args.page_size))
     if args.page > page_count:
@@ -101,7 +101,7 @@ async def problems(request: Request[Problems]) -> Any:
         rows.append(problem_row(broker, caller, line, findings.now))
         await pace()
     return {
-        "health": _health(node, shares),
+        "health": _health(node, shares) | _scope(broker, caller, args.vhost),
         "items": rows,
         "problem_count": _count(node, shares),
         "item_count": len(rows),
@@ -143,13 +143,15 @@ def waits(broker: Any) -> dict[str, float | None]:
 
 
 def _seen(findings: Findings, caller: Caller, vhost: str | None) -> list[Share]:
-    """The shares that the caller may see, before anything is counted or cut."""
+    """The shares that the caller may see, before anything is counted or cut: queues by vhost,
+    connections by user, as in their lists."""
     return [
         share
         for (name, owner), share in findings.shares.items()
         if (vhost is None or name == vhost)
-        and (owner is None or caller.sees_others or owner == caller.name)
-        and caller.sees_vhost(name)
+        and (
+            caller.sees_vhost(name) if owner is None else caller.sees_others or owner == caller.name
+        )
     ]
 
 
@@ -176,6 +178,19 @@ def _health(node: list[dict[str, Any]], shares: list[Share]) -> dict[str, str]:
     return {"state": "bad" if is_bad else "warn", "text": text}
 
 
+def _scope(broker: Any, caller: Caller, vhost: str | None) -> dict[str, str]:
+    """What the sentence leaves out for who sees that there are more vhosts than it may look into;
+    others do not learn of them."""
+    total = len(broker.vhosts)
+    if vhost is not None or not caller.sees_others:
+        return {"scope": ""}
+    seen = len(caller.vhosts())
+    if seen == total:
+        return {"scope": ""}
+    return {"scope": f"Queues of {seen:,} of {total:,} virtual hosts: you have no permission in "
+            "the others."}  # fmt: skip
+
+
 def _publisher(channel: Any, rate: float) -> dict[str, Any]:
     connection = channel.connection
     return {
@@ -188,15 +203,29 @@ def _publisher(channel: Any, rate: float) -> dict[str, Any]:
     }
 
 
-def _node_problems(broker: Any) -> list[dict[str, Any]]:
+def _node_problems(broker: Any, caller: Caller) -> list[dict[str, Any]]:
+    found: list[tuple[str, str, str]] = []
+    for row in (*broker.watch.rows(), *broker.stall.rows()):
+        found.append(("bad", row["name"], row["text"]))
+    if broker.config.no_sync:
+        found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
+    if caller.sees_others:
+        # Of the machine, and of objects in any vhost.
+        found += _inner_problems(broker)
+    return [
+        {"severity": severity, "kind": "node", "trouble": name, "vhost": "", "name": name,
+         "text": text, "count": 1}
+        for severity, name, text in found
+    ]  # fmt: skip
+
+
+def _inner_problems(broker: Any) -> list[tuple[str, str, str]]:
     found = [("bad", "recovery", text) for text in broker.problems]
     node = broker.sampling.node
     if count := broker.persister.quarantine.count:
         stretches = "stretch" if count == 1 else "stretches"
         text = f"{count:,} damaged {stretches} of segments in quarantine"
         found.append(("warn", "quarantine", text))
-    if broker.config.no_sync:
-        found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
     watch = broker.watch
     for row in (*watch.rows(), *broker.stall.rows()):
         found.append(("bad", row["name"], row["text"]))
@@ -210,8 +239,4 @@ def _node_problems(broker: Any) -> list[dict[str, Any]]:
     if node.fd_total and node.fd_used > 0.9 * node.fd_total:
         text = f"{node.fd_used:,} of {node.fd_total:,} descriptors are in use"
         found.append(("warn", "descriptors", text))
-    return [
-        {"severity": severity, "kind": "node", "trouble": name, "vhost": "", "name": name,
-         "text": text, "count": 1}
-        for severity, name, text in found
-    ]  # fmt: skip
+    return found
