@@ -712,6 +712,15 @@ class Config:
         "spark options",
         "further options of Spark, such as spark.driver.host=10.0.0.5 for a cluster",
     )
+    history_bytes_max: int = setting(
+        "reports",
+        512 * 1024 * 1024,
+        "size",
+        "disk space for the history of rates and depths that charts show (a day by the minute, a "
+        "month by ten minutes, a year by the hour); where it is short the busiest objects are "
+        "kept; 0 keeps none",
+        least=0,
+    )
     java_home: Path | None = setting(
         "reports", None, "path", "Java 17 or newer; if empty the system's, else the one from PyPI"
     )

@@ -264,7 +264,10 @@ class Item(Arguments):
 @verb("history", "management", "own", "{step_ms, times: [ms], series: {name: [number|nil]}}")
 class History(Arguments):
     """Gives chart data, oldest first. Rates are averages per second over each step, levels the last
-    value in it; nil is a gap. `key` is a row key (`[vhost, name]` for a queue)."""
+    value in it; nil is a gap. `key` is a row key (`[vhost, name]` for a queue). What is older
+    than memory comes from disk: a day by the minute, 31 days by ten minutes, a year by the hour.
+    Then the answer also has `begins`, ms since 1970, before which nothing is known, and `left_out`:
+    how often an object had no record because others were busier."""
 
     what: Literal["overview", "vhost", "queue", "exchange", "connection"]
     key: list[str] = []

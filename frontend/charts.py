@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest
@@ -26,7 +27,12 @@ RANGES = (
     Range("1h", 3600, "hour"),
     Range("6h", 21_600, "six hours"),
     Range("1d", 86_400, "day"),
+    Range("7d", 7 * 86_400, "week"),
+    Range("30d", 30 * 86_400, "month"),
+    Range("1y", 365 * 86_400, "year"),
 )
+POINTS_MOST = 1_500
+"""Of one line; a chart has fewer pixels."""
 _DELIVERING = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 
 
@@ -36,7 +42,8 @@ def chosen_range(request: HttpRequest) -> Range:
 
 
 async def history(request: HttpRequest, what: str, key: list[str]) -> dict[str, Any]:
-    """`{step_ms, times, series}` of the chosen range; empty when there is none yet."""
+    """`{step_ms, times, series}` of the chosen range; empty when there is none yet. `note` says
+    what is not known of it."""
     now_ms = int(time.time() * 1000)
     from_ms = now_ms - chosen_range(request).seconds * 1000
     try:
@@ -53,7 +60,54 @@ async def history(request: HttpRequest, what: str, key: list[str]) -> dict[str, 
     if found["step_ms"] == 1000:
         # Live points are rates over the last five seconds; the past is shown the same way.
         wanted |= {name: _smooth(wanted[name]) for name in wanted.keys() - _LEVELS}
-    return {**found, "series": wanted, "span_s": chosen_range(request).seconds}
+    told = {
+        "step_ms": found["step_ms"],
+        "times": found["times"],
+        "series": wanted,
+        "span_s": chosen_range(request).seconds,
+    }
+    return {**thinned(told), "note": _note(found, from_ms)}
+
+
+def thinned(found: dict[str, Any]) -> dict[str, Any]:
+    """The same with at most `POINTS_MOST` points: of some that follow each other the rates are
+    averaged, and the last level counts."""
+    times = found["times"]
+    every = -(-len(times) // POINTS_MOST)
+    if every < 2:
+        return found
+    starts = range(0, len(times), every)
+    series = {
+        name: [
+            _last(values[at : at + every]) if name in _LEVELS else _mean(values[at : at + every])
+            for at in starts
+        ]
+        for name, values in found["series"].items()
+    }
+    ends = [times[min(at + every, len(times)) - 1] for at in starts]
+    return {**found, "step_ms": found["step_ms"] * every, "times": ends, "series": series}
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 3) if known else None
+
+
+def _last(values: list[float | None]) -> float | None:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _note(found: dict[str, Any], from_ms: int) -> str:
+    """What the chart cannot show, in words; empty if it shows all."""
+    notes = []
+    begins = found.get("begins", 0)
+    if begins > from_ms:
+        notes.append(
+            f"History begins {datetime.fromtimestamp(begins / 1000, UTC):%d %b %Y %H:%M} UTC."
+        )
+    if found.get("left_out"):
+        notes.append("Gaps: other objects were busier and the space for history is bounded.")
+    return " ".join(notes)
 
 
 def sparks(found: dict[str, Any]) -> dict[str, list[float | None]]:

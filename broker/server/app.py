@@ -42,7 +42,7 @@ from broker.server.proxy_protocol import Sources
 from broker.server.pulse import Pulse
 from broker.server.reload import Reload
 from broker.server.revocation import Revocation
-from broker.server.sampling import Sampling
+from broker.server.sampling import Sampling, kept_history
 from broker.server.sign_in import SignIn
 from broker.server.stall import Stall
 from broker.server.tcp import RECEIVE_BYTES
@@ -122,6 +122,7 @@ class Broker(SignIn):
         self.policies = Policies(self.files)
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
         self.stats = Stats(clock.now)
+        self.history = kept_history(config)
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
         # A quarter of the sockets at most: new clients shall find room.
@@ -216,6 +217,7 @@ class Broker(SignIn):
             self.persister.origins.boot = self.definitions.boot
             for feature in self.features:
                 feature.start(clock.now())
+            self.history.start(clock.now())
             self.files.flush()
             self.persister.sync_file_system()
             if failed:

@@ -1,4 +1,5 @@
-"""Runs the sampler: once a second over all objects, every five seconds over the machine."""
+"""Runs the sampler: once a second over all objects, every five seconds over the machine; and once a
+minute what is kept of it on disk (`broker.stats.history`)."""
 
 from __future__ import annotations
 
@@ -8,12 +9,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.stats import NodeReading, read_node
+from broker.stats import History, NodeReading, read_node
+from broker.store import disk
 
 log = logging.getLogger(__name__)
 
 _STEP_S = 0.0005
 _NODE_EVERY_S = 5.0
+
+
+def kept_history(config: Any) -> History:
+    """The history on disk that the settings ask for."""
+    directory = str(config.data_dir / "history")
+    return History(disk, directory, config.history_bytes_max, lambda: time.sleep(0))
 
 
 class Sampling:
@@ -28,15 +36,20 @@ class Sampling:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        history = self._broker.history
+        self._broker.stats.keeps_steps = history is not None and history.bytes_max > 0
         self._tasks = [
             asyncio.create_task(self._sample(), name="sampling"),
             asyncio.create_task(self._read_node(), name="node reading"),
         ]
 
     async def close(self) -> None:
+        """Ends the tasks; what was sampled since the last minute is written."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks and self._broker.history is not None:
+            await self._write_history()
         self._tasks = []
 
     async def once(self) -> None:
@@ -64,8 +77,24 @@ class Sampling:
                 await self.once()
             except Exception:
                 log.exception("a sample of the statistics failed")
+            history = self._broker.history
+            if history is not None and history.is_due(self._broker.stats.sampled_at):
+                try:
+                    await self._write_history()
+                except Exception:
+                    log.exception("a step of the history failed")
             due = max(due + 1.0, loop.time() + 0.1)
             await asyncio.sleep(due - loop.time())
+
+    async def _write_history(self) -> None:
+        stats, vhosts = self._broker.stats, self._broker.vhosts.values()
+        until = time.perf_counter() + _STEP_S
+        for step in self._broker.history.steps(stats, vhosts, stats.sampled_at):
+            if step is not None:
+                await asyncio.to_thread(step)
+            elif time.perf_counter() >= until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + _STEP_S
 
     async def _read_node(self) -> None:
         while True:

@@ -18,7 +18,7 @@ cdef class Gauge:
     cdef int count
     cdef double signs[SIGNS]
     cdef bint active             # rates or the growth are not zero yet: look again at the next tick
-    cdef bint ended              # its last counts are taken
+    cdef readonly bint ended              # its last counts are taken
     cdef public int64_t acked_at
     cdef readonly int64_t changed_at
     cdef readonly int consumers
@@ -26,6 +26,8 @@ cdef class Gauge:
     cdef public int64_t unconfirmed_since
     cdef readonly double growth
     cdef public object history
+    cdef double* marks           # the row at the end of the last step of the long history
+    cdef bint touched            # something changed since
     cdef int64_t noted_at        # the newest row of the history
     cdef public str word         # of trouble, as last found
     cdef public int64_t word_until
@@ -38,4 +40,5 @@ cdef class Gauge:
     cdef double rate_at(self, int place) noexcept
     cdef bint still(self) noexcept
     cdef int settle_down(self) except -1
+    cdef int mark(self, const double* row) except -1
     cdef int note(self, int64_t at) except -1

@@ -9,7 +9,7 @@ from array import array
 
 from libc.math cimport fabs
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from broker.stats.gauges import KINDS
@@ -49,6 +49,7 @@ cdef class Gauge:
 
     def __dealloc__(self):
         free(self.rows)
+        free(self.marks)
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -202,6 +203,37 @@ cdef class Gauge:
         return round(rate, 3)
 
     # -- history -----------------------------------------------------------------------------------
+
+    cdef int mark(self, const double* row) except -1:
+        """The next step of the long history begins with this row."""
+        if self.marks == NULL:
+            self.marks = <double*> malloc(self.width * sizeof(double))
+            if self.marks == NULL:
+                raise MemoryError
+        memcpy(self.marks, row, self.width * sizeof(double))
+        return 0
+
+    def step(self):
+        """Ends a step of the long history: what each counter rose by, each level, and what each
+        level changed by, as floats; None if nothing changed. The next step begins."""
+        cdef int counters = <int> len(KINDS[self.kind][0])
+        cdef int place
+        cdef double* newest
+        self.touched = False
+        if not self.count or self.marks == NULL:
+            return None
+        newest = self.row(self.count - 1)
+        if memcmp(newest, self.marks, self.width * sizeof(double)) == 0:
+            return None
+        found = array("f")
+        for place in range(counters):
+            found.append(newest[place] - self.marks[place])
+        for place in range(counters, self.width):
+            found.append(newest[place])
+        for place in range(counters, self.width):
+            found.append(newest[place] - self.marks[place])
+        self.mark(newest)
+        return found
 
     cdef int note(self, int64_t at) except -1:
         """Adds the newest row to the history, once a step of it; steps in which nothing changed

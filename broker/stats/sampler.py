@@ -105,6 +105,9 @@ class Stats:
         self._levels: dict[str, dict[str, float]] = {}
         self._histories: dict[Any, Gauge] = {}
         """Objects with a history; those that were looked at longest ago come first."""
+        self.keeps_steps = False
+        """Whether somebody takes what is touched, once in a while."""
+        self._touched: list[tuple[str, str, Any]] = []
 
     # What the broker tells.
 
@@ -169,6 +172,11 @@ class Stats:
         self._add_up(kind, sums, _vhost_name(kind, thing))
         return self._keep_history(thing, gauge)
 
+    def take_touched(self) -> list[tuple[str, str, Any]]:
+        """Kind, vhost and object of what changed since the last call and is still there."""
+        touched, self._touched = self._touched, []
+        return [entry for entry in touched if not entry[2].gauge.ended]
+
     def sample(self, broker: Any) -> Iterator[None]:
         """One sample of everything, as a generator of short steps."""
         at, before = self._clock_ms(), self.sampled_at
@@ -194,7 +202,11 @@ class Stats:
             sums = Sums()
             for start in range(0, len(things), _OBJECTS_PER_STEP):
                 lively: list[Any] = []
-                scan(kind, things, start, start + _OBJECTS_PER_STEP, at, before, sums, lively)
+                touched: list[Any] = []
+                stop = start + _OBJECTS_PER_STEP
+                scan(kind, things, start, stop, at, before, sums, lively, touched)
+                if self.keeps_steps:
+                    self._touched += [(kind, vhost.name, thing) for thing in touched]
                 for thing in lively:
                     if not self._has_room():
                         break

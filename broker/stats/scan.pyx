@@ -7,7 +7,7 @@ for either. Nothing is added on a message's way: the counters are there anyway.
 """
 
 from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from broker.contracts cimport Exchange
 from broker.queues.limited cimport LimitedQueue
@@ -194,6 +194,7 @@ cdef int visit(str kind, object thing, int64_t at, int64_t before, Sums sums, bi
     """One object; `anew`: a gauge is made whatever it holds."""
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
+    cdef double marks[WIDTH_MAX]
     cdef double* newest
     cdef int place, width, counters
     cdef bint is_new = False
@@ -219,6 +220,11 @@ cdef int visit(str kind, object thing, int64_t at, int64_t before, Sums sums, bi
         gauge = Gauge(kind, at)
         thing.gauge = gauge
         is_new = True
+        # What is counted began with it; what it holds may be older than this start.
+        memset(marks, 0, sizeof(marks))
+        if kind == "queue" and not before:
+            memcpy(marks + READY, row + READY, 3 * sizeof(double))
+        gauge.mark(marks)
     width = gauge.width
     newest = gauge.row(gauge.count - 1) if gauge.count else NULL
     if (not is_new and not gauge.active and newest != NULL
@@ -250,9 +256,10 @@ cdef int visit(str kind, object thing, int64_t at, int64_t before, Sums sums, bi
 
 
 def scan(str kind, list things, Py_ssize_t start, Py_ssize_t stop, int64_t at, int64_t before,
-         Sums sums, list lively=None) -> None:
+         Sums sums, list lively=None, list touched=None) -> None:
     """Looks at `things[start:stop]`, all of one kind. `at` is now, `before` the time of the look
-    before (0: none). Those with rates that have no history yet go to `lively`.
+    before (0: none). Those with rates that have no history yet go to `lively`, those that changed
+    for the first time since the last step of the long history to `touched`.
 
     What ended meanwhile is passed over: `finish` took its last counts.
     """
@@ -260,10 +267,14 @@ def scan(str kind, list things, Py_ssize_t start, Py_ssize_t stop, int64_t at, i
     cdef Gauge gauge
     for place in range(start, min(stop, len(things))):
         thing = things[place]
-        if visit(kind, thing, at, before, sums, False) and lively is not None:
-            gauge = <Gauge> thing.gauge
-            if gauge.active and gauge.history is None:
-                lively.append(thing)
+        if not visit(kind, thing, at, before, sums, False):
+            continue
+        gauge = <Gauge> thing.gauge
+        if lively is not None and gauge.active and gauge.history is None:
+            lively.append(thing)
+        if touched is not None and not gauge.touched:
+            gauge.touched = True
+            touched.append(thing)
 
 
 def watch(str kind, thing, int64_t at, Sums sums) -> Gauge:

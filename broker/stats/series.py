@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 
 N = TypeVar("N", int, float)
 
-GLOBAL_TIERS = ((1_000, 900), (10_000, 360), (60_000, 1440), (300_000, 2016))
-"""Step in ms and number of steps: a quarter of an hour, an hour, a day, a week."""
+GLOBAL_TIERS = ((1_000, 900), (10_000, 360))
+"""Step in ms and number of steps: a quarter of an hour, an hour. What is older is on disk
+(`broker.stats.history`)."""
 
-VHOST_TIERS = ((1_000, 300), (10_000, 360), (300_000, 288))
+VHOST_TIERS = ((1_000, 300), (10_000, 360))
 OBJECT_TIERS = ((10_000, 360),)
 
 
@@ -82,6 +83,11 @@ class Series:
         self.names = (*counters, *levels)
         self._places = {name: place for place, name in enumerate(self.names)}
         self._tiers = [_Tier(len(self.names), step, size) for step, size in tiers]
+
+    @property
+    def first(self) -> int:
+        """The oldest time that is known, ms since 1970; 0 without any."""
+        return min((tier.first for tier in self._tiers), default=0)
 
     def add(self, at: int, values: Sequence[float]) -> None:
         """Adds a row, its values in the order of `names`. Times must not go back."""

@@ -396,6 +396,7 @@ class Broker:
     """What the control socket knows as the broker."""
 
     def __init__(self, directory: Path) -> None:
+        self.history = None
         self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
         self.stopping = False
         self.admission = SimpleNamespace(sockets=0, limit=1000)

@@ -27,6 +27,7 @@ ELSEWHERE = (
     "/",
     "~",
     "usage/",
+    "history/",
     "reports/",
     "log/",
     "vhosts/",

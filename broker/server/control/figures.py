@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from broker.stats import Gauge, Stats, Totals, sample_details
 from broker.stats.gauges import DELIVERING
 
-Ages = Mapping[str, tuple[int, int]]
+Age = Sequence[Any]
+"""How far back and how far apart, in seconds; and where from, if not from memory."""
 
-_LONGEST_S = 7 * 86_400
+Ages = Mapping[str, Age]
+
+_LONGEST_S = 366 * 86_400
 _SAMPLES_MAX = 2_000
 
 
@@ -35,20 +38,22 @@ def message_stats(
 def details(
     name: str,
     source: Gauge | Totals | None,
-    age: tuple[int, int] | None = None,
+    age: Age | None = None,
     now: int = 0,
 ) -> dict[str, object]:
     """`X_details` of one counter or level."""
     if source is None:
         return {"rate": 0.0}
-    series = source.series if isinstance(source, Totals) else source.history
+    series: Any = source.series if isinstance(source, Totals) else source.history
+    if age is not None and len(age) > 2:
+        series = age[2]
     samples = []
     if age is not None and series is not None:
         samples = series.samples(name, now, *bounded(age))
     return sample_details(source.rate(name), samples)
 
 
-def bounded(age: tuple[int, int]) -> tuple[int, int]:
+def bounded(age: Age) -> tuple[int, int]:
     """Age and increment in seconds, clamped so that no answer has more than 2,000 samples."""
     age_s = min(max(age[0], 1), _LONGEST_S)
     increment_s = max(age[1], 1)

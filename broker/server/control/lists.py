@@ -30,6 +30,7 @@ from broker.server.control.access_rows import (
 from broker.server.control.binding_rows import Bindings
 from broker.server.control.connection_rows import Channels, Connections, Consumers
 from broker.server.control.encoding import Pace, encode_rows
+from broker.server.control.past import aged_of_object
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
@@ -132,6 +133,7 @@ async def item(request: Request[Item]) -> Any:
         raise bad_request(f"item of {args.noun}: {' and '.join(missing)} missing")
     view = VIEWS[args.noun](request.broker)
     thing = view.find(request.caller, args)
+    args = await aged_of_object(request.broker, view, thing, args)
     row = view.item(thing, args)
     return row if args.disable_stats else row | await view.flows(thing, args)
 

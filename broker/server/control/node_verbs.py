@@ -6,9 +6,8 @@ import gc
 import os
 import platform
 import resource
-import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from broker.config import settings
 from broker.control_schema import RABBITMQ_VERSION as RABBITMQ_VERSION
 from broker.control_schema import (
-    History,
     Nodes,
     Overview,
     Settings,
@@ -29,9 +27,10 @@ from broker.routing.types import TYPES
 from broker.server.control.encoding import Pace
 from broker.server.control.figures import added, details, message_stats
 from broker.server.control.health_verbs import all_listeners
-from broker.server.control.lists import find_by_key
+from broker.server.control.history_verbs import history_of
+from broker.server.control.past import aged
 from broker.server.control.problems import summary, waits
-from broker.server.control.requests import Caller, Request, bad_request, handles
+from broker.server.control.requests import Caller, Request, handles
 from broker.server.control.views import name_of
 from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
@@ -74,6 +73,7 @@ async def overview_of(
     """RabbitMQ's overview and what Leveret adds to it."""
     totals = totals_for(broker, caller, vhost)
     now = broker.stats.sampled_at
+    ages = await aged(ages, totals.series, partial(_past, broker, caller, vhost), totals.counters)
     lengths = ages.get("lengths")
     ready = int(totals.levels["messages_ready"])
     unacked = int(totals.levels["messages_unacknowledged"])
@@ -296,46 +296,11 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str | None) else str(value)
 
 
-@handles("history")
-async def history(request: Request[History]) -> Any:
-    args = request.args
-    to_ms = args.to_ms if args.to_ms is not None else time.time_ns() // 1_000_000
-    from_ms = args.from_ms if args.from_ms is not None else to_ms - 900_000
-    if from_ms > to_ms:
-        raise bad_request("history: from_ms is after to_ms")
-    return history_of(
-        request.broker, request.caller, args.what, args.key, from_ms, to_ms, args.series
-    )
-
-
-def history_of(
-    broker: Any,
-    caller: Caller,
-    what: str,
-    key: list[str],
-    from_ms: int,
-    to_ms: int,
-    series: list[str] | None = None,
+async def _past(
+    broker: Any, caller: Caller, vhost: str | None, from_ms: int, to_ms: int
 ) -> dict[str, Any]:
-    """Chart data of the node (as far as the caller sees it), a vhost or one object."""
-    stats: Stats = broker.stats
-    if what == "overview":
-        vhost = key[0] if key else None
-        if vhost is None and caller.sees_others:
-            return stats.node.series.history(from_ms, to_ms, series)
-        parts = [
-            stats.vhost(one.name).series.history(from_ms, to_ms, series)
-            for one in caller.vhosts(vhost)
-        ]
-        return _summed_history(parts)
-    if what == "vhost":
-        if len(key) != 1:
-            raise bad_request("a key of vhosts is [name]")
-        caller.vhost(key[0])
-        return stats.vhost(key[0]).series.history(from_ms, to_ms, series)
-    view, thing = find_by_key(broker, caller, f"{what}s", key)
-    kept = stats.watch(view.kind, thing[1] if view.kind == "exchange" else thing)
-    return kept.history(from_ms, to_ms, series)
+    key = [vhost] if vhost is not None else []
+    return await history_of(broker, caller, "overview", key, from_ms, to_ms)
 
 
 class _MergedSeries(Series):
@@ -386,20 +351,3 @@ def version() -> str:
         return str(metadata.version("leveret"))
     except metadata.PackageNotFoundError:
         return "0.1.0"
-
-
-def _summed_history(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    if len(parts) == 1:
-        return parts[0]
-    step = max((part["step_ms"] for part in parts), default=1000)
-    parts = [part for part in parts if part["step_ms"] == step]
-    times = sorted({at for part in parts for at in part["times"]})
-    places = {at: place for place, at in enumerate(times)}
-    series: dict[str, list[float | None]] = {}
-    for part in parts:
-        for name, values in part["series"].items():
-            total = series.setdefault(name, [None] * len(times))
-            for at, value in zip(part["times"], values, strict=True):
-                if value is not None:
-                    total[places[at]] = round((total[places[at]] or 0.0) + value, 3)
-    return {"step_ms": step, "times": times, "series": series}

@@ -16,8 +16,9 @@ from typing import Any
 
 from broker.control_schema import EVENTS, NOUNS, Item, Subscribe, Unsubscribe
 from broker.server.control.encoding import Pace
+from broker.server.control.history_verbs import history_of
 from broker.server.control.lists import find_by_key
-from broker.server.control.node_verbs import history_of, overview_of, totals_for
+from broker.server.control.node_verbs import overview_of, totals_for
 from broker.server.control.requests import (
     Caller,
     Request,
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 SUBSCRIPTIONS_MAX = 1_000
 KEYS_MAX = 500
-HISTORY_MAX_S = 7 * 86_400
+HISTORY_MAX_S = 366 * 86_400
 _EVENTS_KEPT = 1_000
 
 
@@ -181,7 +182,7 @@ class Charted(Subscription):
     async def state(self) -> dict[str, Any]:
         raise NotImplementedError
 
-    def history(self) -> dict[str, Any]:
+    async def history(self) -> dict[str, Any]:
         raise NotImplementedError
 
     def point(self) -> dict[str, float]:
@@ -198,7 +199,7 @@ class Charted(Subscription):
         if not self.started or missed:
             self.started, self.skipped = True, False
             self._sent = flat
-            start = ("start", {"state": state, "history": self.history()})
+            start = ("start", {"state": state, "history": await self.history()})
             return [("resync", None), start] if missed else [start]
         changed = changes(self._sent, flat)
         self._sent = flat
@@ -219,9 +220,9 @@ class OverviewTopic(Charted):
     async def state(self) -> dict[str, Any]:
         return await overview_of(self.broker, self.caller, self.args.vhost, {})
 
-    def history(self) -> dict[str, Any]:
+    async def history(self) -> dict[str, Any]:
         key = [self.args.vhost] if self.args.vhost is not None else []
-        return history_of(self.broker, self.caller, "overview", key, *self.span())
+        return await history_of(self.broker, self.caller, "overview", key, *self.span())
 
     def point(self) -> dict[str, float]:
         return totals_point(totals_for(self.broker, self.caller, self.args.vhost))
@@ -244,14 +245,16 @@ class ItemTopic(Charted):
         view, thing = self._find()
         return view.item(thing, Item(noun=self.args.noun or ""))
 
-    def history(self) -> dict[str, Any]:
+    async def history(self) -> dict[str, Any]:
         view, _ = self._find()
         if view.kind:
-            return history_of(
+            return await history_of(
                 self.broker, self.caller, view.kind, self.args.key or [], *self.span()
             )
         if self.args.noun == "vhosts":
-            return history_of(self.broker, self.caller, "vhost", self.args.key or [], *self.span())
+            return await history_of(
+                self.broker, self.caller, "vhost", self.args.key or [], *self.span()
+            )
         return {"step_ms": 1000, "times": [], "series": {}}
 
     def point(self) -> dict[str, float]:

@@ -31,8 +31,16 @@ function transparent(rgb, alpha) {
 const stamp = (seconds) => timeOfDay(seconds * 1000);
 const dayOfMonth = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
-/** Hours and minutes; at midnight the day. */
-function shortStamp(seconds) {
+const DAY_S = 86_400;
+
+/** The time of day; for ranges of days the day as well. */
+function fullStamp(seconds, span) {
+  return span > DAY_S ? `${dayOfMonth.format(seconds * 1000)} ${stamp(seconds).slice(0, 5)}` : stamp(seconds);
+}
+
+/** Hours and minutes; at midnight, and where ticks are days apart, the day. */
+function shortStamp(seconds, step) {
+  if (step >= DAY_S) return dayOfMonth.format(seconds * 1000);
   const text = stamp(seconds).slice(0, 5);
   return text === "00:00" ? dayOfMonth.format(seconds * 1000) : text;
 }
@@ -140,7 +148,7 @@ export class ChartCard {
           grid: { show: false },
           size: 28,
           space: 90,
-          values: (_, splits, __, ___, step) => splits.map(step < 60 ? stamp : shortStamp),
+          values: (_, splits, __, ___, step) => splits.map((at) => (step < 60 ? stamp(at) : shortStamp(at, step))),
         },
         {
           ...axis,
@@ -228,7 +236,7 @@ export class ChartCard {
     const times = this.data[0];
     for (let i = times.length - 1; i >= Math.max(0, times.length - 60); i--) {
       const row = body.insertRow();
-      row.insertCell().textContent = stamp(times[i]);
+      row.insertCell().textContent = fullStamp(times[i], this.#span);
       for (const column of this.data.slice(1)) {
         const cell = row.insertCell();
         cell.className = "number";
