@@ -26,6 +26,7 @@ PAGES = (
     ("Console", "/console"),
     ("Connect", "/connect"),
     ("Users", "/users"),
+    ("Definitions", "/definitions"),
     ("Node", "/node"),
 )
 

@@ -35,6 +35,8 @@ PAGES = [
     "/consumers",
     "/vhosts",
     "/policies",
+    "/definitions",
+    "/definitions?action=look&for=rabbitmq",
     "/policy",
     "/policy?operator=1",
     "/vhosts/%2F",
