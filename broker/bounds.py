@@ -40,6 +40,7 @@ DEFAULTS = bounds_of(Config())
 NESTING_MAX = 32
 TABLE_VALUES_MAX = 65_536
 PATTERN_CHARACTERS_MAX = 4_096
+PATTERN_STEPS_MAX = 1_500
 RING_WEIGHT_MAX = 256
 
 
@@ -68,6 +69,11 @@ FIXED = (
         PATTERN_CHARACTERS_MAX,
         "stored patterns are compiled at the next start: under a lower limit those of a user would"
         " be none",
+    ),
+    Fixed(
+        "instructions of the compiled form of a pattern that is set or sent",
+        PATTERN_STEPS_MAX,
+        "a match of the longest name then takes at most about two milliseconds",
     ),
     Fixed(
         "weight of one binding of a hash ring",

@@ -118,7 +118,7 @@ class Policies:
                 if key in records:
                     raise SettingsError(f"{whose} is there twice")
                 try:
-                    records[key] = _checked(policy, operator)
+                    records[key] = _checked(policy, operator, is_stored=True)
                 except BadSetting as error:
                     raise SettingsError(f"{whose}: {error}") from error
         self._ranked = None
@@ -227,8 +227,9 @@ def _first(ranked: Iterable[_Compiled], owner: str, name: str, type: str) -> Pol
     return None
 
 
-def _checked(policy: Policy, operator: bool) -> _Compiled:
-    """Raises BadSetting for a policy that cannot be, in RabbitMQ's words."""
+def _checked(policy: Policy, operator: bool, *, is_stored: bool = False) -> _Compiled:
+    """Raises BadSetting for a policy that cannot be, in RabbitMQ's words; a stored one is not
+    refused because its pattern takes long to match."""
     if not policy.name:
         raise BadSetting("policy name is empty")
     if policy.apply_to not in APPLY_TO:
@@ -240,7 +241,8 @@ def _checked(policy: Policy, operator: bool) -> _Compiled:
         raise BadSetting(f"priority should be a number, actually was {term(policy.priority)}")
     try:
         # An empty pattern is found in every name.
-        pattern = Pattern(policy.pattern or "(?:)")
+        text = policy.pattern or "(?:)"
+        pattern = Pattern(text) if is_stored else Pattern.sent(text)
     except BadPattern as error:
         raise BadSetting(f"pattern should be regular expression but is invalid: {error}") from None
     try:

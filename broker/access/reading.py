@@ -32,19 +32,20 @@ def read_users(files: SettingsFiles) -> UsersFile | None:
             raise SettingsError(f"{where}: user '{user.name}': {error}") from error
     try:
         for row in content.permissions:
-            check_patterns(row.configure, row.write, row.read)
+            check_patterns(row.configure, row.write, row.read, is_stored=True)
         for topic in content.topic_permissions:
-            check_patterns(topic.write, topic.read)
+            check_patterns(topic.write, topic.read, is_stored=True)
     except BadSetting as error:
         raise SettingsError(f"{where}: {error}") from error
     return content
 
 
-def check_patterns(*patterns: str) -> None:
-    """Raises BadSetting for text that is no regular expression."""
+def check_patterns(*patterns: str, is_stored: bool = False) -> None:
+    """Raises BadSetting for text that is no regular expression, or unless `is_stored` for one that
+    takes too long to match."""
     for pattern in patterns:
         try:
-            Pattern(pattern)
+            Pattern(pattern) if is_stored else Pattern.sent(pattern)
         except BadPattern as error:
             raise BadSetting(str(error)) from None
 

@@ -22,13 +22,16 @@ class TopicExchange(BoundExchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._tree = TopicTree()
+        self.tree = TopicTree()
 
     def check(self, binding: Binding) -> None:
-        cost = self._tree.cost_with(pattern_of(binding.routing_key))
+        pattern = pattern_of(binding.routing_key)
+        if "*" not in pattern and "#" not in pattern:
+            return
+        cost = self.tree.cost_with(pattern)
         # Stored bindings may be dearer than a limit that was lowered: what adds nothing to them
         # passes.
-        if cost > max(self.bounds.topic_visits, self._tree.cost):
+        if cost > max(self.bounds.topic_visits, self.tree.cost):
             raise BoundReached(
                 f"a message could take {cost} steps through exchange '{self.name}', and at most "
                 f"{self.bounds.topic_visits} are allowed (topic_visits_max): use fewer # and * "
@@ -36,10 +39,10 @@ class TopicExchange(BoundExchange):
             )
 
     def add(self, binding: Binding) -> None:
-        self._tree.add(pattern_of(binding.routing_key), identity(binding), binding)
+        self.tree.add(pattern_of(binding.routing_key), identity(binding), binding)
 
     def remove(self, binding: Binding) -> None:
-        self._tree.remove(pattern_of(binding.routing_key), identity(binding))
+        self.tree.remove(pattern_of(binding.routing_key), identity(binding))
 
     def match(
         self,
@@ -47,7 +50,7 @@ class TopicExchange(BoundExchange):
         headers: Mapping[str, Any],
         properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> Iterator[Binding]:
-        for bound in self._tree.match(words(routing_key)):
+        for bound in self.tree.match(words(routing_key)):
             yield from bound.values()
 
 

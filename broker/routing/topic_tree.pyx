@@ -16,8 +16,9 @@ from libc.stdlib cimport calloc, free, realloc
 
 cdef enum:
     NONE = -1
-    # A routing key has 255 bytes, so 256 words at most, all but one of them empty.
-    WORDS_MAX = 256
+    # A routing key has 255 bytes, so 256 words at most, and a node is reached before the first of
+    # them or behind each.
+    PLACES_MAX = 257
     # What a pattern that fits costs besides, in visits: its bindings become Python objects.
     FOUND = 50
 
@@ -50,7 +51,7 @@ cdef class TopicTree:
     """Patterns (lists of words in `broker.routing.topic.pattern_of`'s form) with their bindings.
 
     `cost` is how much the dearest routing key can cost at most: 1 for each visit of a node, and
-    `FOUND` for each pattern that fits.
+    `FOUND` for each pattern that fits. `visits` counts the nodes that `match` visited so far.
     """
 
     cdef Node* nodes
@@ -63,6 +64,7 @@ cdef class TopicTree:
     cdef uint64_t edges_mask
     cdef uint64_t edges_used
     cdef uint32_t step
+    cdef readonly uint64_t visits
     cdef dict word_ids
     cdef list word_uses
     cdef list free_words
@@ -138,6 +140,7 @@ cdef class TopicTree:
         cdef list found = []
         self.next_step()
         count = self.reach(self.reached, 0, 0)
+        self.visits += count
         for text in words:
             word = self.word_ids.get(text, NONE)
             self.next_step()
@@ -156,6 +159,7 @@ cdef class TopicTree:
             self.reached = self.following
             self.following = swap
             count = ahead
+            self.visits += count
             if count == 0:
                 break
         for i in range(count):
@@ -315,19 +319,19 @@ cdef class TopicTree:
         """Most visits in a subtree when its root is entered once.
 
         Of the children with a word only one fits the next word. What stands behind a `#` is entered
-        again with each word, but no node is visited more often than there are words.
+        again with each word, but no node is visited more often than there are places.
         """
         cdef Node* here = self.nodes + node
         cdef int64_t cost = 1 + here.dearest
         if here.star != NONE:
             cost += self.nodes[here.star].cost
         if here.loops:
-            cost *= WORDS_MAX
+            cost *= PLACES_MAX
         if here.hash != NONE:
             cost += self.nodes[here.hash].cost
         if here.bound:
             cost += FOUND
-        return min(cost, <int64_t> here.size * WORDS_MAX + <int64_t> here.patterns * FOUND)
+        return min(cost, <int64_t> here.size * PLACES_MAX + <int64_t> here.patterns * FOUND)
 
     cdef void mark(self, int32_t node, bint bound) noexcept:
         """A node got its first binding, or lost its last one."""

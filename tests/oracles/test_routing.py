@@ -53,7 +53,7 @@ def test_a_topic_exchange_forgets_what_is_unbound(bindings: list[str], data: st.
     ]
     for index in set(range(len(rows))) - gone:
         exchange.remove(rows[index])
-    assert exchange._tree.is_empty
+    assert exchange.tree.is_empty
 
 
 @given(

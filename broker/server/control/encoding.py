@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -14,15 +16,54 @@ _TURN_S = 0.0005
 
 
 class Pace:
-    """Gives the loop a chance to do something else when half a millisecond has passed."""
+    """Gives the loop a chance to do something else when half a millisecond has passed.
+
+    All paces of a loop share its turns: of those that wait, one goes on in each turn, in the order
+    in which they came. However many clients ask for long lists at the same time, others wait for
+    one slice.
+    """
 
     def __init__(self) -> None:
-        self._until = time.perf_counter() + _TURN_S
+        crowded = any(queue.waiting for queue in _queues.values())
+        self._until = 0.0 if crowded else time.perf_counter() + _TURN_S
 
     async def __call__(self) -> None:
         if time.perf_counter() >= self._until:
-            await asyncio.sleep(0)
+            loop = asyncio.get_running_loop()
+            queue = _queues.get(loop)
+            if queue is None:
+                queue = _queues[loop] = _Queue(loop)
+            await queue.place()
             self._until = time.perf_counter() + _TURN_S
+
+
+class _Queue:
+    """Paces that wait for a turn of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._call_soon = loop.call_soon
+        self._create_future = loop.create_future
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+    def place(self) -> asyncio.Future[None]:
+        """Done in a later turn, alone in it."""
+        future: asyncio.Future[None] = self._create_future()
+        self.waiting.append(future)
+        if len(self.waiting) == 1:
+            self._call_soon(self._next)
+        return future
+
+    def _next(self) -> None:
+        while self.waiting and self.waiting[0].done():
+            self.waiting.popleft()  # its request was cancelled
+        if not self.waiting:
+            return
+        self.waiting.popleft().set_result(None)
+        if self.waiting:
+            self._call_soon(self._next)
+
+
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
 
 
 def _plain(value: Any) -> Any:

@@ -112,7 +112,7 @@ async def policy_preview(request: Request[PolicyPreview]) -> Any:
     args = request.args
     vhost = request.caller.vhost(args.vhost)
     try:
-        pattern = Pattern(args.pattern or "(?:)")
+        pattern = Pattern.sent(args.pattern or "(?:)")
     except BadPattern as error:
         raise _invalid(f"pattern should be regular expression but is invalid: {error}") from None
     policy = Policy(args.vhost, "preview", args.pattern, {}, args.apply_to)

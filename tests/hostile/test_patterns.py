@@ -1,0 +1,97 @@
+"""Regular expressions made to be slow, wherever one is set or sent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.access.patterns import BadPattern, Pattern
+from broker.bounds import PATTERN_STEPS_MAX
+from broker.server.control.encoding import Pace
+from tests.api.conftest import path
+from tests.appliance import Appliance
+
+SLOW = "((?:a|b|ab|ba)?){1000}$"
+
+
+@pytest.mark.parametrize(
+    "text", [SLOW, "^(?!a)" + SLOW, f"^(?!{SLOW}).*", "(?:(?:a?b?){50}){20}", "(?i)[a-zà-ÿ]{900}x"]
+)
+def test_a_pattern_that_takes_long_is_refused_where_it_is_sent(text: str) -> None:
+    with pytest.raises(BadPattern, match=f"at most {PATTERN_STEPS_MAX}|too large"):
+        Pattern.sent(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "^(order|invoice)\\.(eu|us)\\..*$",
+        "^(?!amq\\.).*",
+        "^([a-z0-9-]{1,40}\\.){1,3}dlq$",
+        "^(" + "|".join(f"team-{n}-service-{n * 7}" for n in range(60)) + ")$",
+    ],
+)
+def test_patterns_of_daily_life_are_taken(text: str) -> None:
+    Pattern.sent(text)
+
+
+def test_a_stored_pattern_is_used_whatever_it_takes() -> None:
+    assert Pattern(SLOW).matches("abab")
+
+
+@pytest.fixture
+def guest(shared_leveret: Appliance) -> httpx.Client:
+    url = f"http://{shared_leveret.host}:{shared_leveret.http_port}"
+    return httpx.Client(base_url=url, auth=("guest", "guest"), timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("where", "body"),
+    [
+        (("policies", "/", "slow"), {"pattern": SLOW, "definition": {"max-length": 1}}),
+        (("operator-policies", "/", "slow"), {"pattern": SLOW, "definition": {"max-length": 1}}),
+        (("permissions", "/", "guest"), {"configure": SLOW, "write": ".*", "read": ".*"}),
+        (("topic-permissions", "/", "guest"), {"exchange": "x", "write": SLOW, "read": ".*"}),
+    ],
+)
+def test_every_setting_with_a_pattern_refuses_a_slow_one(
+    guest: httpx.Client, where: tuple[str, ...], body: dict[str, Any]
+) -> None:
+    answer = guest.put(path(*where), json=body)
+    assert answer.status_code == 400, answer.text
+    assert "too large" in answer.text or "steps once compiled" in answer.text
+
+
+def test_a_filter_of_a_list_refuses_a_slow_one(guest: httpx.Client) -> None:
+    query = {"page": 1, "name": SLOW, "use_regex": "true"}
+    answer = guest.get("/api/queues", params=query)
+    assert answer.status_code == 400, answer.text
+
+
+async def test_long_requests_share_the_turns_of_the_loop() -> None:
+    """However many there are, another user waits for one slice of one of them."""
+    ended = asyncio.Event()
+    longest = 0.0
+
+    async def work() -> None:
+        pace = Pace()
+        while not ended.is_set():
+            until = time.perf_counter() + 0.0001
+            while time.perf_counter() < until:
+                pass
+            await pace()
+
+    works = [asyncio.create_task(work()) for _ in range(50)]
+    for turn in range(200):
+        begun = time.thread_time()
+        await asyncio.sleep(0)
+        if turn > 5:  # each has begun
+            longest = max(longest, time.thread_time() - begun)
+    ended.set()
+    await asyncio.gather(*works)
+    # Fifty slices of 0.5 ms in one turn would be 25 ms.
+    assert longest < 0.010
