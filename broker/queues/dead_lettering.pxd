@@ -5,7 +5,13 @@ from broker.queues.confirming cimport ConfirmingQueue
 from broker.queues.dying cimport Dying
 
 
+cdef enum:
+    REASON_COUNT = 4                     # of `dying.REASONS`
+
+
 cdef class DeadLetteringQueue(ConfirmingQueue):
+    cdef uint64_t[REASON_COUNT] given_up   # without a dead-letter exchange
+    cdef uint64_t[REASON_COUNT] lettered   # handed over to one
     cdef Dying dying                     # None until the first one dies
     cdef set takers                      # queues that have the oldest dead letter, if one refused
     cdef int buried_result               # of the queues that took it before

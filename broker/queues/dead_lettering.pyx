@@ -40,8 +40,10 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             self.expired += 1
         elif reason == DEAD_MAXLEN:
             self.dropped += 1
-        if not self.features & HAS_DEAD_LETTERS and not self.holds:
-            return self.store.settle(place)
+        if not self.features & HAS_DEAD_LETTERS:
+            self.given_up[reason] += 1
+            if not self.holds:
+                return self.store.settle(place)
         if message != NULL and self.holds:
             self.note_origin(message, place)
         if self.dying is None:
@@ -65,6 +67,12 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             return False
         self.turn.drops_left -= 1
         return True
+
+    def deaths(self) -> dict:
+        """By RabbitMQ's word for the reason: how many messages were given up without a dead-letter
+        exchange, and how many went to one."""
+        return {reason_name(reason): (self.given_up[reason], self.lettered[reason])
+                for reason in range(REASON_COUNT)}
 
     # -- handing over ------------------------------------------------------------------------------
 
@@ -234,4 +242,5 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             return REJECTED
         self.forget_takers()
         self.dead_lettered += 1
+        self.lettered[reason] += 1
         return result

@@ -105,8 +105,10 @@ cdef class LimitedQueue(DeadLetteringQueue):
         self.expired += 1
         if self.features & HAS_DEAD_LETTERS:
             result = self.bury_unstored(message, DEAD_EXPIRED)
-        elif self.features & CONFIRM_ON_ACK:
-            result = REJECTED
+        else:
+            self.given_up[DEAD_EXPIRED] += 1
+            if self.features & CONFIRM_ON_ACK:
+                result = REJECTED
         return result
 
     cdef int expire(self) except -1:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from broker.stats.ended import Ended
 from broker.stats.gauge import Gauge
 from broker.stats.gauges import QUEUE_COUNTERS
 from broker.stats.scan import Sums, finish, scan, watch
@@ -95,6 +96,7 @@ class Stats:
     def __init__(self, clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._clock_ms = clock_ms
         self.node = Totals(GLOBAL_TIERS)
+        self.ended = Ended()
         self.vhosts: dict[str, Totals] = {}
         self.sampled_at = 0
         """When the last sample began, ms since 1970."""
@@ -123,6 +125,7 @@ class Stats:
 
     def channel_closed(self, channel: Any) -> None:
         self._end("channel", channel, _vhost_of_channel(channel))
+        self.ended.add_channel(channel)
         self._happened(_vhost_of_channel(channel), "channel_closed")
 
     def queue_declared(self, vhost: str, created: bool) -> None:
@@ -132,6 +135,7 @@ class Stats:
 
     def queue_deleted(self, queue: Any) -> None:
         self._end("queue", queue, queue.vhost_name)
+        self.ended.add_queue(queue)
         self._happened(queue.vhost_name, "queue_deleted")
 
     def exchange_deleted(self, vhost: str, exchange: Any) -> None:

@@ -1,4 +1,3 @@
-from collections import deque
 from collections.abc import Callable
 
 from broker.contracts import Origins
@@ -9,6 +8,7 @@ from broker.store.failed_reads import FailedReads, Progress
 from broker.store.io_thread import IoThread
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import SyncMethod
+from broker.store.waits import Waits
 from broker.store.worker import Worker
 
 class Persister(Background):
@@ -75,9 +75,9 @@ class Persister(Background):
     @property
     def retries(self) -> list[Dirty]: ...
     @property
-    def sync_times(self) -> deque[float]: ...
+    def sync_times(self) -> Waits: ...
     @property
-    def confirm_times(self) -> deque[float]: ...
+    def confirm_times(self) -> Waits: ...
     @property
     def waits_for_disk(self) -> float: ...
     @property

@@ -33,6 +33,7 @@ from broker.store.recorder cimport (
 from broker.store.failed_reads import FailedReads
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, MEASURED, SyncMethod
+from broker.store.waits import Waits
 from broker.store.worker import Worker
 from broker.store.io_thread cimport (
     IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
@@ -91,8 +92,8 @@ cdef class Persister(Background):
         self.open_files_limit = open_files_limit
         self.round_files = max(<uint64_t> 1, open_files_limit // 2)
         self.unsynced_directories = {}
-        self.sync_times = collections.deque(maxlen=1024)
-        self.confirm_times = collections.deque(maxlen=1024)
+        self.sync_times = Waits()
+        self.confirm_times = Waits()
 
     @property
     def threads(self) -> dict:

@@ -29,6 +29,7 @@ from broker.settings_files import SettingsFiles
 from broker.stats import NodeReading, Stats
 from broker.store.failed_reads import FailedReads
 from broker.store.sync_method import SyncMethod
+from broker.store.waits import Waits
 from broker.vhosts.slices import Slices
 from broker.wire.properties import encode
 from management.broker_client import BrokerClient
@@ -155,6 +156,9 @@ class Queue:
 
     def counters(self) -> dict[str, int]:
         return dict(self.counts)
+
+    def deaths(self) -> dict[str, tuple[int, int]]:
+        return {"expired": (self.expired, self.dead_lettered)}
 
     def add(self, routing_key: str, properties: bytes, body: bytes) -> None:
         self._position += 1
@@ -315,6 +319,7 @@ class Channel:
         self.gauge = None
         self.published = self.delivered = self.acked = self.opened_at = 0
         self.closing = False
+        self.refused = 0
         self.flows: dict[tuple[Any, tuple[Any, ...]], int] = {}
 
     def published_to(self) -> dict[tuple[Any, tuple[Any, ...]], int]:
@@ -445,8 +450,8 @@ class Broker:
         self.tasks: list[asyncio.Task[None]] = []
         self.problems: list[str] = []
         self.persister = SimpleNamespace(
-            sync_times=[],
-            confirm_times=[],
+            sync_times=Waits(),
+            confirm_times=Waits(),
             sync_method=SyncMethod(),
             makes_holes=True,
             syncs=0,

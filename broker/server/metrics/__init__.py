@@ -1,19 +1,27 @@
 """Prometheus metrics under the names of RabbitMQ's exporter, so that its dashboards just work.
 
-`/metrics` adds up, `/metrics/per-object` has a line per queue, exchange, connection and channel.
+`/metrics` adds up, `/metrics/per-object` has a line per queue, exchange, connection and channel,
+`/metrics/detailed?family=…&vhost=…&queue=…` those families that are asked for, and
+`/metrics/memory-breakdown` what the memory is used for.
 Counters never go down when an object goes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs
 
+from broker.access.patterns import BadPattern, Pattern
 from broker.server.control.encoding import Pace
 from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
-from broker.server.metrics.node import aggregated, node_metrics
-from broker.server.metrics.objects import per_object
+from broker.server.metrics.memory import memory_breakdown
+from broker.server.metrics.node import aggregated, identity, node_metrics, object_levels
+from broker.server.metrics.objects import Scope, detailed, per_object
+from broker.server.metrics.sums import by_type, channel_sums
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +29,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _HEAD_MAX = 16 * 1024
 _TAKEN_WITHIN_S = 30.0
+_FIELDS_MAX = 1000
 _CONNECTIONS_MAX = 64
 
 
 class MetricsServer:
-    """A small HTTP server for scrapers: GET of the two pages, no authentication."""
+    """A small HTTP server for scrapers: GET of four pages, no authentication."""
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
@@ -72,27 +81,66 @@ class MetricsServer:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return
         method, _, rest = request.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0].rstrip(b"/")
-        pages = {
-            b"/metrics": aggregated,
-            b"/metrics/per-object": per_object,
-        }
+        target = rest.partition(b" ")[0]
+        path, _, query = target.partition(b"?")
         if method not in (b"GET", b"HEAD"):
             await _reply(writer, "405 Method Not Allowed", b"", "Allow: GET, HEAD\r\n")
-        elif path not in pages:
+            return
+        try:
+            page = self._page_of(path.rstrip(b"/"), query.decode("latin-1"))
+        except BadPattern as error:
+            await _reply(writer, "400 Bad Request", f"queue: {error}\n".encode())
+            return
+        if page is None:
             await _reply(writer, "404 Not Found", b"metrics are at /metrics\n")
         else:
-            body = await self._page(pages[path])
+            body = await self._text(page)
             await _reply(writer, "200 OK", b"" if method == b"HEAD" else body)
 
-    async def _page(self, page: Any) -> bytes:
+    def _page_of(self, path: bytes, query: str) -> Iterator[str] | None:
+        """The lines of a page. Raises BadPattern for a bad expression for names of queues."""
+        broker = self._broker
+        if path == b"/metrics":
+            return _whole(broker, "aggregated", aggregated(broker))
+        if path == b"/metrics/per-object":
+            return _whole(broker, "per-object", per_object(broker))
+        if path == b"/metrics/memory-breakdown":
+            head = [identity(broker, "memory-breakdown")]
+            return itertools.chain(head, memory_breakdown(broker))
+        if path != b"/metrics/detailed":
+            return None
+        asked = parse_qs(query, max_num_fields=_FIELDS_MAX)
+        vhosts, names = asked.get("vhost"), asked.get("queue")
+        scope = Scope(
+            broker,
+            frozenset(vhosts) if vhosts else None,
+            Pattern(names[0]).matches if names else None,
+            "detailed_",
+        )
+        families = [
+            name
+            for text in (*asked.get("family", ()), *asked.get("families", ()))
+            for name in text.split(",")
+        ]
+        return itertools.chain([identity(broker, "detailed")], detailed(scope, frozenset(families)))
+
+    async def _text(self, lines: Iterator[str]) -> bytes:
         pace = Pace()
         parts = []
-        for lines in (node_metrics(self._broker), page(self._broker)):
-            for text in lines:
-                parts.append(text)
-                await pace()
+        for text in lines:
+            parts.append(text)
+            await pace()
         return "".join(parts).encode("utf-8", "replace")
+
+
+def _whole(broker: Any, endpoint: str, rest: Iterator[str]) -> Iterator[str]:
+    """A page that begins with all that is counted of the node."""
+    of_all = endpoint == "aggregated"
+    yield from node_metrics(broker, endpoint)
+    yield from by_type(broker, of_all)
+    yield from channel_sums(broker, of_all)
+    yield from object_levels(broker)
+    yield from rest
 
 
 async def _reply(writer: asyncio.StreamWriter, status: str, body: bytes, headers: str = "") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def escape(value: str) -> str:
@@ -28,3 +28,23 @@ def metric(
 ) -> str:
     """A metric with one sample."""
     return head(name, kind, text) + line(name, value, labels)
+
+
+def histogram(
+    name: str,
+    text: str,
+    bounds: Sequence[float],
+    counts: Sequence[int],
+    total: float,
+    labels: Mapping[str, str] | None = None,
+) -> str:
+    """A histogram: `counts` for each bound and one for what is above all, not added up yet."""
+    lines = [head(name, "histogram", text)]
+    labels = dict(labels or {})
+    below = 0
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        below += count
+        lines.append(line(f"{name}_bucket", below, {**labels, "le": bound}))
+    lines.append(line(f"{name}_sum", total, labels))
+    lines.append(line(f"{name}_count", below, labels))
+    return "".join(lines)

@@ -1,4 +1,4 @@
-"""What both pages of metrics say of the node: identity, machine, counters of everything."""
+"""What the pages of metrics say of the node: identity, machine, counters of everything."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 from broker.control_schema import RABBITMQ_VERSION
 from broker.server.control.node_verbs import version
-from broker.server.metrics.lines import head, line, metric
+from broker.server.metrics.lines import head, histogram, line, metric
 from broker.server.metrics.storage import storage_metrics
 from broker.stats import Totals
+from broker.store.waits import BOUNDS
+from broker.wire.sizes import BOUNDS as SIZE_BOUNDS
+from broker.wire.sizes import message_sizes
 
 # Metric, help, counter of the totals; with label protocol="amqp091".
 _GLOBAL = (
@@ -26,48 +29,6 @@ _GLOBAL = (
         "Total number of messages published as mandatory into an exchange and returned to the "
         "publisher as unroutable",
         "return_unroutable",
-    ),
-)
-# The same with label queue_type too.
-_GLOBAL_QUEUES = (
-    (
-        "messages_delivered_consume_auto_ack_total",
-        "Total number of messages delivered to consumers using basic.consume with automatic "
-        "acknowledgment",
-        "deliver_no_ack",
-    ),
-    (
-        "messages_delivered_consume_manual_ack_total",
-        "Total number of messages delivered to consumers using basic.consume with manual "
-        "acknowledgment",
-        "deliver",
-    ),
-    (
-        "messages_delivered_get_auto_ack_total",
-        "Total number of messages delivered to consumers using basic.get with automatic "
-        "acknowledgment",
-        "get_no_ack",
-    ),
-    (
-        "messages_delivered_get_manual_ack_total",
-        "Total number of messages delivered to consumers using basic.get with manual "
-        "acknowledgment",
-        "get",
-    ),
-    (
-        "messages_get_empty_total",
-        "Total number of times basic.get operations fetched no message",
-        "get_empty",
-    ),
-    (
-        "messages_redelivered_total",
-        "Total number of messages redelivered to consumers",
-        "redeliver",
-    ),
-    (
-        "messages_acknowledged_total",
-        "Total number of message acknowledgements received from consumers",
-        "ack",
     ),
 )
 _CHURN = (
@@ -99,18 +60,24 @@ QUEUE_LEVELS = (
 )
 
 
-def node_metrics(broker: Any) -> Iterator[str]:
-    """What both pages begin with: identity, build, node and global counters."""
+def identity(broker: Any, endpoint: str) -> str:
+    """The metric that dashboards join the others with."""
+    labels = {
+        "rabbitmq_node": broker.node_name,
+        "rabbitmq_cluster": str(
+            broker.access.global_parameters.get("cluster_name", broker.node_name)
+        ),
+        "rabbitmq_cluster_permanent_id": broker.node_name,
+        "rabbitmq_endpoint": endpoint,
+    }
+    return metric("identity_info", "untyped", "RabbitMQ node & cluster identity info", 1, labels)
+
+
+def node_metrics(broker: Any, endpoint: str) -> Iterator[str]:
+    """What the pages begin with: identity, build, node and global counters."""
     totals: Totals = broker.stats.node
     reading, watch = broker.sampling.node, broker.watch
-    cluster = str(broker.access.global_parameters.get("cluster_name", broker.node_name))
-    identity = {
-        "rabbitmq_node": broker.node_name,
-        "rabbitmq_cluster": cluster,
-        "rabbitmq_cluster_permanent_id": broker.node_name,
-        "rabbitmq_endpoint": "aggregated",
-    }
-    yield metric("identity_info", "untyped", "RabbitMQ node & cluster identity info", 1, identity)
+    yield identity(broker, endpoint)
     build = {
         "rabbitmq_version": RABBITMQ_VERSION,
         "prometheus_plugin_version": RABBITMQ_VERSION,
@@ -176,7 +143,6 @@ def node_metrics(broker: Any) -> Iterator[str]:
         broker.persister.failed_reads.count,
     )
     protocol = {"protocol": "amqp091"}
-    queue_type = {**protocol, "queue_type": "rabbit_classic_queue"}
     counters = totals.counters
     for name, text, counter in _GLOBAL:
         yield metric(f"global_{name}", "counter", text, counters[counter], protocol)
@@ -195,25 +161,6 @@ def node_metrics(broker: Any) -> Iterator[str]:
         max(0, routed),
         protocol,
     )
-    for name, text, counter in _GLOBAL_QUEUES:
-        yield metric(f"global_{name}", "counter", text, counters[counter], queue_type)
-    delivered = sum(counters[name] for name in ("deliver", "deliver_no_ack", "get", "get_no_ack"))
-    yield metric(
-        "global_messages_delivered_total",
-        "counter",
-        "Total number of messages delivered to consumers",
-        delivered,
-        queue_type,
-    )
-    publishers = sum(
-        1
-        for connection in broker.connections.values()
-        for channel in connection.channels.values()
-        if channel.published
-    )
-    yield metric(
-        "global_publishers", "gauge", "Publishers currently connected", publishers, protocol
-    )
     yield metric(
         "global_consumers",
         "gauge",
@@ -228,14 +175,22 @@ def node_metrics(broker: Any) -> Iterator[str]:
         ("connection_outgoing_bytes_total", "Total number of bytes sent", "send_oct"),
     ):
         yield metric(f"global_{name}", "counter", text, counters[counter])
+    yield from _latencies(broker)
     yield from storage_metrics(broker)
     yield from _attempts(broker)
+
+
+def object_levels(broker: Any) -> Iterator[str]:
+    """How many objects of each kind there are, which every page says."""
+    levels = broker.stats.node.levels
+    for name, text, level in OBJECT_LEVELS:
+        yield metric(name, "gauge", text, levels[level])
 
 
 def aggregated(broker: Any) -> Iterator[str]:
     """The rest of `/metrics`: levels of everything together."""
     levels = broker.stats.node.levels
-    for name, text, level in (*OBJECT_LEVELS, *QUEUE_LEVELS):
+    for name, text, level in QUEUE_LEVELS:
         yield metric(name, "gauge", text, levels[level])
     ready, unacked = levels["messages_ready"], levels["messages_unacknowledged"]
     yield metric(
@@ -248,6 +203,24 @@ def aggregated(broker: Any) -> Iterator[str]:
         levels["message_bytes"],
     )
     yield metric("queue_consumers", "gauge", "Consumers on a queue", levels["consumers"])
+
+
+def _latencies(broker: Any) -> Iterator[str]:
+    """Histograms: of rounds of the disk, of confirms, and of the sizes of messages."""
+    persister = broker.persister
+    for name, text, times in (
+        ("disk_sync_seconds", "Time that syncing a round to disk took", persister.sync_times),
+        (
+            "confirm_seconds",
+            "The longest time that a confirm of a round waited for it",
+            persister.confirm_times,
+        ),
+    ):
+        yield histogram(name, text, BOUNDS, times.counts, times.total)
+    sizes, total = message_sizes()
+    text = "Size of messages received from publishers"
+    labels = {"protocol": "amqp091"}
+    yield histogram("message_size_bytes", text, SIZE_BOUNDS, sizes, total, labels)
 
 
 def _attempts(broker: Any) -> Iterator[str]:

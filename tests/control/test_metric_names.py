@@ -1,0 +1,228 @@
+"""Names and labels that dashboards ask for, on the pages of a broker under load."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.appliance import Appliance
+from tests.conftest import Make
+from tests.control.loaded import load
+from tests.control.test_real_broker import control, until
+
+# What RabbitMQ's dashboards query (rabbitmq-server, deps/rabbitmq_prometheus/docker/grafana/
+# dashboards), by the first of these revisions that has the name: v3.8.0, v3.8.34, v3.9.0, v3.10.8,
+# v3.13.0, and 5b09e556 of 2026-08-21. RabbitMQ-Overview.json is Grafana's 10991.
+OVERVIEW = (
+    "build_info", "channel_consumers", "channel_get_ack_total", "channel_get_empty_total",
+    "channel_get_total", "channel_messages_acked_total", "channel_messages_confirmed_total",
+    "channel_messages_delivered_ack_total", "channel_messages_delivered_total",
+    "channel_messages_published_total", "channel_messages_redelivered_total",
+    "channel_messages_unconfirmed", "channel_messages_unroutable_dropped_total",
+    "channel_messages_unroutable_returned_total", "channels", "channels_closed_total",
+    "channels_opened_total", "connections", "connections_closed_total",
+    "connections_opened_total", "consumers", "disk_space_available_bytes",
+    "disk_space_available_limit_bytes", "erlang_uptime_seconds", "global_consumers",
+    "global_messages_acknowledged_total", "global_messages_confirmed_total",
+    "global_messages_delivered_consume_auto_ack_total",
+    "global_messages_delivered_consume_manual_ack_total",
+    "global_messages_delivered_get_auto_ack_total",
+    "global_messages_delivered_get_manual_ack_total", "global_messages_delivered_total",
+    "global_messages_get_empty_total", "global_messages_received_confirm_total",
+    "global_messages_received_total", "global_messages_redelivered_total",
+    "global_messages_routed_total", "global_messages_unroutable_dropped_total",
+    "global_messages_unroutable_returned_total", "global_publishers", "identity_info",
+    "message_size_bytes_bucket", "message_size_bytes_count", "message_size_bytes_sum",
+    "process_max_fds", "process_max_tcp_sockets", "process_open_fds",
+    "process_open_tcp_sockets", "process_resident_memory_bytes",
+    "queue_messages_published_total", "queue_messages_ready", "queue_messages_unacked",
+    "queues", "queues_created_total", "queues_declared_total", "queues_deleted_total",
+    "resident_memory_limit_bytes",
+)  # fmt: skip
+# The labels they select or group by; those of the node come by a join with identity_info.
+LABELS = {
+    "identity_info": {"rabbitmq_cluster", "rabbitmq_node", "rabbitmq_endpoint"},
+    "build_info": {"rabbitmq_version", "erlang_version", "product_version",
+                   "prometheus_client_version"},
+    "message_size_bytes_bucket": {"le", "protocol"},
+    "global_consumers": {"protocol"},
+    "global_publishers": {"protocol"},
+    "global_messages_received_total": {"protocol"},
+    "global_messages_confirmed_total": {"protocol"},
+    "global_messages_delivered_total": {"protocol", "queue_type"},
+    "global_messages_acknowledged_total": {"protocol", "queue_type"},
+    "global_messages_dead_lettered_maxlen_total": {"queue_type", "dead_letter_strategy"},
+    "global_messages_dead_lettered_expired_total": {"queue_type", "dead_letter_strategy"},
+    "global_messages_dead_lettered_rejected_total": {"queue_type", "dead_letter_strategy"},
+    "global_messages_dead_lettered_delivery_limit_total": {"queue_type", "dead_letter_strategy"},
+}  # fmt: skip
+# Not there: rabbitmq_raft_* (queues of type quorum have no replicas here),
+# rabbitmq_global_stream_error_* (the stream protocol is not spoken), erlang_* (there is no Erlang).
+
+# RabbitMQ's families at those revisions, and their metrics that have a meaning here.
+FAMILIES = {
+    "queue_coarse_metrics": "queue_messages_ready queue_messages_unacked queue_messages",
+    "queue_consumer_count": "queue_consumers",
+    "queue_metrics": "queue_consumers queue_consumer_capacity queue_consumer_utilisation "
+    "queue_process_memory_bytes queue_messages_ram queue_messages_ram_bytes "
+    "queue_messages_ready_ram queue_messages_unacked_ram queue_messages_persistent "
+    "queue_messages_persistent_bytes queue_messages_bytes queue_messages_ready_bytes "
+    "queue_messages_unacked_bytes queue_head_message_timestamp",
+    "queue_delivery_metrics": "queue_get_ack_total queue_get_total "
+    "queue_messages_delivered_ack_total queue_messages_delivered_total "
+    "queue_messages_redelivered_total queue_messages_acked_total queue_get_empty_total",
+    "exchange_metrics": "exchange_messages_published_total",
+    "channel_metrics": "channel_consumers channel_messages_unacked channel_messages_unconfirmed "
+    "channel_messages_uncommitted channel_acks_uncommitted consumer_prefetch channel_prefetch",
+    "channel_exchange_metrics": "channel_messages_published_total "
+    "channel_messages_confirmed_total channel_messages_unroutable_returned_total "
+    "channel_messages_unroutable_dropped_total",
+    "channel_queue_metrics": "channel_get_ack_total channel_get_total "
+    "channel_messages_delivered_ack_total channel_messages_delivered_total "
+    "channel_messages_redelivered_total channel_messages_acked_total channel_get_empty_total",
+    "connection_coarse_metrics": "connection_incoming_bytes_total connection_outgoing_bytes_total",
+    "connection_metrics": "connection_incoming_packets_total connection_outgoing_packets_total "
+    "connection_channels",
+}
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def page(broker: Appliance, path: str) -> Samples:
+    text = httpx.get(f"http://{broker.host}:{broker.metrics_port}{path}", timeout=30).text
+    found: Samples = {}
+    families = [family.name for family in text_string_to_metric_families(text)]
+    assert len(families) == len(set(families)), "a metric has one head"
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def status(broker: Appliance, path: str) -> int:
+    return httpx.get(f"http://{broker.host}:{broker.metrics_port}{path}").status_code
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    """The one sample with these labels."""
+    values = [each for have, each in found[name] if labels.items() <= have.items()]
+    assert len(values) == 1, (name, labels, found[name])
+    return values[0]
+
+
+@pytest.fixture
+def loaded(make_broker: Make) -> Appliance:
+    return make_broker()
+
+
+async def sampled(broker: Appliance) -> None:
+    """Until all that happened so far is in the totals."""
+    async with control(broker) as client:
+        at = (await client.call("overview"))["at"]
+        await until(lambda: client.call("overview"), lambda row: row["at"] > at + 1000)
+
+
+async def test_every_name_and_label_that_dashboards_use_is_there(loaded: Appliance) -> None:
+    with load(loaded) as clients:
+        for _ in range(4):
+            clients.step()
+        await sampled(loaded)
+        found = page(loaded, "/metrics")
+        assert [name for name in OVERVIEW if f"rabbitmq_{name}" not in found] == []
+        for name, labels in LABELS.items():
+            assert all(labels == have.keys() for have, _ in found[f"rabbitmq_{name}"]) or (
+                name in ("identity_info", "build_info")
+                and labels <= found[f"rabbitmq_{name}"][0][0].keys()
+            ), name
+        sizes = value(found, "rabbitmq_message_size_bytes_count")
+        assert sizes == value(found, "rabbitmq_message_size_bytes_bucket", le="+Inf")
+        assert sizes >= value(found, "rabbitmq_global_messages_received_total") > 0
+        for name in ("disk_sync_seconds", "confirm_seconds"):
+            assert value(found, f"rabbitmq_{name}_count") > 0
+            assert value(found, f"rabbitmq_{name}_sum") > 0
+
+
+async def test_types_of_queues_and_reasons_are_told_apart(loaded: Appliance) -> None:
+    with load(loaded) as clients:
+        for _ in range(4):
+            clients.step()
+        clients.connections[1].process_data_events(0.1)
+        before = page(loaded, "/metrics")
+        found = page(loaded, "/metrics/per-object")
+    name = "rabbitmq_global_messages_delivered_consume_manual_ack_total"
+    for kind in ("rabbit_classic_queue", "rabbit_stream_queue"):
+        assert value(before, name, queue_type=kind) > 0
+    name = "rabbitmq_global_messages_delivered_get_manual_ack_total"
+    assert value(before, name, queue_type="rabbit_quorum_queue") > 0
+    for reason, queue in (
+        ("expired", "expires"),
+        ("maxlen", "drops"),
+    ):
+        name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
+        labels = {
+            "queue_type": "rabbit_classic_queue",
+            "dead_letter_strategy": "at_least_once",
+        }
+        count = value(before, name, **labels)
+        assert count > 0
+        name = "rabbitmq_queue_messages_removed_total"
+        assert value(found, name, queue=queue, reason=reason, dead_lettered="true") == count
+    name = "rabbitmq_global_messages_dead_lettered_delivery_limit_total"
+    labels = {"queue_type": "rabbit_quorum_queue", "dead_letter_strategy": "disabled"}
+    assert value(before, name, **labels) > 0
+    assert value(found, "rabbitmq_queue_messages_refused_total", queue="full", reason="maxlen") == 2
+    assert value(before, "rabbitmq_global_messages_nacked_total") == 2
+    # Two are there at any time, whatever has gone.
+    loaded_queue = {"queue": "limited", "queue_type": "rabbit_quorum_queue"}
+    assert value(found, "rabbitmq_queue_info", **loaded_queue) == 1
+    after = page(loaded, "/metrics")
+    for name, samples in before.items():
+        if name.endswith("_total"):
+            assert sum(each for _, each in after[name]) >= sum(each for _, each in samples), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_family_alone_has_its_metrics_and_no_others(
+    shared_broker: Appliance, family: str
+) -> None:
+    names = FAMILIES[family].split()
+    with load(shared_broker) as clients:
+        clients.step()
+        found = page(shared_broker, f"/metrics/detailed?family={family}&vhost=/")
+        elsewhere = page(shared_broker, f"/metrics/detailed?family={family}&vhost=nowhere")
+        clients.plain.exchange_delete("spread")
+        for name in ("work", "busy", "limited", "log"):
+            clients.plain.queue_delete(name)
+    missing = [name for name in names if f"rabbitmq_detailed_{name}" not in found]
+    assert missing == []
+    others = {"queue_info", "queue_disk_bytes", "queue_segments", "queue_messages_published_total",
+              "exchange_messages_published_in_total", "exchange_messages_published_out_total",
+              "exchange_messages_unroutable_total", "channel_messages_nacked_total",
+              "connection_pending_bytes", "queue_messages_removed_total",
+              "queue_messages_refused_total"}  # fmt: skip
+    shown = {name.removeprefix("rabbitmq_detailed_") for name in found} - {"rabbitmq_identity_info"}
+    assert shown - set(names) <= others
+    assert elsewhere.keys() == {"rabbitmq_identity_info"}
+
+
+async def test_names_of_queues_filter_a_family_and_a_bad_expression_is_refused(
+    shared_broker: Appliance,
+) -> None:
+    with load(shared_broker):
+        found = page(shared_broker, "/metrics/detailed?family=queue_coarse_metrics&queue=^i.le$")
+        labels = [have for have, _ in found["rabbitmq_detailed_queue_messages"]]
+        assert {each["queue"] for each in labels} == {"idle"}
+        assert status(shared_broker, "/metrics/detailed?family=queue_metrics&queue=(") == 400
+        query = "family=vhost_status&family=exchange_names,exchange_bindings&vhost=/"
+        found = page(shared_broker, f"/metrics/detailed?{query}")
+        assert value(found, "rabbitmq_cluster_vhost_status", vhost="/") == 1
+        assert value(found, "rabbitmq_cluster_exchange_bindings", exchange="spread") >= 4
+
+
+def test_the_memory_of_the_process_is_broken_down(shared_broker: Appliance) -> None:
+    with load(shared_broker) as clients:
+        clients.step()
+        found = page(shared_broker, "/metrics/memory-breakdown")
+    assert value(found, "rabbitmq_memory_classic_queue_erlang_process_bytes") > 0
+    assert value(found, "rabbitmq_memory_other_system_bytes") > 1_000_000
