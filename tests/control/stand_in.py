@@ -157,9 +157,6 @@ class Queue:
     def counters(self) -> dict[str, int]:
         return dict(self.counts)
 
-    def deaths(self) -> dict[str, tuple[int, int]]:
-        return {"expired": (self.expired, self.dead_lettered)}
-
     def add(self, routing_key: str, properties: bytes, body: bytes) -> None:
         self._position += 1
         self.ready.append((self._position, "", routing_key, properties, body, False))
@@ -318,8 +315,7 @@ class Channel:
         self.consumers: dict[str, Any] = {}
         self.gauge = None
         self.published = self.delivered = self.acked = self.opened_at = 0
-        self.closing = False
-        self.refused = 0
+        self.closing, self.refused = False, 0
         self.flows: dict[tuple[Any, tuple[Any, ...]], int] = {}
 
     def published_to(self) -> dict[tuple[Any, tuple[Any, ...]], int]:
