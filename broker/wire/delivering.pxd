@@ -45,6 +45,7 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef readonly uint64_t redelivered
     cdef readonly uint64_t rejected      # without requeue
 
+    cdef bint make_wait(self, Consumer consumer) noexcept
     cdef size_t content_room(self, Message* message) noexcept
     cdef int write_content(self, Message* message) except -1
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1

@@ -85,14 +85,22 @@ cdef class DeliveringChannel(ReplyingChannel):
         cdef Output output = self.output
         if output.congested or output.out.length > OUT_FULL or not self.flowing:
             return False
-        if (consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count
-                and not consumer.no_ack):
-            return False
         if self.global_prefetch_count and self.consumer_unacked >= self.global_prefetch_count:
-            # Consumers without acks do not count, but wait like the others, as in RabbitMQ.
-            self.room.refuse(consumer)
+            return self.make_wait(consumer)
+        if consumer.no_ack:
+            return True
+        if consumer.prefetch_count and consumer.unacked >= consumer.prefetch_count:
             return False
-        return consumer.no_ack or self.ledger.count < self.max_unacked
+        return self.ledger.count < self.max_unacked
+
+    cdef bint make_wait(self, Consumer consumer) noexcept:
+        """No room under the limit of the channel: notes who waits for it, unless its own limit
+        refuses it, too. Consumers without acks do not count, but wait like the others, as in
+        RabbitMQ."""
+        if (consumer.no_ack or not consumer.prefetch_count
+                or consumer.unacked < consumer.prefetch_count):
+            self.room.refuse(consumer)
+        return False
 
     cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1:
         """basic.deliver with its content."""
