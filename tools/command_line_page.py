@@ -35,9 +35,9 @@ Do not edit. -->
 ## ctl
 
 `manage.py ctl COMMAND` administers a running broker over the control socket of its data directory
-([control-socket.md](control-socket.md)). It needs neither the web process nor a password: whoever
-may open the socket (mode 0600, so its owner and root) is administrator. Commands have the names,
-options and columns of `rabbitmqctl`, `rabbitmq-diagnostics` and `lavinmqctl`.
+([control-socket.md](control-socket.md)). It needs neither the web process nor a password: a
+process that may open the socket (mode 0600: its owner and root) is administrator. Commands
+have the names, options and columns of `rabbitmqctl`, `rabbitmq-diagnostics` and `lavinmqctl`.
 
     manage.py ctl list_queues -p orders name messages consumers
     manage.py ctl --format json status

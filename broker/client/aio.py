@@ -30,7 +30,7 @@ from broker.client.uri import TLS, Endpoint
 READ_BYTES = 256 * 1024
 WRITE_HIGH = 1024 * 1024
 CLOSE_TIMEOUT_S = 10.0
-# A peer that sent nothing for so many heartbeat intervals is gone (RabbitMQ: two to three).
+# Heartbeat intervals of silence after which a peer counts as lost (RabbitMQ: two to three).
 MISSED_MAX = 2
 
 OnBatch = Callable[["Channel", Batch], None]
@@ -57,7 +57,7 @@ class Channel:
         self.on_refused: Callable[[list[int]], None] | None = None
         """Called with the sequence numbers of publishes that were nacked."""
         self.confirmed = asyncio.Event()
-        """Set whenever confirms came in; whoever waits clears it."""
+        """Set whenever confirms came in; the waiting task clears it."""
         self._tags = itertools.count(1)
         self.core: ChannelCore
 
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
             raise self.core.closed
 
     def limit_reads(self, count: int) -> None:
-        """Reads at most so many bytes at a time; pauses take effect after each read."""
+        """Reads at most `count` bytes at a time; pauses take effect after each read."""
         self._view = memoryview(bytearray(count))
 
     def pause_reading(self, seconds: float) -> None:
@@ -229,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Drops the connection without a word."""
+        """Drops the connection without connection.close."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -284,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
                     kind, *facts = some.pop(0)
                     _EVENTS[kind](self, *facts)
             finally:
-                # If a callback raised: whoever waits for the others still gets them.
+                # If a callback raised: the remaining events are handled later.
                 events[:0] = some
         self.flush()
 

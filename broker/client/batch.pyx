@@ -2,7 +2,7 @@
 """Messages that were received, as runs of bytes beside a table of entries.
 
 A chunk from the socket brings many deliveries. They are copied here once, without an object for
-each; whoever needs objects asks for `message(index)`.
+each; `message(index)` makes an object.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -94,7 +94,7 @@ cdef class Batch:
                 + entry.properties_length)
 
     def drop(self):
-        """Drops the whole messages, as whoever was handed the batch does at the end."""
+        """Drops the whole messages; the owner of the batch calls it when done."""
         self.clear()
 
     @property

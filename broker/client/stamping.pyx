@@ -68,7 +68,7 @@ cdef class Stamper:
         out.length = before
 
     def publish(self, size_t count):
-        """Publishes so many messages. Raises the error that closed the channel."""
+        """Publishes `count` messages. Raises the error that closed the channel."""
         cdef Buffer out = self.channel.link.out
         cdef const uint8_t[::1] view
         cdef uint8_t* p
@@ -112,7 +112,7 @@ cdef class StampReader:
 
     def __init__(self, Histogram histogram=None, *, uint32_t run=0, size_t ack_every=0,
                  bint verify=False):
-        """`ack_every`: acknowledge after so many messages, 0 for consumers without acks."""
+        """`ack_every`: messages between acks, 0 for consumers without acks."""
         self.histogram = histogram
         self.run = run
         self.ack_every = ack_every

@@ -413,10 +413,25 @@ enter(
         says='Deleting vhost "{vhost_name}" ...',
     ),
 )
-
-
-async def known_vhost(call: Call, vhost: str) -> None:
-    """Raises CommandError 65 if there is no such virtual host."""
-    rows = (await call.ask("list", noun="vhosts", columns=["name"]))["items"]
-    if vhost not in (row["name"] for row in rows):
-        raise CommandError(f"Virtual host '{vhost}' does not exist", DATA)
+enter(
+    Command(
+        name="enable_vhost_protection_from_deletion",
+        group="vhosts",
+        help="Protects a virtual host from deletion.",
+        examples=("enable_vhost_protection_from_deletion orders",),
+        verb="vhost.protect",
+        parameters=(_VHOST,),
+        fixed={"protected": True},
+        says='Protecting vhost "{vhost_name}" from deletion ...',
+    ),
+    Command(
+        name="disable_vhost_protection_from_deletion",
+        group="vhosts",
+        help="Ends the protection of a virtual host.",
+        examples=("disable_vhost_protection_from_deletion orders",),
+        verb="vhost.protect",
+        parameters=(_VHOST,),
+        fixed={"protected": False},
+        says='Ending the protection of vhost "{vhost_name}" ...',
+    ),
+)

@@ -11,6 +11,9 @@ from management.ctl.table import (
     Command,
     CommandError,
     Parameter,
+    Rows,
+    enter,
+    queue,
     runs,
     user,
     whole,
@@ -54,10 +57,12 @@ async def close_connection(call: Call) -> None:
         parameters=(
             _REASON,
             Parameter(name="--global", flag=True, help="Those of every virtual host."),
-            Parameter(name="--limit", help="Close at most so many.", read=whole, default=0),
+            Parameter(
+                name="--limit", help="Most connections to close; 0: all.", read=whole, default=0
+            ),
             Parameter(
                 name="--per-connection-delay",
-                help="Wait so many milliseconds after each.",
+                help="Milliseconds to wait after each.",
                 read=whole,
                 default=0,
             ),
@@ -90,6 +95,64 @@ async def close_all_user_connections(call: Call) -> str:
         reason=call.options["reason"] or _DEFAULT_REASON,
     )
     return f"Closed {answer['closed']} connections"
+
+
+@runs(
+    Command(
+        name="list_unacked",
+        group="connections",
+        help="Lists the deliveries of a queue that consumers hold unacknowledged.",
+        examples=("list_unacked jobs", "list_unacked jobs --count 10 --format json"),
+        verb="queue.unacked",
+        parameters=(
+            queue(),
+            Parameter(name="--count", help="Most rows to show.", read=whole, default=1000),
+        ),
+        says="Listing unacknowledged deliveries of queue '{queue}' in vhost '{vhost}' ...",
+        vhost=True,
+    )
+)
+async def list_unacked(call: Call) -> Rows:
+    found = await call.ask(
+        "queue.unacked",
+        vhost=call.vhost,
+        name=call.options["queue"],
+        count=call.options["count"],
+    )
+    columns = ("channel_name", "consumer_tag", "delivery_tag", "unacked_for_seconds")
+    return Rows(columns, [[row.get(one) for one in columns] for row in found["items"]])
+
+
+enter(
+    Command(
+        name="cancel_consumer",
+        group="connections",
+        help="Cancels a consumer. What it holds stays with its channel until it is settled.",
+        examples=("cancel_consumer '127.0.0.1:51234 -> 127.0.0.1:5672' 1 ctag-1",),
+        verb="consumer.cancel",
+        parameters=(
+            Parameter(name="connection", help="Its connection.", names="connections"),
+            Parameter(name="channel", help="Number of its channel.", read=whole),
+            Parameter(name="consumer_tag", help="Its tag."),
+        ),
+        says="Cancelling consumer {consumer_tag} in vhost {vhost} ...",
+        vhost=True,
+    ),
+    Command(
+        name="set_channel_prefetch",
+        group="connections",
+        help="Changes the prefetch of a channel's consumers while they run; 0 is no limit.",
+        examples=("set_channel_prefetch '127.0.0.1:51234 -> 127.0.0.1:5672 (1)' 50",),
+        verb="channel.prefetch",
+        parameters=(
+            Parameter(
+                name="channel", help="Its name, as in list_channels.", to="name", names="channels"
+            ),
+            Parameter(name="prefetch", help="Unacknowledged messages at most.", read=whole),
+        ),
+        says="Setting prefetch of channel {channel} to {prefetch} ...",
+    ),
+)
 
 
 async def _names(call: Call, **filters: Any) -> list[str]:

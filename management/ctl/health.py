@@ -236,7 +236,7 @@ async def alarms(call: Call) -> Rows:
     Command(
         name="await_online_nodes",
         group="health",
-        help="Waits until so many nodes are online; there is one.",
+        help="Waits until this many nodes are online; Leveret runs on one.",
         examples=("await_online_nodes 1",),
         verb="whoami",
         parameters=(Parameter(name="count", help="How many.", read=whole),),

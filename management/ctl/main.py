@@ -129,7 +129,7 @@ class _Call:
                 await self._client.close()
 
     async def _call_verb(self) -> None:
-        arguments = {}
+        arguments = dict(self.command.fixed)
         for parameter in self.command.parameters:
             value = self.options[parameter.key]
             if value is not None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from management.ctl.lists import COLUMN, same, table, wanted
 from management.ctl.table import (
+    COMMANDS,
     Call,
     Command,
     Facts,
     Parameter,
     Rows,
+    enter,
     runs,
 )
 
@@ -170,3 +173,94 @@ async def auth_attempts(call: Call) -> Rows:
 )
 async def set_cluster_name(call: Call) -> None:
     await call.ask("global-parameter.put", name="cluster_name", value=call.options["cluster_name"])
+
+
+@runs(
+    Command(
+        name="environment",
+        group="node",
+        help="Shows every setting of the broker as it counts now; secrets are left out.",
+        examples=("environment", "environment --format json"),
+        verb="settings",
+        says="Settings of the broker ...",
+    )
+)
+async def environment(call: Call) -> Facts:
+    found = await call.ask("settings")
+    return Facts({"": found}, found)
+
+
+@runs(
+    Command(
+        name="list_feature_flags",
+        group="node",
+        help="Lists RabbitMQ's feature flags, and whether this broker does what they stand for.",
+        examples=("list_feature_flags", "list_feature_flags name state desc"),
+        verb="feature-flags",
+        parameters=(COLUMN,),
+        says="Listing feature flags ...",
+        columns=same("name", "state", "stability", "provided_by", "desc", "doc_url"),
+        shown=("name", "state"),
+    )
+)
+async def list_feature_flags(call: Call) -> Rows:
+    command = COMMANDS["list_feature_flags"]
+    return table(command, wanted(command, call), await call.ask("feature-flags"))
+
+
+enter(
+    Command(
+        name="enable_feature_flag",
+        group="node",
+        help="Succeeds for a flag that is enabled, or all, and fails for another.",
+        examples=("enable_feature_flag all",),
+        verb="feature-flag.enable",
+        parameters=(Parameter(name="name", help="Name of the feature flag."),),
+        says='Enabling feature flag "{name}" ...',
+    ),
+    Command(
+        name="reset_statistics",
+        group="node",
+        help="Starts the totals and histories of the node and its virtual hosts anew.",
+        examples=("reset_statistics",),
+        verb="statistics.reset",
+        says="Resetting statistics ...",
+    ),
+)
+
+
+# Users and parameters are left out: they hold hashes and passwords.
+_REPORTED = (
+    "queues",
+    "exchanges",
+    "bindings",
+    "connections",
+    "channels",
+    "consumers",
+    "vhosts",
+    "permissions",
+    "topic-permissions",
+    "policies",
+    "operator-policies",
+)
+
+
+@runs(
+    Command(
+        name="report",
+        group="node",
+        help="Prints status, settings and every list as one JSON object, for a support request. "
+        "Users and parameters, with their hashes and passwords, are not in it.",
+        examples=("report > report.json",),
+        verb="list",
+    )
+)
+async def report(call: Call) -> Any:
+    found: dict[str, Any] = {
+        "status": (await status(call)).data,
+        "settings": await call.ask("settings"),
+        "problems": await call.ask("problems"),
+    }
+    for noun in _REPORTED:
+        found[noun] = (await call.ask("list", noun=noun))["items"]
+    return found

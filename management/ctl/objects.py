@@ -29,10 +29,10 @@ _QUEUE_ARGUMENTS: dict[str, Parameter] = {
     argument: Parameter(name=f"--{option}", help=help, read=read)
     for argument, option, read, help in (
         ("x-queue-type", "type", str, "Queue type: classic, quorum or stream."),
-        ("x-expires", "expires", whole, "Delete it after so many unused milliseconds."),
+        ("x-expires", "expires", whole, "Milliseconds without use after which it is deleted."),
         ("x-max-length", "max-length", whole, "Most ready messages."),
         ("x-max-length-bytes", "max-length-bytes", whole, "Most bytes of ready messages."),
-        ("x-message-ttl", "message-ttl", whole, "Expire messages after so many milliseconds."),
+        ("x-message-ttl", "message-ttl", whole, "Milliseconds after which messages expire."),
         ("x-delivery-limit", "delivery-limit", whole, "Most deliveries of one message."),
         ("x-max-priority", "max-priority", whole, "Highest priority, 1 to 255."),
         ("x-dead-letter-exchange", "dead-letter-exchange", str, "Where dead letters go."),
@@ -136,7 +136,7 @@ enter(
     Command(
         name="pause_queue",
         group="queues",
-        help="Stops deliveries of a queue; publishing goes on.",
+        help="Stops deliveries of a queue; it still accepts publishes.",
         examples=("pause_queue jobs",),
         verb="queue.pause",
         parameters=(queue(),),
@@ -151,6 +151,19 @@ enter(
         verb="queue.resume",
         parameters=(queue(),),
         says="Resuming queue '{queue}' in vhost '{vhost}' ...",
+        vhost=True,
+    ),
+)
+
+enter(
+    Command(
+        name="restart_queue",
+        group="queues",
+        help="Lets a queue try at once what it waits for after the disk failed a read.",
+        examples=("restart_queue jobs",),
+        verb="queue.restart",
+        parameters=(queue(),),
+        says="Restarting queue '{queue}' in vhost '{vhost}' ...",
         vhost=True,
     ),
 )

@@ -44,8 +44,8 @@ GENERAL: tuple[Parameter, ...] = (
     Parameter(name="--data-dir", help="Data directory of the broker, with its control socket."),
     Parameter(name="--config", help="INI file that names the data directory."),
     Parameter(name="--socket", help="Path of the control socket, if it is elsewhere."),
-    Parameter(name="--node", also=("-n",), help="Accepted for rabbitmqctl's sake; ignored."),
-    Parameter(name="--longnames", also=("-l",), flag=True, help="Likewise."),
+    Parameter(name="--node", also=("-n",), help="Ignored; accepted as an option of rabbitmqctl."),
+    Parameter(name="--longnames", also=("-l",), flag=True, help="Ignored, as --node."),
 )
 """Options of every command."""
 

@@ -136,7 +136,6 @@ NO_COUNTERPART: dict[str, str] = {
     "set_vm_memory_high_watermark": "change memory_high_watermark in the settings, then reload",
     "set_disk_free_limit": "change disk_free_limit in the settings, then reload",
     "set_log_level": "change log_level in the settings, then reload",
-    "enable_feature_flag": "every feature is enabled",
 }
 
 

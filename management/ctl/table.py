@@ -120,7 +120,7 @@ class Parameter:
 class Command:
     """One row. `says` is the line printed before text output, with parameters in braces; `vhost`:
     it works in the vhost of `-p`; `verb` is the control verb behind it, empty where the command
-    works on processes or files."""
+    works on processes or files; `fixed` are arguments of the verb that the command sets itself."""
 
     name: str
     group: str

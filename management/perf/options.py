@@ -92,7 +92,7 @@ class Option:
 _QUEUE = "perf-test"
 OPTIONS: tuple[Option, ...] = (
     Option(("--uri",), "Broker (amqp:// or amqps://); else the one that runs here.", EVERY, str),
-    Option(("-z", "--time"), "Stop after so many seconds; 0: at Ctrl-C.", EVERY, rate, 0.0),
+    Option(("-z", "--time"), "Seconds after which it stops; 0: at Ctrl-C.", EVERY, rate, 0.0),
     Option(("-q", "--quiet"), "Print the summary only.", EVERY),
     Option(("-j", "--json"), "Print the summary as JSON.", EVERY),
     Option(
@@ -101,14 +101,16 @@ OPTIONS: tuple[Option, ...] = (
     Option(("-y", "--consumers"), "Consumers.", LOAD, natural, 1),
     Option(("-s", "--size"), "Bytes of a body; 16 or more carry the time.", LOAD, natural, 16),
     Option(("-V", "--verify"), "Check every body that was received.", LOAD),
-    Option(("-a", "--ack"), "Acknowledge after so many messages; 0: no acks.", LOAD, natural, 0),
+    Option(("-a", "--ack"), "Messages between acks; 0: no acks.", LOAD, natural, 0),
     Option(
-        ("-c", "--confirm"), "Publish with confirms, so many unconfirmed at most.", LOAD, natural, 0
+        ("-c", "--confirm"), "Publish with confirms; most unconfirmed messages.", LOAD, natural, 0
     ),
-    Option(("-t", "--publish-transactions"), "Commit after so many publishes.", LOAD, natural, 0),
+    Option(
+        ("-t", "--publish-transactions"), "Publishes in a transaction; 0: none.", LOAD, natural, 0
+    ),
     Option(
         ("-T", "--ack-transactions"),
-        "Commit after so many acknowledged messages.",
+        "Acknowledged messages in a transaction; 0: none.",
         LOAD,
         natural,
         0,
@@ -129,8 +131,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(("-p", "--persistent"), "Persistent messages in a durable queue.", LOAD),
     Option(("-P", "--prefetch"), "Prefetch of each consumer; 0: no limit.", LOAD, natural, 0),
     Option(("-g", "--poll"), "Take messages with basic.get.", LOAD),
-    Option(("-C", "--pmessages"), "Stop after so many publishes.", LOAD, natural, 0),
-    Option(("-D", "--cmessages"), "Stop after so many deliveries.", LOAD, natural, 0),
+    Option(("-C", "--pmessages"), "Publishes after which it stops; 0: no limit.", LOAD, natural, 0),
+    Option(
+        ("-D", "--cmessages"), "Deliveries after which it stops; 0: no limit.", LOAD, natural, 0
+    ),
     Option(("--mandatory",), "Publish as mandatory; count what comes back.", LOAD),
     Option(("--queue-args",), "Arguments of the queue, a JSON object.", LOAD, json_object, {}),
     Option(("--consumer-args",), "Arguments of consumers, a JSON object.", LOAD, json_object, {}),
@@ -139,7 +143,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(("-l", "--latency"), "Print latency percentiles.", LOAD),
     Option(("--keep",), "Leave the queues in place at the end.", (*LOAD, "queue-count")),
     Option(("--durable",), "Durable queues.", ("bind-churn", "queue-churn", "queue-count")),
-    Option(("-C", "--operations"), "Stop after so many operations.", CHURN, natural, 0),
+    Option(
+        ("-C", "--operations"), "Operations after which it stops; 0: no limit.", CHURN, natural, 0
+    ),
     Option(("-n", "--count"), "How many.", COUNT, natural, 100),
 )
 

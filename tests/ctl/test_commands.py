@@ -183,6 +183,60 @@ def test_it_keeps_parameters(ctl: Ctl, name: str) -> None:
     assert name not in ctl("list_global_parameters").out
 
 
+def test_it_acts_on_consumers(ctl: Ctl, shared_broker: Appliance, name: str) -> None:
+    connection = connect(shared_broker)
+    channel = connection.channel()
+    channel.queue_declare(name)
+    channel.basic_qos(prefetch_count=2)
+    tag = channel.basic_consume(name, lambda *_: None)
+    for _ in range(5):
+        channel.basic_publish("", name, b"x")
+    connection.process_data_events(0.2)
+    held = rows(ctl, "list_unacked", name)
+    assert [row["delivery_tag"] for row in held] == [1, 2]
+    where = held[0]["channel_name"]
+    assert ctl("set_channel_prefetch", where, "4").status == 0
+    connection.process_data_events(0.2)
+    assert len(rows(ctl, "list_unacked", name)) == 4
+    of, _, number = where.removesuffix(")").rpartition(" (")
+    assert ctl("cancel_consumer", of, number, tag).status == 0
+    assert ctl("cancel_consumer", of, number, tag).status == 69
+    consumers = rows(ctl, "list_consumers", "queue_name")
+    assert {"queue_name": name} not in consumers
+    channel.queue_delete(name)
+    connection.close()
+
+
+def test_it_protects_virtual_hosts(ctl: Ctl, name: str) -> None:
+    ctl("add_vhost", name)
+    assert ctl("enable_vhost_protection_from_deletion", name).status == 0
+    refused = ctl("delete_vhost", name)
+    assert refused.status != 0 and "protected" in refused.err
+    assert ctl("disable_vhost_protection_from_deletion", name).status == 0
+    assert ctl("delete_vhost", name).status == 0
+
+
+def test_it_shows_settings_and_flags(ctl: Ctl, shared_broker: Appliance) -> None:
+    settings = ctl("environment", "--format", "json").data
+    assert settings["data_dir"] == str(shared_broker.data_dir)
+    assert str(shared_broker.data_dir) in ctl("environment").out
+    assert "default_password" not in settings
+    flags = {row["name"]: row["state"] for row in rows(ctl, "list_feature_flags")}
+    assert set(flags.values()) <= {"enabled", "unavailable"}
+    assert flags["quorum_queue"] == "enabled"
+    assert ctl("enable_feature_flag", "all").status == 0
+    assert ctl("enable_feature_flag", "no_such_flag").status == 65
+    assert ctl("reset_statistics").status == 0
+
+
+def test_its_report_holds_every_list_and_no_secret(ctl: Ctl, name: str) -> None:
+    ctl("add_user", name, "secret-of-the-report")
+    report = ctl("report")
+    assert {"status", "settings", "queues", "connections", "policies"} <= report.data.keys()
+    assert "secret-of-the-report" not in report.out and "argon2" not in report.out
+    ctl("delete_user", name)
+
+
 def test_it_closes_connections(ctl: Ctl, shared_broker: Appliance, name: str) -> None:
     ctl("add_vhost", name)
     ctl("add_user", name, "secret")

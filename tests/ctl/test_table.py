@@ -46,13 +46,7 @@ RABBITMQCTL = """
     check_port_connectivity check_port_listener check_protocol_listener check_running
     check_virtual_hosts is_running listeners node_health_check
 """
-LATER = {
-    "trace_on",
-    "trace_off",
-    "restart_queue",
-    "environment",
-    "list_feature_flags",
-}
+LATER = {"trace_on", "trace_off"}
 
 
 @pytest.mark.parametrize("name", sorted({*LAVINMQCTL.split(), *RABBITMQCTL.split()} - LATER))
@@ -68,7 +62,7 @@ def test_it_calls_a_verb_with_arguments_that_it_has(command: Command) -> None:
     verb = VERBS[command.verb]
     if command.run is None:
         taken = {one.to or one.key for one in command.parameters}
-        taken |= {"vhost"} if command.vhost else set()
+        taken |= {*command.fixed, *(["vhost"] if command.vhost else [])}
         assert taken <= set(verb.arguments.__struct_fields__)
 
 
