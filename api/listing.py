@@ -7,6 +7,7 @@ from ninja import Schema
 
 from api.ask import ask, given
 from management.broker_client import BrokerError
+from management.memory import LARGE, give_back_soon
 
 SAMPLES = ("msg_rates", "lengths", "data_rates", "node_stats")
 
@@ -86,6 +87,8 @@ async def rows(
     filters.setdefault("vhost", request.headers.get("X-Vhost") or None)
     answer = await ask(request, "list", noun=noun, **wanted, **given(**filters))
     request.columns_chosen = True
+    if answer["item_count"] >= LARGE:
+        give_back_soon()
     return answer if "page" in wanted else answer["items"]
 
 

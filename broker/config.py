@@ -286,6 +286,15 @@ class Config:
         least=0.1,
         reload=True,
     )
+    http_write_timeout: float = setting(
+        "http",
+        30.0,
+        "time",
+        "a client that takes nothing of an answer for this long is cut off, and the memory that "
+        "its answer holds is free again",
+        least=1,
+        reload=True,
+    )
     session_lifetime: int = setting(
         "http",
         8 * 3600,

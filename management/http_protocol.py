@@ -7,8 +7,10 @@ parsed; the others stay unread. Bodies have their bounds in `management.body_lim
 """
 
 import asyncio
+import contextlib
 import logging
 import resource
+import socket
 import time
 from typing import Any
 
@@ -53,6 +55,15 @@ class Room:
         return False
 
 
+def _cut_off_idle_readers(sock: socket.socket) -> None:
+    """Has the kernel end the connection when its peer takes nothing for `http_write_timeout`, be it
+    that it does not read or that it is not there any more."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        limit = int(settings.APPLIANCE.http_write_timeout * 1000)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
+
+
 class BoundedHTTP(HttpToolsProtocol):
     """One connection of a browser or an API client."""
 
@@ -73,6 +84,7 @@ class BoundedHTTP(HttpToolsProtocol):
         sock = transport.get_extra_info("socket")
         assert self.room is not None
         if self.room.has(sock.fileno()):
+            _cut_off_idle_readers(sock)
             self._await_head()
         else:
             transport.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -287,3 +288,30 @@ def test_it_ends_with_the_test_run_that_started_it(tmp_path: Path, what: str) ->
         run.communicate()
     for pid in pids:
         wait_gone(pid, 30)
+
+
+def test_a_client_that_reads_nothing_is_cut_off(make_leveret: Make) -> None:
+    leveret = make_leveret(http_write_timeout=1)
+    descriptors = Path(f"/proc/{leveret.pids['web']}/fd")
+
+    def sockets() -> set[str]:
+        found = set()
+        for entry in descriptors.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.add(str(entry.readlink()))
+        return {name for name in found if name.startswith("socket:")}
+
+    with socket.socket() as slow:
+        before = sockets()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", leveret.http_port))
+        # More answers than the buffers of both sides hold.
+        request = b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        slow.sendall(request * 200)
+        deadline = time.monotonic() + 30
+        while not sockets() - before:
+            assert time.monotonic() < deadline
+        (accepted,) = sockets() - before
+        while accepted in sockets():
+            assert time.monotonic() < deadline, "its connection is still open"
+            time.sleep(0.1)

@@ -98,7 +98,11 @@ async def list_noun(request: Request[List]) -> Any:
     elif args.sort_reverse:
         things = things[::-1]
     shown = things[first:last]
-    items = await encode_rows(_rows(view, shown, args))
+    if args.page is not None:
+        items = await encode_rows(_rows(view, shown, args))
+    else:
+        async with rosters_of(request.broker).whole_lists:
+            items = await encode_rows(_rows(view, shown, args))
     return {
         "items": items,
         "item_count": len(shown),

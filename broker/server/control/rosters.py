@@ -7,6 +7,7 @@ vhost has its own lists, so that a caller gets those of the vhosts it sees.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,9 @@ _STEP = 200
 _CHUNK = 500
 _FEW = 200
 """So many new ones are put in one by one; more are merged."""
+
+WHOLE_LISTS_AT_ONCE = 2
+"""Lists without pages that are built at a time: each is as large as what it lists. Others wait."""
 
 _ORDERS_KEPT = 8
 """Lists in another order than by name; each is a pointer a thing."""
@@ -136,6 +140,7 @@ class Rosters:
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
         self._orders: dict[object, tuple[object, list[Any]]] = {}
         """The newest come last."""
+        self.whole_lists = asyncio.Semaphore(WHOLE_LISTS_AT_ONCE)
 
     @property
     def _version(self) -> object:
