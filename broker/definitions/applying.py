@@ -11,6 +11,9 @@ from broker.errors import AMQPError
 log = logging.getLogger("leveret.definitions")
 
 
+_AT_ONCE = 200
+
+
 class Failed(Exception):
     """A plan that could not be carried out, though it was checked: something changed meanwhile, or
     the disk refused. What was done of it is taken back; the text says why."""
@@ -25,7 +28,11 @@ def carry_out(plan: Plan) -> Iterator[None]:
                 undo.append(step.do())
             except (AMQPError, KeyError, ValueError, OSError) as error:
                 raise Failed(f"{step.section} {step.named}: {error}") from error
+            plan.made += 1
             yield
+    except GeneratorExit:
+        # The broker stops: its next start carries the rest out.
+        raise
     except BaseException:
         # In one go: other clients must not see a part of it for longer than needed.
         for take_back in reversed(undo):
@@ -34,3 +41,8 @@ def carry_out(plan: Plan) -> Iterator[None]:
             except Exception:
                 log.exception("definitions import: a change could not be taken back")
         raise
+    # Given up in slices, too: together they would hold up the loop.
+    while plan.steps:
+        del plan.steps[-_AT_ONCE:]
+        del undo[-_AT_ONCE:]
+        yield

@@ -121,14 +121,15 @@ class Export:
                 "tags": vhost.tags,
                 "default_queue_type": vhost.default_queue_type,
             }
-            for flag in getattr(vhost, "exported_flags", ()):
-                metadata[flag] = getattr(vhost, flag)
+            if vhost.protected_from_deletion:
+                metadata["protected_from_deletion"] = True
             target = self._target
             if target is not None and not target.vhost_properties:
                 for part, plain in (
                     ("description", ""), ("tags", []), ("default_queue_type", "classic"),
+                    ("protected_from_deletion", False),
                 ):  # fmt: skip
-                    if metadata[part] != plain:
+                    if metadata.get(part, plain) != plain:
                         self._omit("vhosts", "not read there", name=vhost.name, part=part)
             yield {"name": vhost.name, **metadata, "metadata": metadata}
 

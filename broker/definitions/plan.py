@@ -37,6 +37,8 @@ class Plan:
         self.broker = broker
         self.only = only
         self.steps: list[Step] = []
+        self.made = 0
+        """How many of the steps were carried out."""
         self.passwords: list[Password] = []
         self.left_out: list[dict[str, Any]] = []
         self.inactive: list[dict[str, Any]] = []

@@ -12,8 +12,8 @@ from broker.queues import types as queue_types
 if TYPE_CHECKING:
     from broker.definitions.plan import Plan, Undo
 
-_KEPT: frozenset[str] = frozenset()
-"""Flags of a vhost that `VHostRecord` keeps."""
+_KEPT = frozenset({"protected_from_deletion"})
+"""Flags of a vhost that a definitions file sets."""
 
 
 class Tenants:
@@ -71,7 +71,11 @@ class Tenants:
         def do() -> Undo:
             there = broker.vhosts.get(name)
             if there is None:
-                broker.definitions.create_vhost(name, **given)
+                made = {key: value for key, value in given.items() if key not in _KEPT}
+                broker.definitions.create_vhost(name, **made)
+                broker.definitions.change_vhost(
+                    name, **{key: value for key, value in given.items() if key in _KEPT}
+                )
                 broker.emit("vhost.created", {"name": name})
                 return lambda: _take_back_vhost(broker, name)
             was = {key: getattr(there, key) for key in given}

@@ -81,7 +81,7 @@ class Importing:
             return
         log.warning(
             "an import of definitions that a crash interrupted was completed: %d changes",
-            len(plan.steps),
+            plan.made,
         )
 
     async def _run(
@@ -109,6 +109,9 @@ class Importing:
                     self._broker.policy_sweep.begin(vhost)
                 await self._broker.policy_sweep.over()
                 await self._broker.synced()
+            except asyncio.CancelledError:
+                # The broker stops: its next start carries the rest out.
+                raise
             except BaseException:
                 # It is taken back; the next start must not make it again.
                 with contextlib.suppress(OSError):
@@ -116,7 +119,7 @@ class Importing:
                 await asyncio.to_thread(self._forget)
                 raise
             await asyncio.to_thread(self._forget)
-            log.info("definitions import: %d changes", len(plan.steps))
+            log.info("definitions import: %d changes", plan.made)
             return plan
 
     async def _hash(self, plan: Plan) -> None:

@@ -86,7 +86,7 @@ class Loading:
             log.warning("load_definitions: %d more left out", len(plan.left_out) - _LISTED)
         for row in plan.inactive[:_LISTED]:
             log.warning("load_definitions: %s", row)
-        log.info("load_definitions: %d changes from %s", len(plan.steps), config.load_definitions)
+        log.info("load_definitions: %d changes from %s", plan.made, config.load_definitions)
         if not any("administrator" in user.tags for user in self._broker.access.users.values()):
             log.warning("no user is an administrator: neither page nor API can change users")
         try:

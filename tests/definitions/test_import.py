@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.access.passwords import SHA256, rabbit_hash
+from broker.definitions.applying import Failed, carry_out
+from broker.definitions.plan import Step
+from broker.errors import NotFound
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.control.test_real_broker import connect, control
@@ -18,7 +22,6 @@ from tests.definitions.conftest import FIXTURES, refused
 LEFT_OUT = {
     "rabbitmq-3.10.8.json": [("global_parameters", "internal_cluster_id")],
     "rabbitmq-4.3.6.json": [
-        ("vhosts", "v1"),
         ("exchanges", "amq.rabbitmq.log"),
         ("bindings", "amq.gen-r5VYbnGHe5FywbFQf_rpAQ"),
     ],
@@ -77,6 +80,41 @@ async def test_an_export_comes_in_whole_or_says_what_was_left_out(
             assert tuple(row[key] for key in keys) in bound
     again = await client.call("definitions.import", definitions=text, dry_run=True)
     assert again["difference"] == [], "a second import changes nothing"
+
+
+async def test_a_vhost_comes_and_goes_with_its_protection(client: BrokerClient) -> None:
+    row = {"name": "shop", "metadata": {"protected_from_deletion": True, "tags": ["a"]}}
+    answer = await client.call("definitions.import", definitions={"vhosts": [row]})
+    assert answer["left_out"] == []
+    assert (await client.call("item", noun="vhosts", name="shop"))["protected_from_deletion"]
+    (shop,) = [
+        one
+        for one in (await client.call("definitions.export", target="rabbitmq"))["vhosts"]
+        if one["name"] == "shop"
+    ]
+    assert shop["metadata"]["protected_from_deletion"] is True
+    again = await client.call("definitions.import", definitions={"vhosts": [shop]}, dry_run=True)
+    assert again["difference"] == []
+
+
+def test_what_was_done_is_taken_back_when_a_later_change_fails() -> None:
+    done: list[str] = []
+
+    def step(name: str, fault: Exception | None = None) -> Step:
+        def do() -> Callable[[], None]:
+            if fault is not None:
+                raise fault
+            done.append(name)
+            return lambda: done.append(f"not {name}")
+
+        return Step("queues", {"name": name}, do)
+
+    plan = SimpleNamespace(
+        steps=[step("a"), step("b"), step("c", NotFound("no vhost")), step("d")], made=0
+    )
+    with pytest.raises(Failed, match=r"queues \{'name': 'c'\}: no vhost"):
+        list(carry_out(plan))  # type: ignore[arg-type]
+    assert done == ["a", "b", "not b", "not a"]
 
 
 async def test_limits_beside_a_vhost_count_where_no_parameter_sets_them(
