@@ -117,18 +117,25 @@ let asOfTimer = 0;
 function showAsOf(lost) {
   clearTimeout(asOfTimer);
   if (!lost) {
-    asOf.hidden = true;
+    asOf.replaceChildren();
     document.body.classList.remove("lost");
     return;
   }
   asOfTimer = setTimeout(() => {
     const away = live.state === "broker away";
-    asOf.firstElementChild.textContent = away ? "The broker is away." : "The connection is lost.";
+    const notice = document.createElement("p");
+    notice.className = "notice bad";
+    notice.role = "alert";
+    const word = document.createElement("span");
+    word.className = "state bad";
+    word.textContent = away ? "The broker is away." : "The connection is lost.";
+    const text = document.createElement("span");
+    text.className = "grow";
     const when = moment(live.lastUpdate || performance.timeOrigin);
     const what = away ? "the broker" : "the connection";
-    asOf.lastElementChild.textContent =
-      `Everything on this page is as of ${when}. It goes on by itself when ${what} is back.`;
-    asOf.hidden = false;
+    text.textContent = `Everything on this page is as of ${when}. It goes on by itself when ${what} is back.`;
+    notice.append(word, text);
+    asOf.replaceChildren(notice);
     document.body.classList.add("lost");
   }, document.body.classList.contains("lost") ? 0 : AS_OF_AFTER_MS);
 }

@@ -13,6 +13,7 @@ const CHURN = {
   connections: ["connection_created", "connection_closed"],
   channels: ["channel_created", "channel_closed"],
 };
+const SETTLED_MS = 1_500;
 const LEVELS = { exchanges: "exchanges", consumers: "consumers" };
 
 function counted(noun, state) {
@@ -41,11 +42,27 @@ export function showListChanges() {
   const text = notice.querySelector("span");
   let before = null;
   let state = null;
+  let settled = false;
+  let timer = 0;
+
+  // The first pushes may be older than the list, and not know of all that it shows.
+  function begin() {
+    before = null;
+    settled = false;
+    notice.removeAttribute("data-settled");
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      settled = true;
+      notice.setAttribute("data-settled", "");
+    }, SETTLED_MS);
+    show();
+  }
 
   function show() {
     const noun = table.querySelector("[data-changes]")?.dataset.changes;
     if (!noun || !(CHURN[noun] || LEVELS[noun]) || !state) return;
     const now = counted(noun, state);
+    if (!settled) before = now;
     before ??= now;
     const said = words(before, now);
     if (text.textContent !== said) text.textContent = said;
@@ -56,12 +73,12 @@ export function showListChanges() {
     state = newest;
     show();
   });
+  begin();
   notice.querySelector("button").addEventListener("click", () => {
     htmx.ajax("GET", location.pathname + location.search, { target: "#table" });
   });
   document.addEventListener("htmx:after:swap", (event) => {
     if (event.detail.ctx?.target?.id !== "table") return;
-    before = null;
-    show();
+    begin();
   });
 }
