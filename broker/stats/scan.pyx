@@ -138,7 +138,7 @@ cdef int read_channel(object thing, double* row, double* signs) except -1:
         row[8] = channel.got_empty
         row[9] = channel.acked
         row[10] = channel.redelivered
-        row[11] = 0
+        row[11] = channel.rejected
     else:
         read_counted("channel", thing, row)
     signs[0] = thing.messages_unacknowledged

@@ -96,7 +96,7 @@ class Flows:
             await pace()
         incoming = [
             {
-                "channel_details": channel_details(channel),
+                "channel_details": self._details(channel),
                 "stats": self._stats(
                     ("to", channel, exchange.name),
                     {"publish": count},
@@ -147,11 +147,14 @@ class Flows:
             names = ("ack", "deliver", "deliver_no_ack", "deliver_get")
             stats = self._stats(("out", by, thing), {name: counts[name] for name in names}, 0.0, {})
             if by == "channel":
-                rows.append({"channel_details": channel_details(thing), "stats": stats})
+                rows.append({"channel_details": self._details(thing), "stats": stats})
             else:
                 queue = {"name": thing.name, "vhost": thing.vhost_name}
                 rows.append({"queue": queue, "stats": stats})
         return rows
+
+    def _details(self, channel: Any) -> dict[str, Any]:
+        return {**channel_details(channel), "node": self.broker.node_name}
 
     def _routes(self, vhost: str) -> Iterator[tuple[Any, tuple[Any, tuple[Any, ...]], int]]:
         """Channel, route and count of all that is published in a vhost."""
