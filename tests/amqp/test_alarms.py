@@ -280,7 +280,7 @@ def test_the_http_api_shows_the_alarm_and_refuses_to_publish(
         status, answer = ask(f"/api/health/checks/{check}")
         assert status == 503
         alarms = answer["alarms"]
-        assert alarms == [{"node": node["name"], "resource": "disk"}]
+        assert alarms == [{"node": node["name"], "resource": "disk space"}]
     message = {"routing_key": "q", "payload": "m", "payload_encoding": "string", "properties": {}}
     status, answer = ask("/api/exchanges/%2F/amq.default/publish", message)
     assert status == 503

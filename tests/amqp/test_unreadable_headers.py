@@ -115,7 +115,8 @@ def test_no_count_of_deaths_keeps_a_letter_and_those_behind_it(
     bad, good = both_rejected(client, name)
     assert (bad.body, good.body) == (b"bad", b"good")
     told = [death["count"] for death in bad.properties["headers"]["x-death"]]
-    assert told == [2**63 - 1] * 2
+    # Deaths of one queue for one reason are one.
+    assert told == [2**63 - 1]
 
 
 def test_headers_without_room_for_another_death_stay_as_they_are(client: Client, name: str) -> None:
