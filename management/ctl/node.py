@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from broker.control_schema import VERBS
 from management.ctl.lists import COLUMN, same, table, wanted
 from management.ctl.table import (
     COMMANDS,
+    DATA,
+    SOFTWARE,
     Call,
     Command,
+    CommandError,
     Facts,
     Parameter,
     Rows,
@@ -264,3 +268,33 @@ async def report(call: Call) -> Any:
     for noun in _REPORTED:
         found[noun] = (await call.ask("list", noun=noun))["items"]
     return found
+
+
+def _tracing(name: str, on: bool, what: str) -> None:
+    """Enters the command that turns tracing on or off."""
+
+    async def run(call: Call) -> str:
+        if "tracing" not in VERBS["vhost.put"].arguments.__struct_fields__:
+            raise CommandError("this broker has no tracing", SOFTWARE)
+        rows = (await call.ask("list", noun="vhosts", columns=["name"]))["items"]
+        if call.vhost not in (row["name"] for row in rows):
+            raise CommandError(f"Virtual host '{call.vhost}' does not exist", DATA)
+        await call.ask("vhost.put", name=call.vhost, tracing=on)
+        return f"Trace {'enabled' if on else 'disabled'} for vhost {call.vhost}"
+
+    enter(
+        Command(
+            name=name,
+            group="vhosts",
+            help=f"{what} the copies of messages that go to the exchange amq.rabbitmq.trace of a "
+            "virtual host. Status 70 where the broker has no tracing.",
+            examples=(f"{name} -p orders",),
+            verb="vhost.put",
+            run=run,
+            vhost=True,
+        )
+    )
+
+
+_tracing("trace_on", True, "Starts")
+_tracing("trace_off", False, "Stops")

@@ -14,7 +14,7 @@ from typing import Any
 import pika
 import pytest
 
-from broker.control_schema import NOUNS
+from broker.control_schema import NOUNS, VERBS
 from management.ctl import commands as commands
 from management.ctl.table import COMMANDS
 from tests.appliance import ROOT, Appliance
@@ -214,6 +214,17 @@ def test_it_protects_virtual_hosts(ctl: Ctl, name: str) -> None:
     assert refused.status != 0 and "protected" in refused.err
     assert ctl("disable_vhost_protection_from_deletion", name).status == 0
     assert ctl("delete_vhost", name).status == 0
+
+
+def test_it_turns_tracing_on_and_off(ctl: Ctl, name: str) -> None:
+    has_tracing = "tracing" in VERBS["vhost.put"].arguments.__struct_fields__
+    ctl("add_vhost", name)
+    for command, state in (("trace_on", True), ("trace_off", False)):
+        assert ctl(command, "-p", name).status == (0 if has_tracing else 70)
+        shown = {row["name"]: row["tracing"] for row in rows(ctl, "list_vhosts", "name", "tracing")}
+        assert shown[name] is (state and has_tracing)
+    assert ctl("trace_on", "-p", f"{name}-none").status == (65 if has_tracing else 70)
+    ctl("delete_vhost", name)
 
 
 def test_it_shows_settings_and_flags(ctl: Ctl, shared_broker: Appliance) -> None:
