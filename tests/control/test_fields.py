@@ -38,6 +38,7 @@ STANDING = {
     "connections:[achfpt]*": "negotiated when the connection was opened",
     "connections:send_pend": "the clients read all there is; tests/control/test_figures.py",
     "*state": "nothing is paused, blocked or in flow; tests of these are in tests/amqp",
+    "*:idle_since": "it stands while an object is idle",
     "queues:oldest_unconfirmed": "no queue confirms when its consumer acks",
     "queues:segments": "less than a segment was published",
     "queues:storage_version": "the version of the only format",
