@@ -43,7 +43,8 @@ class BasicOrSession(HttpBasicAuth):
         user = await self._user(request)
         enough = set(TAGS) if self.tag == "management" else {self.tag, "administrator"}
         if enough.isdisjoint(user.tags):
-            raise BrokerError(401, "not_authorised", f"Not {self.tag} user")
+            word = "monitor" if self.tag == "monitoring" else self.tag
+            raise BrokerError(401, "not_authorised", f"Not {word} user")
         return user
 
     async def _user(self, request: HttpRequest) -> User:

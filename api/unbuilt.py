@@ -54,9 +54,3 @@ async def list_federation_links_of(request: HttpRequest, vhost: str) -> Any:
 async def rebalance(request: HttpRequest) -> Any:
     """Not built: there is one node."""
     await refuse(request, "rebalancing of queues: it is one node")
-
-
-@router.api_operation(["GET", "PUT", "DELETE"], "/traces/{seg:vhost}/{seg:name}")
-async def trace(request: HttpRequest, vhost: str, name: str) -> Any:
-    """Not built: there is no tracing."""
-    await refuse(request, "tracing")

@@ -18,6 +18,7 @@ class VHost(Schema):
     tags: list[Text] | Text | None = None
     default_queue_type: Text | None = None
     protected_from_deletion: Flag | None = None
+    tracing: Flag | None = None
 
 
 class Limit(Schema):

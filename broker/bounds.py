@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.config import Config
+from broker.logs import ENTRIES_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,32 @@ class Fixed(NamedTuple):
     why: str
 
 
+TRACED_WAITING_MAX = 10_000
+TRACED_BYTES_MAX = 32 * 1024 * 1024
+TRACED_BODY_MAX = 64 * 1024
+LOG_READERS_MAX = 16
+
 FIXED = (
+    Fixed(
+        "lines of the log that are kept for who reads along",
+        ENTRIES_KEPT,
+        "the log itself has all of them",
+    ),
+    Fixed(
+        "readers of the live log at a time",
+        LOG_READERS_MAX,
+        "each holds a connection of the web process for as long as it reads",
+    ),
+    Fixed(
+        "messages of the firehose that wait to be published, in one virtual host",
+        TRACED_WAITING_MAX,
+        "tracing must not take the memory of what is traced; what is left out is counted",
+    ),
+    Fixed(
+        "bytes of a body in the firehose; the rest is cut off",
+        TRACED_BODY_MAX,
+        "tracing must not take the memory of what is traced",
+    ),
     Fixed(
         "tables and arrays inside one another in headers or arguments",
         NESTING_MAX,

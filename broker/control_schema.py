@@ -374,6 +374,17 @@ class Settings(Arguments):
     """Shows every setting of the broker as it counts now; secrets are left out."""
 
 
+@verb("log", "monitoring", "node", "{entries: [[id, time, level, source, text]], newest}")
+class Log(Arguments):
+    """Shows the broker's log: the newest `count` of the kept lines behind the id `after`, of this
+    `level` and worse ones. If there is none, waits up to `wait_s` seconds for one."""
+
+    after: int = 0
+    level: Literal["debug", "info", "warning", "error"] = "debug"
+    count: int = 1000
+    wait_s: float = 0
+
+
 @verb("backup.begin", "appliance", "node", "{directory, files, bytes, still_s}")
 class BackupBegin(Arguments):
     """Takes a snapshot of the data directory, as hard links in `directory`, for a copy. It goes
@@ -641,13 +652,15 @@ class ChannelPrefetch(Arguments):
 class VHostPut(Arguments):
     """Creates or changes a virtual host. Its creator gets full permissions in it.
     `default_queue_type` (classic, quorum or stream) is the type of new durable queues, neither
-    exclusive nor auto-delete, that name none."""
+    exclusive nor auto-delete, that name none. `tracing` turns the firehose on or off, until the
+    next start."""
 
     name: str
     description: str | None = None
     tags: list[str] | str | None = None
     default_queue_type: str | None = None
     protected_from_deletion: bool | None = None
+    tracing: bool | None = None
 
 
 @verb("vhost.delete", "administrator", "node", "{}", changes=True)
@@ -663,6 +676,33 @@ class VHostProtect(Arguments):
 
     name: str
     protected: bool
+
+
+@verb("traces", "administrator", "node", "[{vhost, name, pattern, queue}]")
+class Traces(Arguments):
+    """Lists what is traced to queues, in all virtual hosts or one."""
+
+    vhost: str | None = None
+
+
+@verb("trace.put", "administrator", "vhost", "{created}", changes=True)
+class TracePut(Arguments):
+    """Turns the firehose of a virtual host on and binds a queue to it. `pattern` is a topic's:
+    `publish.<exchange>` and `deliver.<queue>` are the keys. Without `queue` one is declared that
+    keeps the newest 10,000 messages and goes with the trace."""
+
+    vhost: str
+    name: str
+    pattern: str = "#"
+    queue: str | None = None
+
+
+@verb("trace.delete", "administrator", "vhost", "{}", changes=True)
+class TraceDelete(Arguments):
+    """Ends a trace; the last one of a virtual host turns the firehose off."""
+
+    vhost: str
+    name: str
 
 
 @verb("user.put", "administrator", "node", "{created}", changes=True)

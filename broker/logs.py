@@ -11,6 +11,15 @@ import logging
 import re
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+ENTRIES_KEPT = 1_000
+TEXT_MAX = 4_096
+"""Characters of one entry that is kept; the log itself has all of them."""
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -23,13 +32,52 @@ def configure(part: str, level: str, style: str) -> None:
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONLines(part) if style == "json" else TextLines(part))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler, RECENT], force=True)
     sys.unraisablehook = _unraisable
+
+
+class Entry(NamedTuple):
+    """One line of the log. `id` rises, over restarts too; `time` is ms since 1970."""
+
+    id: int
+    time: int
+    level: str
+    source: str
+    text: str
+
+
+class Recent(logging.Handler):
+    """The last lines of this process's log, for who reads along. Bounded: `ENTRIES_KEPT` entries of
+    at most `TEXT_MAX` characters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: deque[Entry] = deque(maxlen=ENTRIES_KEPT)
+        self.told: list[Callable[[], object]] = []
+        """Called after each entry, in the thread that logged it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        at = int(record.created * 1000)
+        last = self.entries[-1].id if self.entries else 0
+        level = record.levelname.lower()
+        text = one_line(_text(record)[:TEXT_MAX])
+        self.entries.append(Entry(max(last + 1, at * 1000), at, level, record.name, text))
+        for callback in self.told:
+            callback()
+
+    def since(self, after: int, level: str, count: int) -> list[Entry]:
+        """The newest `count` entries behind the id `after`, of this level and worse ones."""
+        wanted = LEVELS[LEVELS.index(level) :]
+        found = [one for one in list(self.entries) if one.id > after and one.level in wanted]
+        return found[max(0, len(found) - count) :]
 
 
 def one_line(text: str) -> str:
     """The text with control characters and line separators escaped, as `\\x0a`."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+RECENT = Recent()
 
 
 def _unraisable(error: sys.UnraisableHookArgs) -> None:

@@ -41,4 +41,7 @@ PREDECLARED = (
     ("amq.topic", "topic"),
     ("amq.headers", "headers"),
     ("amq.match", "headers"),
+    ("amq.rabbitmq.trace", "topic"),
 )
+INTERNAL = frozenset({"amq.rabbitmq.trace"})
+"""Of those, the ones that no client publishes to."""

@@ -177,6 +177,7 @@ class Definitions:
         description: str = "",
         tags: list[str] | None = None,
         default_queue_type: str = "classic",
+        protected_from_deletion: bool = False,
     ) -> VHost:
         """A new vhost with its predeclared exchanges. On disk when the settings files and the
         persister have had their turn."""
@@ -186,6 +187,7 @@ class Definitions:
                 description=description,
                 tags=tags or [],
                 default_queue_type=default_queue_type,
+                protected_from_deletion=protected_from_deletion,
             ),
             self.next_incarnation(),
         )

@@ -13,13 +13,15 @@ from broker.contracts import REJECTED
 from broker.policies import move
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
-from broker.routing.types import PREDECLARED, TYPES
+from broker.routing.types import INTERNAL, PREDECLARED, TYPES
 from broker.store import disk
 from broker.store.journal import Journal
 from broker.store.read_ahead import ReadAhead
 from broker.vhosts.changes import queue_change, snapshot
 from broker.vhosts.defining import DefiningVHost
 from broker.vhosts.replaying import Replay, is_of_one_queue, set_aside
+from broker.vhosts.tracing import EXCHANGE as TRACE_EXCHANGE
+from broker.vhosts.tracing import Tracer
 from broker.wire import properties
 from broker.wire.fields import octets
 
@@ -55,7 +57,8 @@ class VHost(DefiningVHost):
         self.begun_anew = 0
         """Queues that could not be recovered and began empty at this start."""
         for exchange, kind in PREDECLARED:
-            self._add_exchange(TYPES[kind](exchange, durable=True))
+            self._add_exchange(TYPES[kind](exchange, durable=True, internal=exchange in INTERNAL))
+        self.tracer = Tracer(name, self._publish_traced, self._later)
 
     # -- start and stop ----------------------------------------------------------------------------
 
@@ -212,6 +215,21 @@ class VHost(DefiningVHost):
             if problem:
                 log.error("%s", problem)
             yield
+
+    # -- tracing -----------------------------------------------------------------------------------
+
+    @property
+    def tracing(self) -> bool:
+        """Whether the firehose is on."""
+        return self.tracer.on
+
+    def _publish_traced(self, key: str, found: dict[str, Any], body: bytes) -> None:
+        exchange = self.exchanges[TRACE_EXCHANGE]
+        queues = self.routes.route(exchange, [key], {})
+        if queues:
+            listed = properties.encode(found)
+            for queue in queues:
+                queue.put(octets(TRACE_EXCHANGE), octets(key), listed, body, False)
 
     # -- publishing --------------------------------------------------------------------------------
 

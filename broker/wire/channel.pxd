@@ -44,5 +44,6 @@ cdef class WireChannel(CollectingChannel):
     cdef int end_memo(self, uint64_t published) except -1
     cdef int note_flow(self, tuple route, uint64_t count) except -1
     cdef int route(self, Message* message, bint mandatory) except -1
+    cdef int trace_publish(self, Message* message, tuple targets) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1
     cdef int write_return(self, Message* message) except -1

@@ -35,6 +35,7 @@ cdef extern from "<string.h>" nogil:
 
 cdef enum:
     FRAME_END = 0xCE
+    TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
     MEMO_MAX = 600               # a method frame longer than this is not remembered
     FLOWS_MAX = 1024             # routes of a channel whose messages are counted
     # Property flags that make a publish a case for `special`: headers, reply-to, expiration,
@@ -401,6 +402,8 @@ cdef class WireChannel(CollectingChannel):
                 if is_looked_at:
                     self.connection.refused(
                         exchange, message.properties[:message.properties_length])
+        if self.traced:
+            self.trace_publish(message, targets)
         if self.confirm_mode:
             self.sequence += 1
             if held or self.held_confirms is not None:
@@ -415,6 +418,16 @@ cdef class WireChannel(CollectingChannel):
                 self.settled_sequence = self.sequence
                 self.output.touch_confirm(self)
         return result
+
+    cdef int trace_publish(self, Message* message, tuple targets) except -1:
+        # A body that is collected in a file is not there.
+        cdef uint32_t length = min(message.body_length, <uint32_t> TRACED_BODY)
+        self.connection.trace_publish(
+            self, message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length],
+            message.body[:length] if message.body != NULL else b"", targets)
+        return 0
 
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
         """A large body for several queues is stored once; each gets a reference to it."""

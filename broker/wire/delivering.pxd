@@ -22,6 +22,7 @@ cdef class SharedRoom(Task):
 
 
 cdef class DeliveringChannel(ReplyingChannel):
+    cdef public bint traced              # what it publishes and gets goes to the firehose, too
     cdef public bint closing             # channel.close is sent; everything but close-ok is ignored
     cdef readonly Ledger ledger
     cdef readonly dict consumers
@@ -46,6 +47,7 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef readonly uint64_t rejected      # without requeue
 
     cdef bint make_wait(self, Consumer consumer) noexcept
+    cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1
     cdef size_t content_room(self, Message* message) noexcept
     cdef int write_content(self, Message* message) except -1
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1

@@ -6,6 +6,7 @@ from broker.wire.replying import ReplyingChannel
 from broker.wire.transaction import Transaction
 
 class DeliveringChannel(ReplyingChannel):
+    traced: bool
     closing: bool
     transactional: bool
     transaction: Transaction | None

@@ -17,6 +17,7 @@ from broker.errors import PreconditionFailed
 
 cdef enum:
     FRAME_END = 0xCE
+    TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
 
 
 cdef class SharedRoom(Task):
@@ -153,7 +154,18 @@ cdef class DeliveringChannel(ReplyingChannel):
         p[0] = FRAME_END
         out.length += payload + 8
         self.write_content(message)
+        if self.traced:
+            self.trace_delivery(consumer, message, place.redelivered)
         return self.output.touch()
+
+    cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1:
+        self.connection.trace_delivery(
+            self, message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length],
+            message.body[:min(message.body_length, <uint32_t> TRACED_BODY)],
+            consumer.queue, redelivered)
+        return 0
 
     cdef size_t content_room(self, Message* message) noexcept:
         """What `write_content` writes at most."""

@@ -65,6 +65,11 @@ class Get:
         place: tuple[int, ...],
     ) -> None:
         """The queue gave a message; without ack it is settled."""
+        channel = self._gets.channel
+        if channel.traced:
+            channel.connection.trace_delivery(
+                channel, exchange, routing_key, listed, body, queue, bool(place[3])
+            )
         self.place = place
         self.body = body
         self.listed = listed
@@ -95,6 +100,10 @@ class Gets:
         self._untold_bytes = 0
         self._is_asking = False
         self._is_scheduled = False
+
+    @property
+    def channel(self) -> WireChannel:
+        return self._channel
 
     def ask(self, queue: Any, no_ack: bool) -> None:
         """A basic.get came."""

@@ -340,6 +340,7 @@ class Session(Connection):
             body_in_memory=config.body_in_memory,
             bodies=self.vhost.bodies,
         )
+        channel.traced = self.vhost.tracer.on
         self.put_channel(channel)
         self._host.channel_opened(channel)
         return channel
@@ -384,6 +385,37 @@ class Session(Connection):
                     channel.number, "basic.cancel", consumer_tag=consumer.tag, no_wait=True
                 )
             )
+
+    # -- tracing -----------------------------------------------------------------------------------
+
+    def trace_publish(
+        self,
+        channel: WireChannel,
+        exchange: bytes,
+        routing_key: bytes,
+        listed: bytes,
+        body: bytes,
+        queues: tuple[Any, ...],
+    ) -> None:
+        """The firehose is on: a message was published."""
+        who = (self.name, channel.number, self.user)
+        self.vhost.tracer.published(who, text(exchange), text(routing_key), listed, body, queues)
+
+    def trace_delivery(
+        self,
+        channel: WireChannel,
+        exchange: bytes,
+        routing_key: bytes,
+        listed: bytes,
+        body: bytes,
+        queue: Any,
+        redelivered: bool,
+    ) -> None:
+        """The firehose is on: a message goes to a consumer or answers a get."""
+        who = (self.name, channel.number, self.user)
+        self.vhost.tracer.delivered(
+            who, text(exchange), text(routing_key), listed, body, queue.name, redelivered
+        )
 
     # -- routing -----------------------------------------------------------------------------------
 

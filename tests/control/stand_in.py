@@ -31,6 +31,7 @@ from broker.store.failed_reads import FailedReads
 from broker.store.sync_method import SyncMethod
 from broker.store.waits import Waits
 from broker.vhosts.slices import Slices
+from broker.vhosts.tracing import Tracer
 from broker.wire.properties import encode
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
@@ -211,7 +212,8 @@ class VHost:
         self.tags: list[str] = []
         self.default_queue_type = "classic"
         self.is_damaged = False
-        self.protected_from_deletion = False
+        self.protected_from_deletion = self.tracing = False
+        self.tracer = Tracer(name, lambda *_: None, lambda *_: None)
         self.exchanges = {"": Exchange(""), "amq.topic": Exchange("amq.topic", "topic")}
         self.queues: dict[str, Queue] = {}
         self.bound: list[Binding] = []

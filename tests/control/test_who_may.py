@@ -8,6 +8,7 @@ import pytest
 
 from broker.control_schema import NOUNS, VERBS
 from broker.policies import Policy
+from broker.vhosts.tracing import Trace
 from management.broker_client import BrokerClient, BrokerError
 from tests.control.stand_in import Broker, Holding
 
@@ -44,6 +45,10 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "feature-flags": (ALL, {}),
     "feature-flag.enable": (ADMIN, {"name": "quorum_queue"}),
     "settings": (ADMIN, {}),
+    "log": (MONITOR, {}),
+    "traces": (ADMIN, {}),
+    "trace.put": (ADMIN, {"vhost": "/", "name": "t", "queue": "q"}),
+    "trace.delete": (ADMIN, {"vhost": "/", "name": "there"}),
     "auth.attempts": (MONITOR, {}),
     "auth.attempts.reset": (ADMIN, {}),
     "queue.declare": (ALL, IN_VHOST),
@@ -145,6 +150,8 @@ def people(broker: Broker) -> Broker:
     vhost.bind("amq.topic", "q", "queue", "there", {})
     vhost.declare_exchange("later")
     vhost.exchanges["later"].holding = Holding()
+    vhost.declare_exchange("amq.rabbitmq.trace", "topic")
+    vhost.tracer.traces["there"] = Trace("there", "#", "gone", is_own=False)
     connection = broker.connect("other")
     connection.name = "other"
     connection.channels[1].consume(vhost.queues["q"], "t")

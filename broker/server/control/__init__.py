@@ -10,6 +10,7 @@ from broker.server.control import (
     health_verbs,
     history_verbs,
     lists,
+    log_verbs,
     messaging_verbs,
     node_verbs,
     parameter_verbs,
@@ -19,6 +20,7 @@ from broker.server.control import (
     sign_in_verbs,
     stream_verbs,
     subscriptions,
+    tracing_verbs,
 )
 from broker.server.control.server import ControlServer
 
@@ -33,6 +35,7 @@ __all__ = [
     "health_verbs",
     "history_verbs",
     "lists",
+    "log_verbs",
     "messaging_verbs",
     "node_verbs",
     "parameter_verbs",
@@ -42,4 +45,5 @@ __all__ = [
     "sign_in_verbs",
     "stream_verbs",
     "subscriptions",
+    "tracing_verbs",
 ]

@@ -47,7 +47,7 @@ class VHosts(View):
                 "protected_from_deletion": thing.protected_from_deletion,
             },
             "cluster_state": {self.broker.node_name: "running"},
-            "tracing": False,
+            "tracing": thing.tracing,
             "protected_from_deletion": thing.protected_from_deletion,
         }
         return row if args.disable_stats else row | self._figures(thing, args)

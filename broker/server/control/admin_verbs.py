@@ -33,6 +33,7 @@ from broker.server.control.requests import (
     handles,
     not_found,
 )
+from broker.server.control.tracing_verbs import set_tracing
 
 log = logging.getLogger("leveret.vhost")
 
@@ -56,6 +57,8 @@ async def vhost_put(request: Request[VHostPut]) -> Any:
         request.broker.definitions.change_vhost(
             args.name, protected_from_deletion=args.protected_from_deletion
         )
+    if args.tracing is not None:
+        set_tracing(request.broker, request.broker.vhosts[args.name], args.tracing)
     if created and request.caller.user is not None:
         request.broker.access.put_permission(request.caller.name, args.name, FULL, FULL, FULL)
     return {"created": created}

@@ -48,6 +48,8 @@ from broker.wire.commands import added_queues
 from broker.wire.commands.publishing import check_properties, check_target
 
 _REASON_MAX = 255
+HTTP_API = "HTTP API"
+"""Stands where the firehose names a connection."""
 
 
 @handles("queue.declare")
@@ -139,7 +141,21 @@ async def queue_get(request: Request[QueueGet]) -> Any:
     queue = queue_of(vhost, name, caller, use=True)
     requeue = args.ackmode in ("ack_requeue_true", "reject_requeue_true")
     acked = args.ackmode == "ack_requeue_false"
-    return await take(queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate)
+    messages = await take(queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate)
+    if vhost.tracer.on:
+        who = (HTTP_API, 0, caller.name)
+        for one in messages:
+            listed = properties.encode(one["properties"])
+            vhost.tracer.delivered(
+                who,
+                one["exchange"],
+                one["routing_key"],
+                listed,
+                one["payload"],
+                queue.name,
+                one["redelivered"],
+            )
+    return messages
 
 
 @handles("exchange.declare")
@@ -200,6 +216,10 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     keys = check_properties(rights, None, exchange, args.routing_key, told)
     added = added_queues.of_key(args.routing_key) if not name and len(keys) == 1 else None
     queues = added.targets(request.broker, vhost, args.routing_key) if added is not None else None
+    if vhost.tracer.on:
+        found = vhost.routes.route(exchange, keys, told) if queues is None else queues
+        who = (HTTP_API, 0, caller.name)
+        vhost.tracer.published(who, name, args.routing_key, encoded, args.payload, found)
     routed = vhost.publish(exchange, keys, told, args.payload, queues)
     request.broker.stats.publish_from_api(vhost.name, routed)
     if args.properties.get("delivery_mode") == 2:

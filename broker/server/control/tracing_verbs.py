@@ -1,0 +1,83 @@
+"""Verbs of the firehose: on and off, and traces that lead it to queues. None survives a start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.control_schema import TraceDelete, TracePut, Traces
+from broker.errors import NotFound, describe
+from broker.server.control.requests import Request, bad_request, handles, not_found
+from broker.vhosts.tracing import EXCHANGE, Trace
+
+KEPT = 10_000
+"""Messages in a queue that was declared for a trace: the newest."""
+
+
+def set_tracing(broker: Any, vhost: Any, on: bool) -> None:
+    """Turns the firehose of a vhost on or off, for the channels that are open and those to come."""
+    vhost.tracer.on = on
+    for connection in broker.connections.values():
+        if connection.vhost is vhost:
+            for channel in connection.channels.values():
+                channel.traced = on
+
+
+@handles("traces")
+async def traces(request: Request[Traces]) -> Any:
+    return [
+        {
+            "vhost": vhost.name,
+            "name": trace.name,
+            "format": "queue",
+            "pattern": trace.pattern,
+            "queue": {"vhost": vhost.name, "name": trace.queue},
+        }
+        for vhost in request.caller.vhosts(request.args.vhost)
+        for trace in vhost.tracer.traces.values()
+    ]
+
+
+@handles("trace.put")
+async def trace_put(request: Request[TracePut]) -> Any:
+    args = request.args
+    vhost = request.caller.vhost(args.vhost)
+    known = vhost.tracer.traces
+    if not args.name or len(args.name.encode("utf-8", "replace")) > 200:
+        raise bad_request("the name of a trace has 1 to 200 bytes")
+    if len(args.pattern.encode("utf-8", "replace")) > 255:
+        raise bad_request("pattern is longer than 255 bytes")
+    old = known.get(args.name)
+    if old is not None:
+        _end(vhost, old)
+    queue = args.queue or f"trace.{args.name}"
+    if args.queue is not None:
+        if queue not in vhost.queues:
+            raise NotFound(f"no {describe('queue', queue, vhost.name)}")
+    else:
+        vhost.declare_queue(queue, arguments={"x-max-length": KEPT, "x-queue-type": "classic"})
+    vhost.bind(EXCHANGE, queue, "queue", args.pattern, {})
+    known[args.name] = Trace(args.name, args.pattern, queue, args.queue is None)
+    set_tracing(request.broker, vhost, True)
+    return {"created": old is None}
+
+
+@handles("trace.delete")
+async def trace_delete(request: Request[TraceDelete]) -> Any:
+    vhost = request.caller.vhost(request.args.vhost)
+    trace = vhost.tracer.traces.get(request.args.name)
+    if trace is None:
+        raise not_found("Not Found")
+    _end(vhost, trace)
+    if not vhost.tracer.traces:
+        set_tracing(request.broker, vhost, False)
+    return {}
+
+
+def _end(vhost: Any, trace: Trace) -> None:
+    del vhost.tracer.traces[trace.name]
+    if trace.queue not in vhost.queues:
+        return
+    if trace.is_own:
+        vhost.delete_queue(trace.queue, if_unused=False, if_empty=False, owner=None)
+    else:
+        vhost.unbind(EXCHANGE, trace.queue, "queue", trace.pattern, {})

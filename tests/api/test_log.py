@@ -1,0 +1,115 @@
+"""The broker's log over HTTP, as text and live."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+
+import httpx
+import pika
+import pytest
+
+from broker import logs
+from tests.api.conftest import TAGS, path
+from tests.appliance import Appliance
+
+LIVE = "/api/livelog"
+
+
+def connect(leveret: Appliance, vhost: str) -> None:
+    credentials = pika.PlainCredentials("guest", "guest")
+    parameters = pika.ConnectionParameters(leveret.host, leveret.amqp_port, vhost, credentials)
+    pika.BlockingConnection(parameters).close()
+
+
+@contextlib.contextmanager
+def reading(client: httpx.Client, **more: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """The events of a live log: id, and severity, source and message."""
+    headers = {"Last-Event-ID": more.pop("last")} if "last" in more else {}
+    with client.stream("GET", LIVE, params=more, headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert "Content-Encoding" not in answer.headers
+
+        def events() -> Iterator[tuple[int, list[str]]]:
+            number = 0
+            for line in answer.iter_lines():
+                if line.startswith("id: "):
+                    number = int(line[4:])
+                elif line.startswith("data: "):
+                    yield number, json.loads(line[6:])
+
+        yield events()
+
+
+@pytest.mark.parametrize("where", ["/api/logs", LIVE])
+def test_only_who_may_monitor_reads_the_log(
+    clients: dict[str, httpx.Client], anonymous: httpx.Client, where: str
+) -> None:
+    assert anonymous.get(where).status_code == 401
+    for tag in set(TAGS) - {"monitoring", "administrator"}:
+        assert clients[tag].get(where).status_code == 401
+    for tag in ("monitoring", "administrator"):
+        with clients[tag].stream("GET", where) as answer:
+            assert answer.status_code == 200
+
+
+def test_the_log_comes_as_text(api: httpx.Client) -> None:
+    answer = api.get("/api/logs")
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert "attachment" in answer.headers["Content-Disposition"]
+    lines = answer.text.splitlines()
+    assert any(" info leveret.broker: listening: " in line for line in lines)
+    assert api.get("/api/logs", params={"level": "error"}).text.count(" info ") == 0
+    assert api.get("/api/logs", params={"level": "loud"}).status_code == 400
+
+
+def test_the_live_log_begins_with_what_was_written_and_goes_on(
+    api: httpx.Client, clients: dict[str, httpx.Client], shared_leveret: Appliance
+) -> None:
+    where = path("vhosts", "api/live-log")
+    api.put(where, json={}).raise_for_status()
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    api.put(path("permissions", "api/live-log", "guest"), json=everything).raise_for_status()
+    with reading(clients["monitoring"]) as events:
+        number, (severity, source, text) = next(events)
+        assert severity in logs.LEVELS
+        assert source
+        assert text
+        # A connection is a line of the log, written while the stream waits.
+        connect(shared_leveret, "api/live-log")
+        later = next(number for number, (_, _, text) in events if "api/live-log" in text)
+        assert later > number
+    with reading(clients["monitoring"], last=str(later - 1)) as events:
+        assert next(events)[0] == later
+
+
+def test_the_kept_lines_are_bounded_and_single() -> None:
+    recent = logs.Recent()
+    for number in range(logs.ENTRIES_KEPT + 50):
+        text = f"{number}\nforged line " + "x" * 10_000
+        recent.emit(logging.LogRecord("a", logging.WARNING, "", 0, text, None, None))
+    assert len(recent.entries) == logs.ENTRIES_KEPT
+    assert "\n" not in recent.entries[-1].text
+    assert all(len(one.text) < logs.TEXT_MAX + 10 for one in recent.entries)
+    numbers = [one.id for one in recent.entries]
+    assert numbers == sorted(set(numbers))
+    newest = recent.since(numbers[-4], "warning", 2)
+    assert [one.id for one in newest] == numbers[-2:]
+    assert recent.since(0, "error", 10) == []
+
+
+def test_too_many_readers_are_refused(api: httpx.Client) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):
+            stack.enter_context(reading(api))
+        answer = api.get(LIVE)
+        assert answer.status_code == 503
+        assert answer.json()["error"] == "busy"
+    # They give their places back when they go.
+    while api.get("/api/logs").is_success:
+        with api.stream("GET", LIVE) as answer:
+            if answer.status_code == 200:
+                break
