@@ -7,6 +7,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
+from frontend import addresses
 from frontend.asking import ask, done, reason_of
 from frontend.charts import RANGES, chosen_range, history
 from management.broker_client import BrokerError
@@ -15,13 +16,16 @@ REASON = "Closed in the web interface"
 
 
 async def connection(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """GET: the page. POST: close it; the client is told 320 and the reason."""
+    """GET: the page. POST: close it, the client is told 320 and the reason; or change the
+    `prefetch` of one of its channels."""
     name = name or request.GET.get("name", "")
     if not name:
         raise Http404
     facts: dict[str, Any] = {"section": "connections", "status": 200}
     if request.method == "POST":
         try:
+            if "prefetch" in request.POST:
+                return await _change_prefetch(request, name)
             reason = request.POST.get("reason", "").strip()[:200] or REASON
             await ask(request, "connection.close", name=name, reason=reason)
             return done(request, "/connections", "The connection is closed.")
@@ -41,3 +45,12 @@ async def connection(request: HttpRequest, name: str = "") -> HttpResponseBase:
         or (row.get("client_properties") or {}).get("connection_name"),
     }
     return render(request, "connection.html", facts, status=facts["status"])
+
+
+async def _change_prefetch(request: HttpRequest, name: str) -> HttpResponseBase:
+    text = request.POST["prefetch"]
+    if not (text.isascii() and text.isdecimal() and len(text) < 6):
+        raise BrokerError(400, "bad_request", "A prefetch is a whole number from 0 to 65,535.")
+    channel = request.POST.get("channel", "")
+    await ask(request, "channel.prefetch", name=channel, prefetch=int(text))
+    return done(request, addresses.connection(name), "The prefetch is changed.")

@@ -28,6 +28,7 @@ PAGES = (
     ("Users", "/users"),
     ("Definitions", "/definitions"),
     ("Node", "/node"),
+    ("Log", "/log"),
 )
 
 

@@ -199,6 +199,23 @@ async def _resume(
     return done(request, addresses.queue(vhost, name), "Resumed: deliveries go on.")
 
 
+async def _cancel(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    channel = request.POST.get("channel", "")
+    if not (channel.isascii() and channel.isdecimal() and len(channel) < 6):
+        raise FormError("The channel is no number. Nothing was done.")
+    await ask(
+        request,
+        "consumer.cancel",
+        vhost=vhost,
+        connection=request.POST.get("connection", ""),
+        channel=int(channel),
+        consumer_tag=request.POST.get("consumer_tag", ""),
+    )
+    return done(request, addresses.queue(vhost, name, "consumers"), "The consumer is cancelled.")
+
+
 async def _delete(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
@@ -231,5 +248,6 @@ _ACTIONS: dict[str, Any] = {
     "purge": _purge,
     "pause": _pause,
     "resume": _resume,
+    "cancel": _cancel,
     "delete": _delete,
 }

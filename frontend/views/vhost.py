@@ -33,6 +33,8 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
                     name=name,
                     description=request.POST.get("description", ""),
                     default_queue_type=request.POST.get("default_queue_type", ""),
+                    protected_from_deletion="protected" in request.POST,
+                    tracing="tracing" in request.POST,
                 )
                 return done(request, addresses.vhost(name), "The virtual host is changed.")
             if request.POST.get("action") != "delete":
