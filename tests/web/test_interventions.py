@@ -29,7 +29,7 @@ def test_it_changes_the_prefetch_of_a_channel(
     field = page.get_by_label("Prefetch of channel 1")
     expect(field).to_have_value("3")
     field.fill("17")
-    page.get_by_role("button", name="Change").click()
+    page.get_by_role("button", name="Set", exact=True).click()
     expect(page.locator("#toasts")).to_contain_text("The prefetch is changed.")
     expect(page.get_by_label("Prefetch of channel 1")).to_have_value("17")
 
