@@ -246,7 +246,6 @@ def test_wrong_administration_is_refused_by_what_is_wrong(
 @pytest.mark.parametrize(
     ("method", "where"),
     [
-        ("PUT", path("traces", VHOST, "t")),
         ("POST", path("rebalance", "queues")),
     ],
 )
