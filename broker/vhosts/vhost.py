@@ -216,11 +216,6 @@ class VHost(DefiningVHost):
                 log.error("%s", problem)
             yield
 
-    @property
-    def exported_flags(self) -> tuple[str, ...]:
-        """Attributes that a definitions file holds beside the description."""
-        return ("protected_from_deletion",) if self.protected_from_deletion else ()
-
     # -- tracing -----------------------------------------------------------------------------------
 
     @property
