@@ -283,7 +283,6 @@ class Broker(SignIn):
             features=self.features,
             **properties,
         )
-        vhost.tracer.node = self.node_name
         vhost.queue_limit = lambda: self.access.vhost_limit(name, "max-queues")
         return vhost
 

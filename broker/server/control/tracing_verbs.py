@@ -15,6 +15,7 @@ KEPT = 10_000
 
 def set_tracing(broker: Any, vhost: Any, on: bool) -> None:
     """Turns the firehose of a vhost on or off, for the channels that are open and those to come."""
+    vhost.tracer.node = broker.node_name
     vhost.tracer.on = on
     for connection in broker.connections.values():
         if connection.vhost is vhost:
