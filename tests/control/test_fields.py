@@ -51,7 +51,7 @@ STANDING = {
     "vhosts:tracing": "not turned on",
     "vhosts:cluster_state*": "the one node",
     "*connection_closed*": "no connection was closed",
-    "*connection_created": "no connection came",
+    "*connection_created*": "no connection came",
     "overview:object_totals*": "what was declared stays",
     "overview:alarms[[]]": "no alarm; tests/amqp/test_alarms.py",
     "overview:health*": "the same problem all the time",
