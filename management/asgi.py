@@ -11,6 +11,7 @@ from servestatic import ServeStaticASGI
 from management.body_limit import BodyLimit
 from management.hosts import AcceptableHost, origin_allowed, refuse
 from management.paths import Application, RawPath, Receive, Scope, Send
+from management.peer import ForwardedHeaders
 from management.relay import Relay
 from management.security import HEADERS
 from management.sessions import SessionSocket
@@ -60,7 +61,8 @@ def build(config: "Config") -> Application:
         lambda: settings.APPLIANCE.allowed_origins,
     )
     routes = ProtocolTypeRouter({"http": BodyLimit(static), "websocket": sockets})
-    return AcceptableHost(routes, lambda: settings.APPLIANCE.allowed_hosts)
+    served = AcceptableHost(routes, lambda: settings.APPLIANCE.allowed_hosts)
+    return ForwardedHeaders(served, config.trusted_proxies) if config.trusted_proxies else served
 
 
 def _static_headers(headers: Any, path: str, url: str) -> None:

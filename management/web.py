@@ -147,7 +147,6 @@ def _server(config: "Config", name: str) -> _Server:
     from management.websocket_protocol import PatientWebSocket
 
     connections_max = _connections_max()
-    trusted = list(config.trusted_proxies)
     uvicorn_config = uvicorn.Config(
         build(config),
         http=BoundedHTTP,
@@ -158,8 +157,7 @@ def _server(config: "Config", name: str) -> _Server:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=bool(trusted),
-        forwarded_allow_ips=trusted,
+        proxy_headers=False,
         timeout_keep_alive=30,
         backlog=config.tcp_backlog,
         limit_concurrency=connections_max,

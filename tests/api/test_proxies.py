@@ -2,7 +2,10 @@
 
 import httpx
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
+from tests.amqp import raw
 from tests.appliance import Appliance
 from tests.conftest import Make
 
@@ -30,6 +33,41 @@ def test_a_trusted_proxy_says_who_is_asking(behind_a_proxy: Appliance) -> None:
         assert client.get("/api/whoami", headers=lying).status_code == 401
         named = client.get("/api/whoami", headers={"Host": "broker.example"})
         assert named.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["127.0.0.1", "127.8.9.1", "::1", "[::1]:7", "::ffff:127.0.0.1", "127.0.0.1:80", "0.0.0.0",
+     "unix", "localhost", "127.0.0.1, 127.0.0.1"],
+)  # fmt: skip
+def test_an_address_that_a_proxy_tells_is_never_this_machine(
+    behind_a_proxy: Appliance, told: str
+) -> None:
+    """Else anybody whose proxy passes the header on would be guest, an administrator."""
+    url = behind_a_proxy.http_url + "/api/whoami"
+    answer = httpx.get(url, headers={"X-Forwarded-For": told}, auth=GUEST)
+    assert answer.status_code == 401
+
+
+def test_a_browser_behind_a_proxy_is_not_this_machine_over_amqp_either(
+    behind_a_proxy: Appliance,
+) -> None:
+    url = f"ws://{behind_a_proxy.host}:{behind_a_proxy.http_port}/amqp"
+    near = {"X-Forwarded-For": "127.0.0.1"}
+    with connect(url, subprotocols=[Subprotocol("amqp")], additional_headers=near) as socket:
+        socket.send(raw.PROTOCOL_HEADER)
+        socket.recv(10)
+        start_ok = raw.method(
+            0,
+            "connection.start-ok",
+            client_properties={"capabilities": {"authentication_failure_close": True}},
+            mechanism="PLAIN",
+            response=b"\0guest\0guest",
+            locale="en_US",
+        )
+        socket.send(start_ok)
+        answer = socket.recv(30)
+    assert b"ACCESS_REFUSED" in answer
 
 
 def test_many_wrong_passwords_are_slowed_down(shared_leveret: Appliance) -> None:
