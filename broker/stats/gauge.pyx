@@ -239,16 +239,11 @@ cdef class Gauge:
         """Adds the newest row to the history, once a step of it; steps in which nothing changed
         have the same row."""
         cdef int64_t step = OBJECT_TIERS[0][0]
-        cdef int64_t size = OBJECT_TIERS[0][1]
-        cdef int64_t tick
         if not self.count or at // step <= self.noted_at // step:
             return 0
         values = list(self.newest)
         if self.noted_at and at - self.noted_at > 2 * step:
-            tick = max(self.noted_at + step, at - size * step)
-            while tick // step < at // step:
-                self.history.add(tick, values)
-                tick += step
+            self.history.stand(self.noted_at + step, at, values)
         self.history.add(at, values)
         self.noted_at = at
         return 0

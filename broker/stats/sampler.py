@@ -176,10 +176,11 @@ class Stats:
         self._add_up(kind, sums, _vhost_name(kind, thing))
         return self._keep_history(thing, gauge)
 
-    def take_touched(self) -> list[tuple[str, str, Any]]:
-        """Kind, vhost and object of what changed since the last call and is still there."""
+    def take_touched(self) -> Iterator[tuple[str, str, Any]]:
+        """Kind, vhost and object of what changed since the last call and is still there, which is
+        found out one by one: there may be very many."""
         touched, self._touched = self._touched, []
-        return [entry for entry in touched if not entry[2].gauge.ended]
+        return (entry for entry in touched if not entry[2].gauge.ended)
 
     def sample(self, broker: Any) -> Iterator[None]:
         """One sample of everything, as a generator of short steps."""
@@ -204,11 +205,12 @@ class Stats:
             ("exchange", list(vhost.exchanges.values())),
         ):
             sums = Sums()
-            for start in range(0, len(things), _OBJECTS_PER_STEP):
+            start = 0
+            while start < len(things):
                 lively: list[Any] = []
                 touched: list[Any] = []
                 stop = start + _OBJECTS_PER_STEP
-                scan(kind, things, start, stop, at, before, sums, lively, touched)
+                start = scan(kind, things, start, stop, at, before, sums, lively, touched)
                 if self.keeps_steps:
                     self._touched += [(kind, vhost.name, thing) for thing in touched]
                 for thing in lively:
@@ -237,7 +239,9 @@ class Stats:
                     levels["channels"] += len(channels)
                 for kind, things in (("connection", [connection]), ("channel", channels)):
                     before_it = sums.changed
-                    scan(kind, things, 0, len(things), at, before, sums)
+                    start = 0
+                    while start < len(things):
+                        start = scan(kind, things, start, len(things), at, before, sums)
                     if sums.changed != before_it:
                         self._add_up(kind, sums, vhost)
             self._count(sums)

@@ -60,6 +60,21 @@ class _Tier:
                 column[oldest] = value
             self.start = (oldest + 1) % count
 
+    def stand(self, begin: int, end: int, values: Sequence[float]) -> None:
+        """Adds one row to each step from that of `begin` to the one before that of `end`; all of
+        them lie behind the newest row."""
+        count = min(end // self.step - begin // self.step, self.size)
+        if count <= 0:
+            return
+        first = begin + (end // self.step - begin // self.step - count) * self.step
+        times = array("q", range(first, first + count * self.step, self.step))
+        self.times = (self.in_order(self.times) + times)[-self.size :]
+        self.columns = [
+            (self.in_order(column) + array("d", [value]) * count)[-self.size :]
+            for column, value in zip(self.columns, values, strict=True)
+        ]
+        self.start = 0
+
     def in_order(self, values: array[N]) -> array[N]:
         return values[self.start :] + values[: self.start] if self.start else values
 
@@ -93,6 +108,12 @@ class Series:
         """Adds a row, its values in the order of `names`. Times must not go back."""
         for tier in self._tiers:
             tier.add(at, values)
+
+    def stand(self, begin: int, end: int, values: Sequence[float]) -> None:
+        """Nothing changed from one time, which lies behind all that was added, to another: adds the
+        row to every step of it but the last."""
+        for tier in self._tiers:
+            tier.stand(begin, end, values)
 
     def history(
         self, from_ms: int, to_ms: int, wanted: Sequence[str] | None = None

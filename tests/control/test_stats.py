@@ -219,6 +219,49 @@ def test_it_keeps_history_for_a_bounded_number_of_objects(
     assert queues[49].gauge.history is not None
 
 
+def test_a_step_of_a_sample_adds_to_few_histories(broker: Broker, clock: Clock) -> None:
+    queues = [broker.vhosts["/"].declare_queue(f"q{number}")[0] for number in range(100)]
+    for _ in range(2):
+        for queue in queues:
+            queue.counts["publish"] += 1
+        sample(broker, clock)
+
+    def noted() -> int:
+        wanted = clock.now - clock.now % 10_000
+        histories = [queue.gauge.history.history(wanted, clock.now) for queue in queues]
+        return sum(bool(history["times"]) for history in histories)
+
+    # After an hour of rest each history has an hour to catch up with.
+    clock.now += 3_600_000
+    sample(broker, clock)
+    for queue in queues:
+        queue.counts["publish"] += 1
+    clock.now += 10_000
+    before, most = noted(), 0
+    for _ in broker.stats.sample(broker):
+        after = noted()
+        before, most = after, max(most, after - before)
+    assert noted() == 100
+    assert most <= 20
+
+
+def test_a_history_has_every_step_of_a_rest(broker: Broker, clock: Clock) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    for _ in range(3):
+        queue.counts["publish"] += 10
+        sample(broker, clock)
+    for rest in (25_000, 300_000, 3_570_000, 10_000_000):
+        begin = clock.now
+        clock.now += rest
+        sample(broker, clock)
+        queue.counts["publish"] += 10
+        sample(broker, clock)
+        history = queue.gauge.history.history(max(begin, clock.now - 3_500_000), clock.now)
+        steps = [at // 10_000 for at in history["times"]]
+        assert steps == list(range(steps[0], clock.now // 10_000 + 1)), rest
+        assert sum(rate or 0 for rate in history["series"]["publish"][1:]) <= 2, rest
+
+
 def test_it_makes_rates_from_counters_and_gaps_from_silence() -> None:
     series = Series(["count"], ["level"], [(1000, 5), (10_000, 10)])
     at = 1_000_000
