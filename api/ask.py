@@ -1,5 +1,7 @@
 """Asking the broker on behalf of the caller, and the answers to calls that change something."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -19,7 +21,23 @@ async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
             **arguments,
         )
     except UnicodeEncodeError:
-        raise BrokerError(400, "bad_request", "a name holds half a surrogate pair") from None
+        raise _bad_name() from None
+
+
+async def ask_list(request: HttpRequest, **arguments: Any) -> AsyncGenerator[dict[str, Any]]:
+    """The broker's answers to verb `list`, slice by slice. To be closed. Raises `BrokerError`, also
+    in the middle."""
+    slices = broker().listed(as_user=request.user.name, **arguments)
+    async with aclosing(slices):
+        try:
+            async for answer in slices:
+                yield answer
+        except UnicodeEncodeError:
+            raise _bad_name() from None
+
+
+def _bad_name() -> BrokerError:
+    return BrokerError(400, "bad_request", "a name holds half a surrogate pair")
 
 
 def put_answer(answer: dict[str, Any]) -> HttpResponse:

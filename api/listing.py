@@ -1,11 +1,15 @@
 """Lists and single objects: RabbitMQ's query parameters, and the broker's rows for them."""
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
-from django.http import HttpRequest
+import msgspec
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Schema
 
-from api.ask import ask, given
+from api.ask import ask, ask_list, given
+from management.broken_answers import BrokenAnswer
 from management.broker_client import BrokerError
 from management.memory import LARGE, give_back_soon
 
@@ -81,15 +85,48 @@ async def rows(
 ) -> Any:
     """The rows of a noun: the bare list, or RabbitMQ's page object when a page was asked for.
 
-    The header `X-Vhost` scopes a list that names no vhost itself.
+    The header `X-Vhost` scopes a list that names no vhost itself. A long bare list is streamed: the
+    broker builds its rows as the client takes them.
     """
     wanted = query.arguments() if query is not None else {}
     filters.setdefault("vhost", request.headers.get("X-Vhost") or None)
-    answer = await ask(request, "list", noun=noun, **wanted, **given(**filters))
     request.columns_chosen = True
-    if answer["item_count"] >= LARGE:
-        give_back_soon()
-    return answer if "page" in wanted else answer["items"]
+    if "page" in wanted:
+        return await ask(request, "list", noun=noun, **wanted, **given(**filters))
+    slices = ask_list(request, noun=noun, **wanted, **given(**filters))
+    try:
+        first = await anext(slices)
+    except BaseException:
+        await slices.aclose()
+        raise
+    if not first["more"]:
+        await slices.aclose()
+        return first["items"]
+    return StreamingHttpResponse(
+        _streamed(first, slices), content_type="application/json; charset=utf-8"
+    )
+
+
+async def _streamed(
+    first: dict[str, Any], slices: AsyncGenerator[dict[str, Any]]
+) -> AsyncIterator[bytes]:
+    """The rows as one JSON array. Raises BrokenAnswer if not all come: its end is missing then."""
+    async with aclosing(slices):
+        try:
+            yield _without_end(first["items"])
+            async for answer in slices:
+                if answer["items"]:
+                    yield b"," + _without_end(answer["items"])[1:]
+        except BrokerError as error:
+            raise BrokenAnswer(error.reason) from None
+        finally:
+            if first["item_count"] >= LARGE:
+                give_back_soon()
+        yield b"]"
+
+
+def _without_end(items: list[Any]) -> bytes:
+    return msgspec.json.encode(items)[:-1]
 
 
 async def row(request: HttpRequest, noun: str, **named: Any) -> Any:

@@ -295,6 +295,15 @@ class Config:
         least=1,
         reload=True,
     )
+    lists_read_max: int = setting(
+        "http",
+        500,
+        "count",
+        "lists without pages that clients of the HTTP API may be reading at a time; one more is "
+        "refused with 503",
+        least=1,
+        reload=True,
+    )
     session_lifetime: int = setting(
         "http",
         8 * 3600,

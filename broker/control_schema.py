@@ -203,7 +203,7 @@ class Nodes(Arguments):
     "list",
     "anyone",
     "own",
-    "{items, item_count, filtered_count, total_count, page, page_count, page_size}",
+    "{items, item_count, filtered_count, total_count, page, page_count, page_size, more}",
 )
 class List(Arguments):
     """Lists one noun: filtered, sorted and paged in the broker. The table of nouns says who may.
@@ -213,7 +213,9 @@ class List(Arguments):
     fine and idle. `name` is a part of the name, with `use_regex` an RE2 expression. Without `page`
     all rows come at once. `sort` is a key, dotted for inner ones; an unknown one is ignored;
     `trouble` puts first what needs a person. `columns` are keys too. `secrets`, for administrators:
-    values of parameters with the passwords in their URIs.
+    values of parameters with the passwords in their URIs. `slices` is a number of the caller's
+    choice: of a list without pages that is longer than 500 rows the first ones come, with `more`
+    true, and `list.more` gives the next ones under that number. Rows are built when asked for.
     """
 
     noun: str
@@ -239,6 +241,21 @@ class List(Arguments):
     disable_stats: bool = False
     enable_queue_totals: bool = False
     secrets: bool = False
+    slices: int | None = None
+
+
+@verb("list.more", "anyone", "own", "{items, more}")
+class ListMore(Arguments):
+    """The next rows of a list that was asked for with `slices`. With `more` false it is over."""
+
+    list: int
+
+
+@verb("list.end", "anyone", "own", "{}")
+class ListEnd(Arguments):
+    """Ends such a list before its last row, or before its first answer."""
+
+    list: int
 
 
 @verb("item", "anyone", "own", "one row, with details")

@@ -30,6 +30,7 @@ _BACKOFF_LAST_S = 1.0  # less than the patience: once the broker is back, no cal
 _PATIENCE_S = 1.5
 _PUSHES_KEPT = 256
 _LOST = "the broker went away before it answered; a change may or may not have been made"
+_LIST_LOST = "the broker went away in the middle of a list"
 _AWAY = "the broker is not running or is just starting; try again in a few seconds"
 
 
@@ -87,6 +88,32 @@ class BrokerClient:
         `as_user` is whose rights count; None is the appliance itself, which may do everything.
         """
         return await self._ask(verb, as_user, args, timeout_s)
+
+    async def listed(
+        self, *, as_user: str | None = None, **args: Any
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """A list in slices: the answer of verb `list`, then those of `list.more`.
+
+        The broker builds the next rows when the iterator is asked for them. To be closed
+        (`aclose`), which ends the list there, too. Raises BrokerError, also in the middle: rows
+        are missing then.
+        """
+        self._next_id += 1
+        number, is_open = self._next_id, True
+        try:
+            answer = await self._ask("list", as_user, {**args, "slices": number}, 60.0)
+            connection = self.connections
+            is_open = answer["more"]
+            yield answer
+            while is_open:
+                if connection != self.connections or not self.connected:
+                    raise _broker_away(_LIST_LOST)
+                answer = await self._ask("list.more", as_user, {"list": number}, 60.0)
+                is_open = answer["more"]
+                yield answer
+        finally:
+            if is_open:
+                self._send_quietly("list.end", {"list": number})
 
     async def subscribe(self, *, as_user: str | None = None, **args: Any) -> AsyncGenerator[Push]:
         """Pushes of one subscription, across restarts of the broker and pauses of the reader.

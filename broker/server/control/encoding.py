@@ -103,6 +103,24 @@ async def encode_rows(rows: Iterable[Any]) -> msgspec.Raw:
     for row in rows:
         pieces.append(encode(row))
         await pace()
+    return _array(pieces)
+
+
+async def encode_slice(rows: Iterable[Any], bytes_enough: int) -> tuple[msgspec.Raw, int]:
+    """Rows as a msgpack array until they have so many bytes, and how many rows these are."""
+    pace = Pace()
+    pieces = []
+    size = 0
+    for row in rows:
+        pieces.append(encode(row))
+        size += len(pieces[-1])
+        if size >= bytes_enough:
+            break
+        await pace()
+    return _array(pieces), len(pieces)
+
+
+def _array(pieces: list[bytes]) -> msgspec.Raw:
     return msgspec.Raw(struct.pack(">BI", 0xDD, len(pieces)) + b"".join(pieces))
 
 

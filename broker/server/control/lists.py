@@ -30,6 +30,7 @@ from broker.server.control.access_rows import (
 from broker.server.control.binding_rows import Bindings
 from broker.server.control.connection_rows import Channels, Connections, Consumers
 from broker.server.control.encoding import Pace, encode_rows
+from broker.server.control.open_lists import WHOLE_ROWS, OpenList
 from broker.server.control.past import aged_of_object
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
@@ -74,6 +75,23 @@ async def list_noun(request: Request[List]) -> Any:
         raise bad_request(f"noun '{args.noun[:100]}' does not exist")
     request.caller.require(noun.list_tag)
     _check_page(args)
+    if args.slices is None or args.page is not None:
+        return await _answer(request, None)
+    lists = request.session.lists
+    opened = lists.open(args.slices, request.caller)
+    try:
+        answer = await _answer(request, opened)
+    except BaseException:
+        lists.close(args.slices)
+        raise
+    if not answer["more"]:
+        lists.close(args.slices)
+    return answer
+
+
+async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, Any]:
+    """The rows and the counts; of a long list, which `opened` is for, the first rows."""
+    args = request.args
     view = VIEWS[args.noun](request.broker)
     pace = Pace()
     everything = await view.everything(request.caller, args, pace)
@@ -98,7 +116,11 @@ async def list_noun(request: Request[List]) -> Any:
     elif args.sort_reverse:
         things = things[::-1]
     shown = things[first:last]
-    if args.page is not None:
+    if opened is not None and len(shown) > WHOLE_ROWS:
+        # What changes by itself is that of the slice's time, as the rows are.
+        opened.begin(shown, lambda part: _rows(VIEWS[args.noun](request.broker), part, args))
+        items = await opened.slice()
+    elif args.page is not None or opened is not None:
         items = await encode_rows(_rows(view, shown, args))
     else:
         async with rosters_of(request.broker).whole_lists:
@@ -111,6 +133,7 @@ async def list_noun(request: Request[List]) -> Any:
         "page": args.page or 1,
         "page_count": page_count,
         "page_size": args.page_size if args.page is not None else count,
+        **({} if opened is None else {"more": not opened.is_over}),
     }
 
 

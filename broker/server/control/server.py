@@ -21,6 +21,7 @@ from broker.control_schema import ERRORS, FRAME_MAX, VERBS
 from broker.control_schema import Request as Frame
 from broker.errors import AMQPError
 from broker.server.control.encoding import encode
+from broker.server.control.open_lists import OpenLists
 from broker.server.control.problems import forget, watch_of
 from broker.server.control.requests import (
     HANDLERS,
@@ -104,6 +105,7 @@ class Session:
         self.at_end: list[Callable[[], object]] = []
         """Called when the peer is gone."""
         self._room = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        self.lists = OpenLists(broker)
         self.subscriptions = Subscriptions(broker, self.push, self.is_writable)
         task = asyncio.current_task()
         assert task is not None

@@ -1,0 +1,128 @@
+"""Lists that are read in slices: rows are built when the reader asks for them, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker.control_schema import ListEnd, ListMore
+from broker.server.control.encoding import encode_slice
+from broker.server.control.requests import (
+    Caller,
+    Request,
+    RequestError,
+    bad_request,
+    handles,
+    not_authorised,
+    not_found,
+)
+
+WHOLE_ROWS = 500
+"""Lists up to this length come in one answer."""
+SLICE_ROWS = 100
+"""Rows of a slice at most: their msgpack is some 100 KB, and the web process writes them as JSON in
+a few milliseconds."""
+SLICE_BYTES = 256 * 1024
+"""A slice ends with the row that reaches this, so one of large rows is not much longer."""
+
+Rows = Callable[[list[Any]], Iterator[Any]]
+"""Rows of some of the things, as they are now."""
+
+
+class OpenList:
+    """One list: what is still to be shown of it, and on whose behalf."""
+
+    def __init__(self, broker: Any, caller: Caller) -> None:
+        self._vhosts = broker.vhosts
+        self._user = caller.name
+        self._tags = frozenset(caller.user.tags if caller.user is not None else ())
+        everything = caller.has("administrator")
+        self._seen = [] if everything else [vhost.name for vhost in caller.vhosts()]
+        self._rows: Rows | None = None
+        self._things: list[Any] = []
+        self._place = 0
+
+    def begin(self, things: list[Any], rows: Rows) -> None:
+        self._things, self._rows = things, rows
+
+    @property
+    def is_over(self) -> bool:
+        return self._place >= len(self._things)
+
+    def check(self, caller: Caller) -> None:
+        """Raises RequestError 404 for another user's list, and 401 when a tag or virtual host that
+        the list was made with is not the caller's any more."""
+        if caller.name != self._user or self._rows is None:
+            raise not_found("no such list")
+        hidden = (name for name in self._seen if not caller.sees_vhost(name))
+        lost = caller.user is not None and not self._tags.issubset(caller.user.tags)
+        if lost or any(name in self._vhosts for name in hidden):
+            raise not_authorised("rights were taken away while the list was read")
+
+    async def slice(self) -> Any:
+        """The next rows as a msgpack array."""
+        assert self._rows is not None
+        things = self._things[self._place : self._place + SLICE_ROWS]
+        rows, count = await encode_slice(self._rows(things), SLICE_BYTES)
+        self._place += count
+        return rows
+
+
+class OpenLists:
+    """Those of one connection to the control socket, by the numbers its peer gave them."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._lists: dict[int, OpenList] = {}
+        self._busy: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def open(self, number: int, caller: Caller) -> OpenList:
+        """Takes a number. Raises RequestError if it is in use or too many are."""
+        if number in self._lists:
+            raise bad_request(f"list {number} is open already")
+        most = self._broker.config.lists_read_max
+        if len(self._lists) >= most:
+            raise RequestError(
+                "busy", f"lists_read_max ({most}) lists are being read; ask for pages or try again"
+            )
+        opened = self._lists[number] = OpenList(self._broker, caller)
+        return opened
+
+    def close(self, number: int) -> None:
+        self._lists.pop(number, None)
+
+    async def more(self, number: int, caller: Caller) -> dict[str, Any]:
+        """The next slice. Raises RequestError; the list is closed then."""
+        opened = self._lists.get(number)
+        if opened is None:
+            raise not_found("no such list")
+        if number in self._busy:
+            raise bad_request(f"list {number} is being read")
+        self._busy.add(number)
+        try:
+            opened.check(caller)
+            answer = {"items": await opened.slice(), "more": not opened.is_over}
+        except BaseException:
+            self.close(number)
+            raise
+        finally:
+            self._busy.discard(number)
+        if opened.is_over:
+            self.close(number)
+        return answer
+
+
+@handles("list.more")
+async def more(request: Request[ListMore]) -> Any:
+    """Answers verb `list.more`."""
+    return await request.session.lists.more(request.args.list, request.caller)
+
+
+@handles("list.end")
+async def end(request: Request[ListEnd]) -> Any:
+    """Answers verb `list.end`."""
+    request.session.lists.close(request.args.list)
+    return {}
