@@ -182,4 +182,4 @@ def sample_details(rate: float, samples: Sequence[Sample]) -> dict[str, object]:
 
 
 def _plain(value: float) -> float | int:
-    return int(value) if value.is_integer() else value
+    return int(value) if float(value).is_integer() else value
