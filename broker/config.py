@@ -203,6 +203,22 @@ class Config:
         least=0.1,
         reload=True,
     )
+    send_timeout: float = setting(
+        "amqp",
+        30.0,
+        "time",
+        "a client over TCP that takes nothing of what is sent to it for this long is cut off",
+        least=1,
+        reload=True,
+    )
+    unsent_max: int = setting(
+        "amqp",
+        1024 * 1024,
+        "size",
+        "bytes of returns, confirms and answers that may wait for a client that takes nothing;"
+        " with more, nothing further is read from it",
+        least=64 * 1024,
+    )
     close_timeout: float = setting(
         "amqp",
         30.0,

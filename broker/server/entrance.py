@@ -55,7 +55,7 @@ class Entrance(asyncio.Protocol):
         if sock.family == socket.AF_UNIX:
             origin = Origin(("unix", 0), ("unix", 0))
         else:
-            set_options(sock, broker.config.tcp_keepalive)
+            set_options(sock, broker.config.tcp_keepalive, broker.config.send_timeout)
             peername = transport.get_extra_info("peername")
             if not peername:  # gone before it was looked at
                 broker.admission.give()
@@ -141,9 +141,10 @@ def let_wait(server: asyncio.Server, backlog: int) -> None:
             same.listen(backlog)
 
 
-def set_options(sock: Any, keepalive: tuple[int, ...]) -> None:
-    """No delay, and questions to a silent peer: after seconds, each seconds, so many; the system's
-    own if empty."""
+def set_options(sock: Any, keepalive: tuple[int, ...], send_timeout: float) -> None:
+    """No delay; questions to a silent peer: after seconds, each seconds, so many, the system's own
+    if empty; and the end of a connection whose peer takes nothing for `send_timeout` seconds."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(send_timeout * 1000))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if keepalive:

@@ -18,7 +18,8 @@ cdef enum:
     ALARMED = 2              # everything is up to the next publish, which will be HELD
     COLLECTING = 4           # nothing is, while a collected body is written or read back
     YIELDING = 8             # nothing is in this turn: others have theirs
-    WAITING = HELD | COLLECTING | YIELDING
+    UNSENT = 16              # nothing is, while the peer takes nothing of what it was answered
+    WAITING = HELD | COLLECTING | YIELDING | UNSENT
 
 
 cdef class Connection(Output):
@@ -29,6 +30,7 @@ cdef class Connection(Output):
     cdef WireChannel publishing          # the channel whose content is unfinished in this chunk
     cdef readonly uint64_t recv_oct
     cdef readonly uint64_t recv_cnt
+    cdef uint64_t unsent_max             # bytes that may wait for a peer that takes nothing
     cdef uint64_t budget                 # bytes that may come before login, or after the end
     cdef readonly uint16_t channel_max
     cdef uint16_t current_channel

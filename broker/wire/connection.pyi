@@ -13,7 +13,13 @@ class Connection(Output):
     heard: bool
     gauge: Any
     def __init__(
-        self, turn: Turn, transport: Any, fd: int = -1, *, budget: int = 65536
+        self,
+        turn: Turn,
+        transport: Any,
+        fd: int = -1,
+        *,
+        budget: int = 65536,
+        unsent_max: int = 1 << 20,
     ) -> None: ...
     @property
     def phase(self) -> int: ...
@@ -37,6 +43,8 @@ class Connection(Output):
     def go_on(self) -> None: ...
     @property
     def collecting(self) -> WireChannel | None: ...
+    @property
+    def is_unread(self) -> bool: ...
     @property
     def yielding(self) -> bool: ...
     def next_turn(self) -> None: ...

@@ -45,7 +45,8 @@ cdef enum:
 cdef class Connection(Output):
     """The reading half. A subclass carries out the methods (`on_...`) and knows the vhost."""
 
-    def __init__(self, Turn turn, transport, int fd=-1, *, uint64_t budget=65536):
+    def __init__(self, Turn turn, transport, int fd=-1, *, uint64_t budget=65536,
+                 uint64_t unsent_max=1 << 20):
         Output.__init__(self, turn, transport, fd)
         self.phase = AWAIT_HEADER
         self.frame_max = SMALL_FRAME
@@ -53,6 +54,7 @@ cdef class Connection(Output):
         self.slots = [None]
         self.numbered_high = {}
         self.budget = budget
+        self.unsent_max = unsent_max
         self.channel_max = 0
 
     @property
@@ -127,7 +129,25 @@ cdef class Connection(Output):
         except Exception:
             log.exception("connection %s: internal error", self.label())
             self.fail(InternalFault("internal error; the broker's log has the details"))
+        # Once a chunk, whatever was written: returns, confirms and answers ask nobody for room.
+        if self.congested and self.out.length > self.unsent_max and self.phase == RUNNING:
+            self.holding |= UNSENT
+            self.stop_reading()
         return 0
+
+    @property
+    def is_unread(self):
+        """Whether the peer is not read because it takes nothing of what it was answered."""
+        return self.holding & UNSENT != 0
+
+    def writable(self):
+        """The transport takes bytes again: what was answered goes out, then the rest is read."""
+        Output.writable(self)
+        if self.holding & UNSENT:
+            self.holding &= ~UNSENT
+            if self.phase != CLOSED:
+                self.read_on()
+                self.take_waiting()
 
     def allow(self, uint64_t size):
         """So many bytes may still come after the end of the connection."""

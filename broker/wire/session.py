@@ -83,7 +83,10 @@ class Session(Connection):
         tls: Any = None,
         proxied: bool = False,
     ) -> None:
-        super().__init__(turn, transport, fd, budget=host.config.pre_login_bytes)
+        config = host.config
+        super().__init__(
+            turn, transport, fd, budget=config.pre_login_bytes, unsent_max=config.unsent_max
+        )
         self._host = host
         self._capabilities: dict[str, Any] = {}
         self._client_properties = b""
@@ -250,7 +253,13 @@ class Session(Connection):
         intervals."""
         if self.phase != RUNNING:
             return
-        if self.heard or self.paused or self.blocked or self.collecting is not None:
+        if (
+            self.heard
+            or self.paused
+            or self.blocked
+            or self.is_unread
+            or self.collecting is not None
+        ):
             self.heard = False
             self._silent_beats = 0
         else:
@@ -311,7 +320,13 @@ class Session(Connection):
 
     def read_on(self) -> None:
         """Reads the transport again, if nothing else is against it."""
-        if not (self.paused or self.blocked or self.yielding or self.collecting is not None):
+        if not (
+            self.paused
+            or self.blocked
+            or self.yielding
+            or self.is_unread
+            or self.collecting is not None
+        ):
             self.transport.resume_reading()
 
     # -- channels ----------------------------------------------------------------------------------

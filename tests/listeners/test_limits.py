@@ -317,7 +317,8 @@ def test_it_asks_silent_peers_whether_they_live(keepalive: tuple[int, ...]) -> N
     options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
     with socket.socket() as sock:
         untouched = tuple(sock.getsockopt(socket.IPPROTO_TCP, option) for option in options)
-        set_options(sock, keepalive)
+        set_options(sock, keepalive, 7)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         kept = tuple(sock.getsockopt(socket.IPPROTO_TCP, option) for option in options)
         assert kept == (keepalive or untouched)

@@ -1,0 +1,76 @@
+"""Clients that do not read what they are answered."""
+
+from __future__ import annotations
+
+import select
+import threading
+
+import pytest
+
+from tests.amqp import raw
+from tests.amqp.raw import Client
+from tests.appliance import Appliance
+from tests.conftest import Make
+from tests.hostile.figures import peak_bytes
+
+COUNT = 600
+BODY = b"x" * 100_000
+
+
+def flood(client: Client, count: int) -> None:
+    """Publishes what no queue takes, without reading, until all is sent or nothing is taken."""
+    data = raw.publish(1, "", "nowhere", BODY, mandatory=True)
+    client.socket.settimeout(2)
+    for _ in range(count):
+        client.socket.sendall(data)
+
+
+def opened(broker: Appliance) -> Client:
+    return Client.open((broker.host, broker.amqp_port))
+
+
+def test_returns_that_are_not_read_stop_the_reading(broker: Appliance) -> None:
+    pid = broker.pids["broker"]
+    clients = [opened(broker) for _ in range(4)]
+    before = peak_bytes(pid)
+    for client in clients:
+        with pytest.raises(TimeoutError):
+            flood(client, COUNT)
+    # 240 MB before: every return was kept in memory.
+    assert peak_bytes(pid) - before < 60 << 20
+    other = opened(broker)
+    assert other.call(1, "queue.declare", queue="q").message_count == 0
+    for client in clients:
+        client.socket.close()
+
+
+def test_who_reads_again_gets_every_return(broker: Appliance) -> None:
+    client = opened(broker)
+    data = raw.publish(1, "", "nowhere", BODY, mandatory=True)
+
+    def send() -> None:
+        for _ in range(300):
+            client.socket.sendall(data)
+
+    sending = threading.Thread(target=send)
+    client.socket.settimeout(60)
+    sending.start()
+    # It can send no more: 30 MB are neither in its sockets nor in the broker.
+    sending.join(timeout=1.5)
+    assert sending.is_alive()
+    for _ in range(300):
+        returned = client.expect_message("basic.return", 1)
+        assert (returned.method.reply_code, returned.body) == (312, BODY)
+    sending.join(timeout=30)
+    assert not sending.is_alive()
+    client.close()
+
+
+def test_a_client_that_takes_nothing_is_cut_off(make_broker: Make) -> None:
+    broker = make_broker(send_timeout=1)
+    client = opened(broker)
+    with pytest.raises((TimeoutError, ConnectionError)):
+        flood(client, COUNT)
+    poll = select.poll()
+    poll.register(client.socket, select.POLLERR | select.POLLHUP)
+    assert poll.poll(30_000), "the connection stands"
