@@ -259,7 +259,7 @@ def test_a_history_has_every_step_of_a_rest(broker: Broker, clock: Clock) -> Non
         history = queue.gauge.history.history(max(begin, clock.now - 3_500_000), clock.now)
         steps = [at // 10_000 for at in history["times"]]
         assert steps == list(range(steps[0], clock.now // 10_000 + 1)), rest
-        assert sum(rate or 0 for rate in history["series"]["publish"][1:]) <= 2, rest
+        assert None not in history["series"]["publish"][1:], rest
 
 
 def test_it_makes_rates_from_counters_and_gaps_from_silence() -> None:
