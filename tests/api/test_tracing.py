@@ -223,3 +223,27 @@ def test_a_trace_whose_queue_was_deleted_ends(api: httpx.Client) -> None:
     api.put(where, json={"pattern": "#"}).raise_for_status()
     api.delete(path("queues", VHOST, "trace.gone")).raise_for_status()
     assert api.delete(where).status_code == 204
+
+
+def test_a_change_that_is_refused_leaves_the_trace_as_it_was(api: httpx.Client) -> None:
+    where = path("traces", VHOST, "kept")
+    api.put(where, json={"pattern": "publish.#", "queue": "fire"}).raise_for_status()
+    before = api.get(where).json()
+    assert api.put(where, json={"pattern": "#", "queue": "missing"}).status_code == 404
+    api.put(path("queues", VHOST, "trace.kept"), json={"durable": True}).raise_for_status()
+    assert api.put(where, json={"pattern": "#"}).status_code == 400
+    assert api.get(where).json() == before
+    publish_over_http(api)
+    traced(api, 1)
+    assert api.delete(where).status_code == 204
+    assert api.get(path("queues", VHOST, "trace.kept")).status_code == 200
+
+
+def test_a_trace_does_not_take_over_a_queue_with_its_name(api: httpx.Client) -> None:
+    own = path("queues", VHOST, "trace.mine")
+    arguments = {"x-max-length": 10_000, "x-queue-type": "classic"}
+    api.put(own, json={"durable": False, "arguments": arguments}).raise_for_status()
+    where = path("traces", VHOST, "mine")
+    assert api.put(where, json={"pattern": "#"}).status_code == 400
+    assert api.get(where).status_code == 404
+    assert api.get(own).status_code == 200

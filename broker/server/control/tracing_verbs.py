@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from broker.control_schema import TraceDelete, TracePut, Traces
-from broker.errors import NotFound, describe
+from broker.errors import describe
+from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import Request, bad_request, handles, not_found
 from broker.vhosts.tracing import EXCHANGE, Trace
 
@@ -48,18 +49,29 @@ async def trace_put(request: Request[TracePut]) -> Any:
     if len(args.pattern.encode("utf-8", "replace")) > 255:
         raise bad_request("pattern is longer than 255 bytes")
     old = known.get(args.name)
+    new = Trace(args.name, args.pattern, args.queue or f"trace.{args.name}", args.queue is None)
+    # Whatever may be refused comes before the first change.
+    _have_queue(request, vhost, new, old)
+    vhost.bind(EXCHANGE, new.queue, "queue", new.pattern, {})
+    known[args.name] = new
     if old is not None:
-        _end(vhost, old)
-    queue = args.queue or f"trace.{args.name}"
-    if args.queue is not None:
-        if queue not in vhost.queues:
-            raise NotFound(f"no {describe('queue', queue, vhost.name)}")
-    else:
-        vhost.declare_queue(queue, arguments={"x-max-length": KEPT, "x-queue-type": "classic"})
-    vhost.bind(EXCHANGE, queue, "queue", args.pattern, {})
-    known[args.name] = Trace(args.name, args.pattern, queue, args.queue is None)
+        _leave(vhost, old, new)
     set_tracing(request.broker, vhost, True)
     return {"created": old is None}
+
+
+def _have_queue(request: Request[TracePut], vhost: Any, new: Trace, old: Trace | None) -> None:
+    """Declares the queue of a trace, or checks the one that is given."""
+    if not new.is_own:
+        queue_of(vhost, new.queue, request.caller, use=True)
+        return
+    is_ours = old is not None and old.is_own
+    if new.queue in vhost.queues and not is_ours:
+        raise bad_request(
+            f"{describe('queue', new.queue, vhost.name)} exists already: give it as 'queue' to "
+            "trace to it, or choose another name for the trace"
+        )
+    vhost.declare_queue(new.queue, arguments={"x-max-length": KEPT, "x-queue-type": "classic"})
 
 
 @handles("trace.delete")
@@ -68,17 +80,21 @@ async def trace_delete(request: Request[TraceDelete]) -> Any:
     trace = vhost.tracer.traces.get(request.args.name)
     if trace is None:
         raise not_found("Not Found")
-    _end(vhost, trace)
+    del vhost.tracer.traces[trace.name]
+    _leave(vhost, trace, None)
     if not vhost.tracer.traces:
         set_tracing(request.broker, vhost, False)
     return {}
 
 
-def _end(vhost: Any, trace: Trace) -> None:
-    del vhost.tracer.traces[trace.name]
+def _leave(vhost: Any, trace: Trace, new: Trace | None) -> None:
+    """Takes away what a trace has and the one that replaces it, if any, does not use."""
     if trace.queue not in vhost.queues:
         return
-    if trace.is_own:
+    if new is not None and new.queue == trace.queue:
+        if new.pattern != trace.pattern:
+            vhost.unbind(EXCHANGE, trace.queue, "queue", trace.pattern, {})
+    elif trace.is_own:
         vhost.delete_queue(trace.queue, if_unused=False, if_empty=False, owner=None)
     else:
         vhost.unbind(EXCHANGE, trace.queue, "queue", trace.pattern, {})
