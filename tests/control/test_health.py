@@ -19,7 +19,7 @@ from broker.control_schema import Health
 from broker.server.alarms import Reading
 from broker.server.control.health_verbs import CHECKS
 from management.broker_client import BrokerClient, BrokerError
-from tests.control.stand_in import Broker
+from tests.control.stand_in import Broker, VHost
 
 OK = {"status": "ok"}
 SINGLE = {"status": "ok", "reason": "single node cluster"}
@@ -87,6 +87,23 @@ async def test_vhosts_that_lost_something(broker: Broker, client: BrokerClient) 
         "reason": "Some virtual hosts are down",
         "virtual-hosts": ["/"],
     }
+
+
+async def test_names_of_damaged_vhosts_are_for_who_may_see_them(
+    broker: Broker, client: BrokerClient
+) -> None:
+    broker.vhosts["secret"] = VHost("secret")
+    broker.vhosts["secret"].is_damaged = True
+    broker.add_user("tenant", "management")
+    broker.add_user("watcher", "monitoring")
+    answer = await client.call("health", as_user="tenant", check="virtual-hosts")
+    assert answer == {
+        "status": "failed",
+        "reason": "Some virtual hosts are down",
+        "virtual-hosts": [],
+    }
+    answer = await client.call("health", as_user="watcher", check="virtual-hosts")
+    assert answer["virtual-hosts"] == ["secret"]
 
 
 async def test_a_port_where_nothing_listens(broker: Broker, client: BrokerClient) -> None:

@@ -12,6 +12,7 @@ import pika
 import pytest
 from pika.exceptions import NackError
 
+from broker.server.alarms import Reading
 from broker.server.control.problems import watch_of
 from broker.stats import Stats
 from management.broker_client import BrokerClient, BrokerError
@@ -362,3 +363,18 @@ async def test_who_monitors_without_permission_is_told_what_is_left_out(
     assert [row["user"] for row in overview["top_publishers"]] == ["bert"]
     calm = await client.call("overview", as_user="calm")
     assert (calm["health"]["scope"], calm["top_publishers"]) == ("", [])
+
+
+async def test_an_alarm_is_one_problem_for_each_user(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    for tag in ("administrator", "monitoring", "management"):
+        broker.add_user(tag, tag)
+    broker.watch.judge(Reading(0, 0, 1 << 60))
+    sample(broker, clock)
+    for tag in ("administrator", "monitoring", "management"):
+        overview = await client.call("overview", as_user=tag)
+        assert [row["name"] for row in overview["problems"]].count("memory") == 1
+        found = await client.call("problems", as_user=tag)
+        assert found["problem_count"] == len(found["items"]) == len(overview["problems"])
+        assert [row["trouble"] for row in found["items"]].count("memory") == 1

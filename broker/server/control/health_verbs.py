@@ -98,7 +98,9 @@ async def _virtual_hosts(request: Request[Health]) -> dict[str, Any]:
     damaged = [name for name, vhost in request.broker.vhosts.items() if vhost.is_damaged]
     if not damaged:
         return {"status": "ok"}
-    return failed("Some virtual hosts are down", **{"virtual-hosts": damaged})
+    caller = request.caller
+    shown = [name for name in damaged if caller.sees_others or caller.sees_vhost(name)]
+    return failed("Some virtual hosts are down", **{"virtual-hosts": shown})
 
 
 async def _port_listener(request: Request[Health]) -> dict[str, Any]:

@@ -227,8 +227,6 @@ def _inner_problems(broker: Any) -> list[tuple[str, str, str]]:
         text = f"{count:,} damaged {stretches} of segments in quarantine"
         found.append(("warn", "quarantine", text))
     watch = broker.watch
-    for row in (*watch.rows(), *broker.stall.rows()):
-        found.append(("bad", row["name"], row["text"]))
     free, used = watch.reading.disk_free, watch.reading.mem_used
     if "disk" not in watch.active and free < 2 * watch.disk_limit:
         text = f"{free >> 20:,} MiB are free; at {watch.disk_limit >> 20:,} MiB publishing stops"
