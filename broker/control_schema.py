@@ -209,9 +209,10 @@ class List(Arguments):
     """Lists one noun: filtered, sorted and paged in the broker. The table of nouns says who may.
 
     `user`, `connection`, `channel`, `queue` (with `vhost`), `source`, `destination`, `component`
-    keep only rows of that. `state` keeps rows whose `trouble` is that word; `trouble` keeps all but
-    fine and idle. `name` is a part of the name, with `use_regex` an RE2 expression. Without `page`
-    all rows come at once. `sort` is a key, dotted for inner ones; an unknown one is ignored;
+    keep only rows of that; `user` of vhosts those that the user may look into. `state` keeps rows
+    whose `trouble` is that word; `trouble` keeps all but fine and idle. `name` is a part of the
+    name, with `use_regex` an RE2 expression. Without `page` all rows come at once. `sort` is a key,
+    dotted for inner ones; an unknown one is ignored;
     `trouble` puts first what needs a person. `columns` are keys too. `secrets`, for administrators:
     values of parameters with the passwords in their URIs. `slices` is a number of the caller's
     choice: of a list without pages that is longer than 500 rows the first ones come, with `more`

@@ -27,7 +27,10 @@ async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
 
 
 async def names_of(request: HttpRequest, noun: str, **arguments: Any) -> list[str]:
-    """The names of up to 500 objects of a noun, for a select or a list of suggestions."""
+    """The names of up to 500 objects of a noun, for a select or a list of suggestions. Virtual
+    hosts are those that the user may look into."""
+    if noun == "vhosts":
+        arguments["user"] = request.user.name
     answer = await ask(
         request,
         "list",

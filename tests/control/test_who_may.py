@@ -232,6 +232,22 @@ async def test_it_hides_vhosts_from_who_has_no_permission_there(
     assert "shop" not in str(overview)
 
 
+async def test_it_lists_the_vhosts_that_a_user_may_look_into(
+    people: Broker, client: BrokerClient
+) -> None:
+    await client.call("vhost.put", name="shop")
+
+    async def names(caller: str, user: str) -> set[str]:
+        found = await client.call("list", as_user=caller, noun="vhosts", user=user)
+        return {row["name"] for row in found["items"]}
+
+    assert await names("monitoring", "monitoring") == {"/"}
+    assert await names("administrator", "administrator") == {"/", "shop"}
+    assert await names("administrator", "monitoring") == {"/"}
+    with pytest.raises(BrokerError, match="Not administrator user"):
+        await names("monitoring", "administrator")
+
+
 async def test_it_lets_an_administrator_look_but_not_write_without_permission(
     people: Broker, client: BrokerClient
 ) -> None:

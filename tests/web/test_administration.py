@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable
 
+import httpx
 import pika
 import pytest
 from playwright.sync_api import Page, expect
@@ -52,6 +53,33 @@ def test_a_user_sees_only_what_it_may(
     for path in ("/queues", "/connections", "/vhosts", "/console", "/connect"):
         own.goto(path)
         expect(own.locator("#live-state")).to_have_text("live")
+
+
+def test_lists_offer_a_monitoring_user_only_the_vhosts_it_may_look_into(
+    make_page: Callable[..., Page], shared_leveret: Appliance
+) -> None:
+    suffix = uuid.uuid4().hex[:8]
+    user, open_one, closed = f"watcher-{suffix}", f"open-{suffix}", f"closed-{suffix}"
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as api:
+        for vhost in (open_one, closed):
+            api.put(f"/api/vhosts/{vhost}", json={}).raise_for_status()
+        given = {"password": "secret", "tags": "monitoring"}
+        api.put(f"/api/users/{user}", json=given).raise_for_status()
+        for vhost in ("%2F", open_one):
+            api.put(f"/api/permissions/{vhost}/{user}", json=everything).raise_for_status()
+        own = make_page()
+        own.goto("/login")
+        sign_in(own, user, "secret")
+        for path in ("/queues", "/connections", "/problems"):
+            own.goto(path)
+            offered = own.locator("#filter select[name=vhost], .toolbar select[name=vhost]").first
+            expect(offered.locator("option")).to_have_count(3)
+            expect(offered).to_contain_text(open_one)
+            assert closed not in own.content()
+        for vhost in (open_one, closed):
+            api.delete(f"/api/vhosts/{vhost}").raise_for_status()
+        api.delete(f"/api/users/{user}").raise_for_status()
 
 
 def test_a_deleted_user_is_signed_out_at_once(

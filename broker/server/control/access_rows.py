@@ -16,12 +16,24 @@ from broker.stats.sampler import MESSAGE_COUNTERS
 
 
 class VHosts(View):
-    """The noun `vhosts`: those one has a permission row for; all for who may monitor."""
+    """The noun `vhosts`: those one has a permission row for; all for who may monitor. With `user`
+    those that this user may look into."""
 
     def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        for vhost in list(self.broker.vhosts.values()):
-            if caller.sees_others or caller.sees_vhost(vhost.name):
-                yield vhost
+        if args.user is not None and args.user != caller.name:
+            caller.require("administrator")
+            access = self.broker.access
+            return (
+                vhost
+                for vhost in list(self.broker.vhosts.values())
+                if access.vhost_access(args.user, vhost.name)
+            )
+        all_of_them = caller.sees_others and args.user is None
+        return (
+            vhost
+            for vhost in list(self.broker.vhosts.values())
+            if all_of_them or caller.sees_vhost(vhost.name)
+        )
 
     def find(self, caller: Caller, args: Item) -> Any:
         vhost = self.broker.vhosts.get(args.name)
