@@ -49,7 +49,11 @@ class Sampling:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._tasks and self._broker.history is not None:
-            await self._write_history()
+            try:
+                await self._write_history()
+            except Exception:
+                # The stop of the broker goes on without it.
+                log.exception("the last step of the history failed")
         self._tasks = []
 
     async def once(self) -> None:

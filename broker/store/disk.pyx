@@ -411,15 +411,23 @@ def write_plain(path: str, data: bytes) -> None:
 
 
 def append(path: str, data: bytes) -> None:
-    """Adds bytes at the end of a file, which is made if it is missing. Not synced."""
+    """Adds bytes at the end of a file, which is made if it is missing. Not synced. Raises OSError;
+    then nothing is added, as far as the file can be cut."""
     _pass("write", path, len(data), os.path.getsize(path) if os.path.exists(path) else 0, data)
     with altering():
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
     try:
+        length = os.fstat(fd).st_size
         view = memoryview(data)
-        with altering():
-            while view:
-                view = view[os.write(fd, view):]
+        try:
+            with altering():
+                while view:
+                    view = view[os.write(fd, view):]
+        except OSError:
+            # A part of it would make what is added later unreadable.
+            with contextlib.suppress(OSError), altering():
+                os.ftruncate(fd, length)
+            raise
     finally:
         os.close(fd)
 

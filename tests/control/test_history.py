@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -276,6 +278,28 @@ def test_a_full_disk_loses_the_step_and_says_so_once(
         patch.setattr(house.history, "_disk", SimpleNamespace(**{**vars(disk), "append": full}))
         run(house, queue, 3, 60)
     assert caplog.text.count("this step of it is lost") == 1
+    run(house, queue, 2, 60)
+    publish = house.chart(queue, DAY_MS)["series"]["publish"]
+    assert publish == [1.0, 1.0, None, 1.0, 1.0]
+
+
+def test_a_disk_that_fills_within_a_frame_costs_no_other_frame(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = house.queue("q")
+    run(house, queue, 2, 60)
+    write, written = os.write, []
+
+    def half(fd: int, data: Any) -> int:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(write(fd, bytes(data)[: len(data) // 2]))
+        return written[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half)
+        run(house, queue, 1, 60)
+    assert written
     run(house, queue, 2, 60)
     publish = house.chart(queue, DAY_MS)["series"]["publish"]
     assert publish == [1.0, 1.0, None, 1.0, 1.0]
