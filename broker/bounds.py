@@ -75,6 +75,11 @@ FIXED = (
         "tracing must not take the memory of what is traced; what is left out is counted",
     ),
     Fixed(
+        "bytes of what waits so, bodies and properties",
+        TRACED_BYTES_MAX,
+        "the same; messages that are left out are counted",
+    ),
+    Fixed(
         "bytes of a body in the firehose; the rest is cut off",
         TRACED_BODY_MAX,
         "tracing must not take the memory of what is traced",

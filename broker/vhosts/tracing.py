@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from broker.bounds import TRACED_BODY_MAX, TRACED_BYTES_MAX, TRACED_WAITING_MAX
 from broker.wire import properties
+from broker.wire.fields import octets, text
 
 log = logging.getLogger("leveret.tracing")
 
@@ -104,10 +105,9 @@ class Tracer:
             self._add(Traced(who, exchange, routing_key, listed, body, queue, redelivered, ()))
 
     def _add(self, traced: Traced) -> None:
-        if (
-            len(self._waiting) >= TRACED_WAITING_MAX
-            or self._bytes + min(len(traced.body), TRACED_BODY_MAX) > TRACED_BYTES_MAX
-        ):
+        traced = traced._replace(body=traced.body[:TRACED_BODY_MAX])
+        size = _size(traced)
+        if len(self._waiting) >= TRACED_WAITING_MAX or self._bytes + size > TRACED_BYTES_MAX:
             self.lost += 1
             now = time.monotonic()
             if now - self._said_at >= _SAID_EVERY_S:
@@ -120,26 +120,28 @@ class Tracer:
                     EXCHANGE,
                 )
             return
-        self._waiting.append(traced._replace(body=traced.body[:TRACED_BODY_MAX]))
-        self._bytes += min(len(traced.body), TRACED_BODY_MAX)
+        self._waiting.append(traced)
+        self._bytes += size
         if not self._scheduled:
             self._scheduled = True
             self._later(0, self._flush)
 
     def _flush(self) -> None:
         until = time.perf_counter() + _SLICE_S
-        while self._waiting and time.perf_counter() < until:
-            traced = self._waiting.popleft()
-            self._bytes -= len(traced.body)
-            try:
-                self._publish(*self._message(traced))
-            except ValueError:
-                # Headers that are nested as deep as they may be do not fit into headers.
-                self.lost += 1
-        if self._waiting:
-            self._later(0, self._flush)
-        else:
-            self._scheduled = False
+        try:
+            while self._waiting and time.perf_counter() < until:
+                traced = self._waiting.popleft()
+                self._bytes -= _size(traced)
+                try:
+                    self._publish(*self._message(traced))
+                except ValueError:
+                    # Headers that are nested as deep as they may be do not fit into headers.
+                    self.lost += 1
+        finally:
+            # One that fails does not keep those behind it.
+            self._scheduled = bool(self._waiting)
+            if self._scheduled:
+                self._later(0, self._flush)
 
     def _message(self, traced: Traced) -> tuple[str, dict[str, Any], bytes]:
         connection, channel, user = traced.who
@@ -155,6 +157,16 @@ class Tracer:
         }
         if traced.queue:
             headers["redelivered"] = int(traced.redelivered)
-            return f"deliver.{traced.queue}"[:255], {"headers": headers}, traced.body
+            return _key("deliver", traced.queue), {"headers": headers}, traced.body
         headers["routed_queues"] = list(traced.routed)
-        return f"publish.{traced.exchange}"[:255], {"headers": headers}, traced.body
+        return _key("publish", traced.exchange), {"headers": headers}, traced.body
+
+
+def _size(traced: Traced) -> int:
+    """Bytes that a copy holds; names are those of the queues themselves."""
+    return len(traced.body) + len(traced.listed) + 8 * len(traced.routed)
+
+
+def _key(kind: str, name: str) -> str:
+    """A routing key of at most 255 octets: a long name is cut."""
+    return text(octets(f"{kind}.{name}")[:255])

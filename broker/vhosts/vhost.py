@@ -224,8 +224,9 @@ class VHost(DefiningVHost):
         return self.tracer.on
 
     def _publish_traced(self, key: str, found: dict[str, Any], body: bytes) -> None:
-        exchange = self.exchanges[TRACE_EXCHANGE]
-        queues = self.routes.route(exchange, [key], {})
+        exchange = self.exchanges.get(TRACE_EXCHANGE)
+        # A vhost that is deleted has none any more.
+        queues = self.routes.route(exchange, [key], {}) if exchange is not None else ()
         if queues:
             listed = properties.encode(found)
             for queue in queues:
