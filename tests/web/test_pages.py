@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.appliance import Appliance
 from tests.web.conftest import NARROW, WIDE, Watch
+from tests.web.network import Requests
 
 NAMELESS = """
 () => [...document.querySelectorAll("input:not([type=hidden]), select, textarea, button, a[href]")]
@@ -78,6 +79,16 @@ def test_it_opens_without_a_complaint(
         expect(page.locator("#live-state")).to_have_text("live")
         too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert too_wide <= 0, f"{path} is {too_wide} px too wide at {viewport['width']} px"
+
+
+@pytest.mark.parametrize("path", ["/", "/queues", "/exchanges", "/connections"])
+def test_a_page_that_was_open_before_asks_for_little(page: Page, path: str) -> None:
+    page.goto(path)
+    page.wait_for_load_state("networkidle")
+    requests = Requests(page.context.new_cdp_session(page))
+    page.goto(path)
+    page.wait_for_load_state("networkidle")
+    assert 1 <= requests.take() <= 10
 
 
 def test_a_page_that_is_not_there_says_so(page: Page, watch: Watch) -> None:
