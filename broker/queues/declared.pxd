@@ -4,6 +4,12 @@ from broker.contracts cimport Queue
 from broker.store.bodies cimport BodyStore
 
 
+# The row that the statistics take of a queue: counters, then levels (`broker.stats.gauges`).
+cdef enum:
+    PUBLISH, DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK, GET_EMPTY, ACK, REDELIVER, REJECT, CONFIRM
+    READY, UNACKED, BYTES
+
+
 cdef class DeclaredQueue(Queue):
     cdef readonly str name
     cdef readonly str vhost_name
@@ -25,3 +31,5 @@ cdef class DeclaredQueue(Queue):
     cdef readonly uint64_t confirmed
     cdef readonly uint64_t bytes_in
     cdef readonly uint64_t dropped       # by a limit
+
+    cdef int sample(self, double* row, double* signs) except -1

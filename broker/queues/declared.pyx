@@ -24,6 +24,11 @@ cdef class DeclaredQueue(Queue):
         self.bounds = bounds
         self.used_at = clock.now_ms
 
+    cdef int sample(self, double* row, double* signs) except -1:
+        """Fills a row of the statistics, which is zero, and four figures beside it that say that
+        something else changed; the first is the number of consumers."""
+        raise NotImplementedError
+
     def take_most(self) -> int:
         """The most messages it held since the last call of this; here what it holds now."""
         return self.messages_ready + self.messages_unacknowledged

@@ -7,6 +7,10 @@ from broker.contracts cimport REJECTED, STORED
 from broker.kernel cimport clock
 from broker.kernel.message cimport Message, Place
 from broker.queues.dead_lettering cimport DeadLetteringQueue
+from broker.queues.declared cimport (
+    ACK, BYTES, CONFIRM, DELIVER, DELIVER_NO_ACK, GET, GET_EMPTY, GET_NO_ACK, PUBLISH, READY,
+    REDELIVER, REJECT, UNACKED,
+)
 from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN
 from broker.queues.limits cimport CONFIRM_ON_ACK, HAS_DEAD_LETTERS, HAS_EXPIRY, Limits, ttl_of
 from broker.queues.refusals cimport Refusals
@@ -53,6 +57,32 @@ cdef class LimitedQueue(DeadLetteringQueue):
     def refused(self):
         """How many publishes were refused because the queue was full."""
         return self.refusals.total if self.refusals is not None else 0
+
+    cdef int sample(self, double* row, double* signs) except -1:
+        row[PUBLISH] = self.published
+        row[DELIVER] = self.delivered
+        row[DELIVER_NO_ACK] = self.delivered_no_ack
+        row[GET] = self.got
+        row[GET_NO_ACK] = self.got_no_ack
+        row[GET_EMPTY] = self.got_empty
+        row[ACK] = self.acked
+        row[REDELIVER] = self.redelivered
+        row[REJECT] = self.rejected
+        row[CONFIRM] = self.confirmed
+        row[UNACKED] = self.lean_unacked
+        if self.store is not None:
+            row[READY] = self.store.ready
+            row[UNACKED] += self.store.total - self.store.ready
+            row[BYTES] = self.store.total_bytes
+        signs[0] = len(self._consumers) if self._consumers is not None else 0
+        if self.expected is not None:
+            signs[0] += len(self.expected)
+        signs[1] = self.features
+        signs[2] = <double> <size_t> <void*> self.limits
+        signs[3] = <double> (self.expired + self.dropped + self.dead_lettered)
+        if self.refusals is not None:
+            signs[3] += self.refusals.total
+        return 0
 
     def note_refused(self, connection):
         if self.refusals is not None:

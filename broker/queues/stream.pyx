@@ -15,7 +15,9 @@ from broker.errors import NotImplementedYet, describe
 from broker.kernel cimport clock
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
-from broker.queues.declared cimport DeclaredQueue
+from broker.queues.declared cimport (
+    ACK, BYTES, CONFIRM, DELIVER, DeclaredQueue, PUBLISH, READY, REDELIVER, REJECT,
+)
 from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
 from broker.queues.stream_headers cimport note_values
 from broker.queues.stream_reader cimport Readers, StreamReader
@@ -313,6 +315,21 @@ cdef class StreamQueue(DeclaredQueue):
             self.timer.cancel()
         self.store.delete()
         return count
+
+    cdef int sample(self, double* row, double* signs) except -1:
+        row[PUBLISH] = self.published
+        row[DELIVER] = self.readers.delivered
+        row[ACK] = self.readers.acked
+        row[REDELIVER] = self.readers.redelivered
+        row[REJECT] = self.readers.rejected
+        row[CONFIRM] = self.confirmed
+        row[READY] = self.store.total
+        row[BYTES] = self.store.total_bytes
+        signs[0] = len(self.readers.all) + len(self.readers.expected)
+        signs[1] = self.readers.paused
+        signs[2] = 0
+        signs[3] = self.dropped
+        return 0
 
     def close(self) -> None:
         """Clean stop: the persister writes what is left."""

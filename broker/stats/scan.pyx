@@ -10,8 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from broker.contracts cimport Exchange
-from broker.queues.limited cimport LimitedQueue
-from broker.queues.stream cimport StreamQueue
+from broker.queues.declared cimport BYTES, DeclaredQueue, READY, UNACKED
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.wire.channel cimport WireChannel
 from broker.wire.connection cimport Connection
@@ -21,9 +20,6 @@ from broker.stats.gauges import KINDS
 cdef enum:
     # Rows that one call of `scan` adds to histories: 10 us each, and 70 where one rested for long.
     NOTED_MAX = 12
-    READY = 10                   # columns of a queue's levels
-    UNACKED = 11
-    BYTES = 12
 
 # The columns that the functions below read, in their order.
 _READ = {
@@ -69,59 +65,16 @@ cdef class Sums:
 
 
 cdef int read_queue(object thing, double* row, double* signs) except -1:
-    cdef LimitedQueue queue
-    cdef StreamQueue stream
-    if isinstance(thing, LimitedQueue):
-        queue = <LimitedQueue> thing
-        row[0] = queue.published
-        row[1] = queue.delivered
-        row[2] = queue.delivered_no_ack
-        row[3] = queue.got
-        row[4] = queue.got_no_ack
-        row[5] = queue.got_empty
-        row[6] = queue.acked
-        row[7] = queue.redelivered
-        row[8] = queue.rejected
-        row[9] = queue.confirmed
-        if queue.store is not None:
-            row[READY] = queue.store.ready
-            row[UNACKED] = queue.store.total - queue.store.ready + queue.lean_unacked
-            row[BYTES] = queue.store.total_bytes
-        else:
-            row[READY] = row[BYTES] = 0
-            row[UNACKED] = queue.lean_unacked
-        signs[0] = (len(queue._consumers) if queue._consumers is not None else 0)
-        if queue.expected is not None:
-            signs[0] += len(queue.expected)
-        signs[1] = queue.features
-        signs[2] = <double> <size_t> <void*> queue.limits
-        signs[3] = <double> (queue.expired + queue.dropped + queue.dead_lettered)
-        if queue.refusals is not None:
-            signs[3] += queue.refusals.total
-    elif isinstance(thing, StreamQueue):
-        stream = <StreamQueue> thing
-        memset(row, 0, READY * sizeof(double))
-        row[0] = stream.published
-        row[1] = stream.readers.delivered
-        row[6] = stream.readers.acked
-        row[7] = stream.readers.redelivered
-        row[8] = stream.readers.rejected
-        row[9] = stream.confirmed
-        row[READY] = stream.store.total
-        row[UNACKED] = 0
-        row[BYTES] = stream.store.total_bytes
-        signs[0] = len(stream.readers.all) + len(stream.readers.expected)
-        signs[1] = stream.readers.paused
-        signs[2] = 0
-        signs[3] = stream.dropped
-    else:
-        read_counted("queue", thing, row)
-        row[READY] = thing.messages_ready
-        row[UNACKED] = thing.messages_unacknowledged
-        row[BYTES] = thing.message_bytes_ready + thing.message_bytes_unacknowledged
-        signs[0] = thing.consumer_count
-        signs[1] = thing.paused
-        signs[2] = signs[3] = 0
+    if isinstance(thing, DeclaredQueue):
+        memset(row, 0, WIDTH_MAX * sizeof(double))
+        return (<DeclaredQueue> thing).sample(row, signs)
+    read_counted("queue", thing, row)
+    row[READY] = thing.messages_ready
+    row[UNACKED] = thing.messages_unacknowledged
+    row[BYTES] = thing.message_bytes_ready + thing.message_bytes_unacknowledged
+    signs[0] = thing.consumer_count
+    signs[1] = thing.paused
+    signs[2] = signs[3] = 0
     return 0
 
 

@@ -179,14 +179,14 @@ async def test_sums_of_levels_have_samples_too_for_who_sees_one_vhost_only(
 async def test_a_queue_and_an_exchange_name_who_publishes(
     client: BrokerClient, connection: Any, channel: Any
 ) -> None:
-    channel.exchange_declare("spread", "topic", auto_delete=True)
+    channel.exchange_declare("figures.spread", "topic", auto_delete=True)
     for queue in ("one", "two"):
         channel.queue_declare(queue, auto_delete=True)
-        channel.queue_bind(queue, "spread", f"{queue}.#")
-    channel.queue_bind("two", "spread", "one.both")
+        channel.queue_bind(queue, "figures.spread", f"{queue}.#")
+    channel.queue_bind("two", "figures.spread", "one.both")
     for key, count in (("one.x", 3), ("two.x", 2), ("one.both", 4), ("two.x", 1), ("lost", 5)):
         for _ in range(count):
-            channel.basic_publish("spread", key, b"m")
+            channel.basic_publish("figures.spread", key, b"m")
     channel.basic_publish("", "two", b"m", pika.BasicProperties(headers={"CC": ["one"]}))
     channel.basic_qos(prefetch_count=2)
     channel.basic_consume("one", lambda *_: None)
@@ -196,14 +196,14 @@ async def test_a_queue_and_an_exchange_name_who_publishes(
         rows = (await look(client, name, noun))[field]
         return {row[of]["name"]: row["stats"][by] for row in rows}
 
-    assert await counts("queues", "one", "incoming", "exchange") == {"spread": 7, "": 1}
-    assert await counts("queues", "two", "incoming", "exchange") == {"spread": 7, "": 1}
-    outgoing = await counts("exchanges", "spread", "outgoing", "queue")
+    assert await counts("queues", "one", "incoming", "exchange") == {"figures.spread": 7, "": 1}
+    assert await counts("queues", "two", "incoming", "exchange") == {"figures.spread": 7, "": 1}
+    outgoing = await counts("exchanges", "figures.spread", "outgoing", "queue")
     assert outgoing == {"one": 7, "two": 7}
-    incoming = await counts("exchanges", "spread", "incoming", "channel_details")
+    incoming = await counts("exchanges", "figures.spread", "incoming", "channel_details")
     assert list(incoming.values()) == [15]
     (name,) = incoming
-    assert await counts("channels", name, "publishes", "exchange") == {"spread": 15, "": 1}
+    assert await counts("channels", name, "publishes", "exchange") == {"figures.spread": 15, "": 1}
     assert await counts("channels", name, "deliveries", "queue", "deliver") == {"one": 2}
     assert await counts("queues", "one", "deliveries", "channel_details", "deliver") == {name: 2}
 

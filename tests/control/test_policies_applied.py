@@ -153,9 +153,6 @@ async def test_it_sets_limits_of_a_vhost_as_a_parameter(policing: BrokerClient) 
         with pytest.raises(BrokerError, match=text) as caught:
             await policing.call("parameter.put", **{**named, "value": {}, **change})
         assert caught.value.status == 400
-    with pytest.raises(BrokerError) as caught:
-        await policing.call("parameter.put", **{**named, "component": "shovel"}, value={})
-    assert caught.value.status == 501
     await policing.call("parameter.delete", **named)
     with pytest.raises(BrokerError) as caught:
         await policing.call("parameter.delete", **named)
