@@ -233,3 +233,20 @@ async def test_plain_columns_are_those_of_the_row_without_building_it(
     finally:
         await client.close()
         await broker.stop()
+
+
+async def test_a_list_is_answered_while_queues_come_without_a_pause() -> None:
+    """A pass over many queues takes turns; in each of them one more is declared."""
+    present = {name: Thing(name) for name in ("a", "b")}
+
+    class Churn(Pace):
+        async def __call__(self) -> None:
+            name = f"q{len(present):05}"
+            present[name] = Thing(name)
+            if len(present) > 1000:
+                raise AssertionError("the list is never answered")
+
+    found = await Roster().bring_up(present, 1, Churn())
+    names = [one.name for one in found]
+    assert names == sorted(names)
+    assert {"a", "b"} < set(names)

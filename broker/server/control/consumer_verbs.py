@@ -14,7 +14,7 @@ from broker.control_schema import (
 from broker.errors import NotFound, describe
 from broker.kernel import clock
 from broker.server.control.connection_rows import Channels
-from broker.server.control.encoding import full_name
+from broker.server.control.encoding import Pace, encode_rows, full_name
 from broker.server.control.requests import Caller, Request, bad_request, handles, not_found
 from broker.server.control.views import channel_details, channel_name, name_of
 
@@ -43,9 +43,9 @@ async def queue_unacked(request: Request[QueueUnacked]) -> Any:
             continue
         for channel in list(connection.channels.values()):
             if not await _gather(channel, queue, args.count, rows, request.broker.node_name):
-                return {"items": rows, "complete": False}
+                return {"items": await encode_rows(rows), "complete": False}
         await asyncio.sleep(0)
-    return {"items": rows, "complete": True}
+    return {"items": await encode_rows(rows), "complete": True}
 
 
 async def _gather(
@@ -58,6 +58,8 @@ async def _gather(
         for each in channel.holders()
         if queue.type == each.queue.type == "stream" and each.queue.name == queue.name
     }
+    name, details = channel_name(channel), {**channel_details(channel), "node": node}
+    pace = Pace()
     since = 1
     while since:
         found, since = channel.unacked_of(queues, since, count - len(rows) + 1, _LOOKS)
@@ -69,12 +71,13 @@ async def _gather(
                     "delivery_tag": tag,
                     "consumer_tag": consumer_tag,
                     "unacked_for_seconds": _held_for(channel, tag),
-                    "channel_name": channel_name(channel),
-                    "channel_details": {**channel_details(channel), "node": node},
+                    "channel_name": name,
+                    "channel_details": details,
                     "payload_bytes": size,
                     "redelivered": redelivered,
                 }
             )
+            await pace()
         if since:
             await asyncio.sleep(0)
     return True

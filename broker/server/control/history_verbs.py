@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from broker.control_schema import History
+from broker.server.control.encoding import Pace
 from broker.server.control.lists import find_by_key
 from broker.server.control.past import Past
 from broker.server.control.requests import Caller, Request, bad_request, handles
@@ -40,7 +41,7 @@ async def history_of(
         if vhost is None and caller.sees_others:
             return await source.of_node(*span)
         parts = [await source.of_vhost(one, *span) for one in caller.vhosts(vhost)]
-        return _summed(parts)
+        return await _summed(parts)
     if what == "vhost":
         if len(key) != 1:
             raise bad_request("a key of vhosts is [name]")
@@ -49,7 +50,7 @@ async def history_of(
     return await source.of_object(view.kind, thing, *span)
 
 
-def _summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
+async def _summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
     if len(parts) == 1:
         return parts[0]
     step = max((part["step_ms"] for part in parts), default=1000)
@@ -57,12 +58,14 @@ def _summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
     times = sorted({at for part in parts for at in part["times"]})
     places = {at: place for place, at in enumerate(times)}
     series: dict[str, list[float | None]] = {}
+    pace = Pace()
     for part in parts:
         for name, values in part["series"].items():
             total = series.setdefault(name, [None] * len(times))
             for at, value in zip(part["times"], values, strict=True):
                 if value is not None:
                     total[places[at]] = round((total[places[at]] or 0.0) + value, 3)
+            await pace()
     summed: dict[str, Any] = {"step_ms": step, "times": times, "series": series}
     begun = [part["begins"] for part in parts if "begins" in part]
     if begun:

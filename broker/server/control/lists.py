@@ -94,6 +94,7 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
     args = request.args
     view = VIEWS[args.noun](request.broker)
     pace = Pace()
+    version = rosters_of(request.broker).version
     everything = await view.everything(request.caller, args, pace)
     total = len(everything)
     things = await _filtered(view, everything, args, pace)
@@ -111,7 +112,7 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
         first = (args.page - 1) * args.page_size
         last = first + args.page_size
     if args.sort or not view.is_kept(args):
-        scope = _scope(request, view) if things is everything else None
+        scope = _scope(request, view, version) if things is everything else None
         things = await _sorted(view, things, args, min(last, count), scope, pace)
     elif args.sort_reverse:
         things = things[::-1]
@@ -262,12 +263,13 @@ async def _sorted(
     return [things[place] for _, place in best]
 
 
-def _scope(request: Request[List], view: View) -> Any:
-    """What `everything` depends on: the vhosts that the caller sees, and the filters of it."""
+def _scope(request: Request[List], view: View, version: object) -> Any:
+    """What `everything` depends on: the vhosts that the caller sees, the filters of it, and the
+    version it was begun with: what changed while it was made must not be kept for the next one."""
     args = request.args
     if not view.is_kept(args):
         return None
-    return args.noun, args.user, *(vhost.name for vhost in request.caller.vhosts(args.vhost))
+    return version, args.noun, args.user, *(vhost.name for vhost in request.caller.vhosts(args.vhost))
 
 
 def _is_in_order(view: View, things: list[Any], field: str) -> bool:

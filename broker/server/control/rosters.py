@@ -28,6 +28,9 @@ _FEW = 200
 WHOLE_LISTS_AT_ONCE = 2
 """Lists without pages that are built at a time: each is as large as what it lists. Others wait."""
 
+_PASSES_MAX = 3
+"""So often a list is brought up in one request."""
+
 _ORDERS_KEPT = 8
 """Lists in another order than by name; each is a pointer a thing."""
 
@@ -51,17 +54,27 @@ class Roster:
     async def bring_up(self, present: dict[str, Any], version: object, pace: Pace) -> list[Any]:
         """The list as of now. `version` changes with every declaration and deletion; None: it is
         not known."""
-        while version is None or version != self._version or len(present) != len(self.things):
+        # Where clients declare without a pause, the last pass but one is new enough.
+        for _ in range(_PASSES_MAX):
+            if version is not None and (version, len(present)) == (
+                self._version,
+                len(self.things),
+            ):
+                break
             known = self.things
             kept = []
             for part in _parts(known):
                 kept += [thing for thing in part if present.get(thing.name) is thing]
                 await pace()
-            added = []
-            there = set(kept)
-            for part in _parts(list(present.values())):
-                added += [thing for thing in part if thing not in there]
-                await pace()
+            added: list[Any] = []
+            if len(kept) != len(present):
+                there: set[Any] = set()
+                for part in _parts(kept):
+                    there.update(part)
+                    await pace()
+                for part in _parts(list(present.values())):
+                    added += [thing for thing in part if thing not in there]
+                    await pace()
             if len(added) <= _FEW:
                 for thing in added:
                     insort(kept, thing, key=_name)
@@ -143,7 +156,8 @@ class Rosters:
         self.whole_lists = asyncio.Semaphore(WHOLE_LISTS_AT_ONCE)
 
     @property
-    def _version(self) -> object:
+    def version(self) -> object:
+        """Changes with every declaration and deletion; None: it is not known."""
         return None if self._topology is None else self._topology.version
 
     async def queues(self, vhosts: Iterable[Any], pace: Pace) -> list[Any]:
@@ -176,7 +190,7 @@ class Rosters:
         """The things by a field that never changes. `scope` names the field and what the things
         are: the order is kept under it for the next request, as long as nothing comes or goes.
         None: it is not kept."""
-        version = self._version
+        version = self.version
         if scope is None or version is None:
             return await in_order(things, key, pace)
         for stale in [name for name, known in self._orders.items() if known[0] != version]:
@@ -212,7 +226,7 @@ class Rosters:
         roster = kept.get(vhost)
         if roster is None:
             roster = kept[vhost] = Roster()
-        return await roster.bring_up(present, self._version, pace)
+        return await roster.bring_up(present, self.version, pace)
 
 
 _rosters: WeakKeyDictionary[Any, Rosters] = WeakKeyDictionary()

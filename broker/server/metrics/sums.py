@@ -90,7 +90,9 @@ _CHANNELS = (
 def by_type(broker: Any, of_all: bool) -> Iterator[str]:
     """What queues count, with the label queue_type, and why messages left them; `of_all`: the sums
     that stand with other labels on the pages of single objects, too."""
-    queues = [queue for vhost in broker.vhosts.values() for queue in vhost.queues.values()]
+    queues: list[Any] = []
+    for vhost in broker.vhosts.values():
+        queues += vhost.queues.values()
     sums: dict[str, Counter[str]] = {
         name: Counter(broker.stats.ended.queues.get(name)) for name in QUEUE_TYPES
     }
