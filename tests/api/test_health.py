@@ -81,6 +81,7 @@ def test_certificates_that_expire_fail(make_leveret: Make, tmp_path: Path) -> No
         return found
 
     assert get(leveret, "certificate-expiration/2/days").json() == {"status": "ok"}
+    assert len(failed(get(leveret, "certificate-expiration/999999/years"))["expired"]) > 0
     rows = expired("1/weeks")
     assert {Path(row["certfile"]).name for row in rows} == {"shop.example.pem"}
     assert {row["protocol"] for row in rows} == {"amqp/ssl", "https"}

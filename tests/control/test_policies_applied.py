@@ -148,6 +148,7 @@ async def test_it_sets_limits_of_a_vhost_as_a_parameter(policing: BrokerClient) 
         ({"value": 5}, "limits should be a dictionary, actually was 5"),
         ({"name": "colour"}, 'vhost-limits are one parameter named "limits"'),
         ({"component": "colour"}, "component colour not found"),
+        ({"component": "shovel"}, 'Key "src-uri" not found in limits'),
         ({"component": "policy"}, "policies may not be set using this method"),
     ):
         with pytest.raises(BrokerError, match=text) as caught:

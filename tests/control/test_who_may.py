@@ -232,6 +232,18 @@ async def test_it_hides_vhosts_from_who_has_no_permission_there(
     assert "shop" not in str(overview)
 
 
+async def test_an_overview_without_figures_counts_only_ones_own_connections(
+    people: Broker, client: BrokerClient
+) -> None:
+    people.connect("administrator")
+    people.stats.node.levels["connections"] = 1
+    people.stats.vhost("/").levels["connections"] = 1
+    seen = await client.call("overview", as_user="management", disable_stats=True)
+    assert seen["object_totals"]["connections"] == 0
+    seen = await client.call("overview", as_user="monitoring", disable_stats=True)
+    assert seen["object_totals"]["connections"] == 1
+
+
 async def test_it_lists_the_vhosts_that_a_user_may_look_into(
     people: Broker, client: BrokerClient
 ) -> None:

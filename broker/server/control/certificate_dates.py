@@ -27,7 +27,7 @@ def expiring(pem: bytes, within: timedelta) -> list[str]:
     for certificate in certificates:
         if certificate.not_valid_before_utc > now:
             found.append("Certificate is not yet valid")
-        elif certificate.not_valid_after_utc - within < now:
+        elif certificate.not_valid_after_utc - now < within:
             end = certificate.not_valid_after_utc
             found.append(f"{end:%Y-%m-%d} {end.hour}:{end:%M:%S}")
     return found

@@ -59,7 +59,7 @@ async def overview(request: Request[Overview]) -> Any:
     if args.vhost is not None:
         caller.vhost(args.vhost)
     if args.disable_stats:
-        return _without_figures(broker, totals_for(broker, caller, args.vhost))
+        return await _without_figures(broker, caller, args.vhost)
     answer = await overview_of(broker, caller, args.vhost, args.ages)
     if caller.sees_others:
         listeners = await all_listeners(broker)
@@ -139,9 +139,12 @@ def _identity(broker: Any) -> dict[str, Any]:
     }
 
 
-def _without_figures(broker: Any, totals: Totals) -> dict[str, Any]:
+async def _without_figures(broker: Any, caller: Caller, vhost: str | None) -> dict[str, Any]:
     """The overview of a client that asks for no statistics."""
+    totals = totals_for(broker, caller, vhost)
     counts = {name: int(totals.levels[name]) for name in ("connections", "exchanges", "queues")}
+    if not caller.sees_others:
+        counts["connections"] = (await _own_connections(broker, caller, vhost))["connections"]
     return {**_identity(broker), "disable_stats": True, "object_totals": counts}
 
 
