@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
-from django.utils.http import content_disposition_header
+from django.utils.http import content_disposition_header, url_has_allowed_host_and_scheme
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from api.identity import ADMINISTRATOR
 from management.broker_client import BrokerError
 
 router = Router(tags=["Definitions"], auth=ADMINISTRATOR)
+
+UPLOAD = "upload"
 
 
 class Dry(Schema):
@@ -64,7 +66,16 @@ async def import_all_configuration(request: HttpRequest, query: Query[Dry]) -> A
 
 @router.post("/definitions/{seg:vhost}", response={200: Any, 204: None})
 async def import_vhost_definitions(request: HttpRequest, vhost: str, query: Query[Dry]) -> Any:
-    """Merge the definitions of one vhost in."""
+    """Merge the definitions of one vhost in. LavinMQ's path `upload` is that of the whole node,
+    unless there is a vhost of that name."""
+    if vhost == UPLOAD and not await _is_vhost(request, vhost):
+        return await _import(request, query)
+    return await _import(request, query, vhost=vhost)
+
+
+@router.post("/definitions/{seg:vhost}/upload", response={200: Any, 204: None})
+async def upload_vhost_definitions(request: HttpRequest, vhost: str, query: Query[Dry]) -> Any:
+    """LavinMQ's path of the same."""
     return await _import(request, query, vhost=vhost)
 
 
@@ -85,14 +96,38 @@ async def _export(request: HttpRequest, query: Wanted, **where: str) -> Any:
     return answer
 
 
+async def _is_vhost(request: HttpRequest, name: str) -> bool:
+    try:
+        await ask(request, "item", noun="vhosts", name=name, disable_stats=True)
+    except BrokerError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
 async def _import(request: HttpRequest, query: Dry, **where: str) -> Any:
     dry_run = query.dry_run == "true"
+    leads_to = _redirect(request)
     answer = await ask(
         request, "definitions.import", definitions=_text(request), dry_run=dry_run, **where
     )
+    if leads_to:
+        return HttpResponse(status=303, headers={"Location": leads_to})
     if dry_run or answer["left_out"] or answer["inactive"]:
         return answer
     return HttpResponse(status=204)
+
+
+def _redirect(request: HttpRequest) -> str:
+    """Where a form wants to go afterwards: its field `redirect`, as pages of RabbitMQ send it.
+    Raises BrokerError for another site's address."""
+    if request.content_type != "multipart/form-data":
+        return ""
+    address = str(request.POST.get("redirect", ""))
+    if address and not url_has_allowed_host_and_scheme(address, allowed_hosts=None):
+        raise BrokerError(400, "bad_request", "redirect must be a path of this site")
+    return address
 
 
 def _text(request: HttpRequest) -> bytes:

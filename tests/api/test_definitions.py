@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import pytest
 
@@ -100,3 +102,34 @@ def test_a_name_that_json_cannot_carry_is_told_and_not_garbled(
         told = api.get(path("definitions", "/"), params={"dry_run": "true"}).json()
         assert any("UTF-8" in row["reason"] for row in told["omitted"])
         amqp.call(1, "queue.delete", queue=name)
+
+
+def test_the_upload_paths_of_lavinmq_import_a_form_or_json(api: httpx.Client) -> None:
+    node = {"queues": [{**QUEUE, "name": "api-upload"}], "global_parameters": []}
+    file = {"file": ("d.json", json.dumps(node), "application/json")}
+    assert api.post("/api/definitions/upload", files=file).status_code == 204
+    assert api.get(path("queues", VHOST, "api-upload")).status_code == 200
+    one = {"queues": [{"name": "api-upload-2", "durable": True, "arguments": {}}]}
+    assert api.post(path("definitions", VHOST, "upload"), json=one).status_code == 204
+    assert api.get(path("queues", VHOST, "api-upload-2")).status_code == 200
+    assert api.post("/api/definitions/missing/upload", json=one).status_code == 404
+
+
+def test_a_vhost_called_upload_gets_its_own_definitions(api: httpx.Client) -> None:
+    api.put(path("vhosts", "upload"), json={}).raise_for_status()
+    one = {"queues": [{"name": "q", "durable": True, "arguments": {}}]}
+    assert api.post("/api/definitions/upload", json=one).status_code == 204
+    assert api.get(path("queues", "upload", "q")).status_code == 200
+    api.delete(path("vhosts", "upload")).raise_for_status()
+
+
+def test_a_form_leads_to_the_page_it_names_and_to_no_other_site(api: httpx.Client) -> None:
+    def post(redirect: str, queue: str) -> httpx.Response:
+        file = {"file": ("d.json", json.dumps({"queues": [{**QUEUE, "name": queue}]}))}
+        return api.post("/api/definitions", files=file, data={"redirect": redirect})
+
+    answer = post("../#/import-succeeded", "api-redirected")
+    assert (answer.status_code, answer.headers["location"]) == (303, "../#/import-succeeded")
+    for elsewhere in ("https://evil.example/", "//evil.example", "\\\\evil.example", "javascript:1"):
+        assert post(elsewhere, "api-elsewhere").status_code == 400
+    assert api.get(path("queues", VHOST, "api-elsewhere")).status_code == 404
