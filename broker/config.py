@@ -794,11 +794,6 @@ class Config:
         """JSON: listener name to [address, port], and the process ids."""
         return self.run_dir / "addresses.json"
 
-    @property
-    def has_guest(self) -> bool:
-        """Whether a new data directory gets guest/guest (loopback only)."""
-        return self.default_user == "guest"
-
 
 def settings() -> Iterator[Setting]:
     """The table, in the order of `Config`."""

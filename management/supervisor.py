@@ -206,7 +206,8 @@ class Supervisor:
         self.children = {name: Child(name) for name in ("broker", "web", "reports")}
         self.status: int | None = None
         self.announced = False
-        self.had_users = (config.data_dir / "users.json").exists()
+        self.first_user = ""
+        """The user that the broker made for a new data directory."""
         self.lifetime_read, self.lifetime_write = os.pipe()
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
@@ -325,6 +326,7 @@ class Supervisor:
             ):
                 child.addresses = {key: note[key] for key in PORTS[child.name] if key in note}
                 child.ready = changed = True
+                self.first_user = note.get("first_user", "") or self.first_user
         if changed:
             self._write_addresses()
             if not self.announced and all(child.ready for child in self.children.values()):
@@ -369,11 +371,12 @@ class Supervisor:
         return "\n".join(["Leveret", *lines, f"ready in {took:.1f} s; Ctrl-C stops it"])
 
     def _sign_in(self) -> str:
-        if self.had_users:
+        name = self.first_user
+        if not name:
             return "with the users of this data directory"
-        if self.config.has_guest:
+        if name == self.config.default_password == "guest":
             return "guest / guest (from this machine only)"
-        return f"{self.config.default_user}, with the password that was configured"
+        return f"{name}, with the password that was configured"
 
     # --- watching ----------------------------------------------------------------------------
 

@@ -145,7 +145,8 @@ class Listeners:
 
     async def say_where(self) -> None:
         """Writes `run/broker.json`: everything accepts now."""
-        said = json.dumps({**self.addresses, "pid": os.getpid()}).encode()
+        first = self._broker.loading.first_user
+        said = json.dumps({**self.addresses, "first_user": first, "pid": os.getpid()}).encode()
         await asyncio.get_running_loop().run_in_executor(
             None, disk.write_atomic, self._said_in, said
         )

@@ -35,6 +35,8 @@ class Loading:
         self._digest = ""
         self.first_vhost: str | None = None
         """What a new data directory begins with: a name, or empty for what the files bring."""
+        self.first_user = ""
+        """The user that was made for a new data directory, if any."""
 
     def prepare(self) -> None:
         """Reads users and the files to load, and makes the first user where a new data directory
@@ -46,6 +48,7 @@ class Loading:
             self.first_vhost = "" if self._brings("vhosts") else "/"
             if not self._brings("users"):
                 access.create_first_user(config.default_user, config.default_password)
+                self.first_user = config.default_user
 
     def _brings(self, section: str) -> bool:
         return any(members.get(section) for _, members in self._documents)

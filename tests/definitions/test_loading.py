@@ -146,3 +146,11 @@ async def test_a_directory_is_loaded_as_one(make_broker: Make, tmp_path: Path) -
 async def delete(broker: Appliance, queue: str) -> None:
     async with control(broker) as client:
         await client.call("queue.delete", vhost="/", name=queue)
+
+
+def test_the_start_does_not_name_a_user_that_was_not_made(
+    make_leveret: Make, tmp_path: Path
+) -> None:
+    leveret = make_leveret(load_definitions=written(tmp_path / "d.json", WHOLE))
+    assert "guest" not in leveret.log()
+    assert "with the users of this data directory" in leveret.log()

@@ -42,9 +42,9 @@ def pretend(name: str, config: settings.Config) -> int:
     with (config.data_dir / "life").open("a") as life:
         life.write(f"{name} started {' '.join(sys.argv[2:])}\n")
     if "silent" not in words:
-        note = {"pid": os.getpid()}
+        note: dict[str, object] = {"pid": os.getpid()}
         note.update(
-            {"broker": {"amqp": ["127.0.0.1", 1]}, "web": {"http": ["127.0.0.1", 2]}}.get(name, {})
+            {"broker": {"amqp": ["127.0.0.1", 1], "first_user": "guest"}, "web": {"http": ["127.0.0.1", 2]}}.get(name, {})
         )
         temporary = config.run_dir / f"{name}.tmp"
         temporary.write_text(json.dumps(note))
