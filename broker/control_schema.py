@@ -366,8 +366,8 @@ class AuthAttemptsReset(Arguments):
 
 @verb("statistics.reset", "administrator", "node", "{}")
 class StatisticsReset(Arguments):
-    """Starts the totals and the histories of the node and its virtual hosts anew. What objects
-    count for themselves goes on."""
+    """Starts the totals and the histories of the node and its virtual hosts anew. The
+    counters of single objects stay."""
 
 
 @verb(

@@ -30,6 +30,11 @@ def count(value: float | None) -> str:
     return f"{int(value):,}"
 
 
+def channels(value: float | None) -> str:
+    """`1 channel`, `2 channels`."""
+    return f"{count(value)} channel{'' if value == 1 else 's'}"
+
+
 def rate(value: float | None) -> str:
     """A number per second, without its unit: `0`, `0.03`, `118`, `12.4 k`."""
     if value is None:

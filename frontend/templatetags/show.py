@@ -21,6 +21,7 @@ _FORMATS = {
     "net": figures.net,
     "size": figures.size,
     "duration": figures.duration,
+    "channels": figures.channels,
     "text": lambda value: figures.UNKNOWN if value is None else str(value),
 }
 

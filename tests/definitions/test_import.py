@@ -137,7 +137,7 @@ USER = {"name": "u", "tags": "", "password_hash": rabbit_hash("x"), "hashing_alg
         (b"[]", "the document must be an object"),
         (b'{"queues": [], "queues": []}', '"queues" is in the document twice'),
         (b'{"queues": [NaN]}', "NaN is not a number"),
-        (b'{"queues": []} x', "goes on behind its end"),
+        (b'{"queues": []} x', "text behind the end"),
         (b'{"a": ' + b"[" * 100_000, "nested too deeply"),
         (b"\xff{}", "byte 0 is not UTF-8"),
         ({"queues": {"name": "q"}}, "queues is not a list"),

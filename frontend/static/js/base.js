@@ -133,7 +133,7 @@ function showAsOf(lost) {
     text.className = "grow";
     const when = moment(live.lastUpdate || performance.timeOrigin);
     const what = away ? "the broker" : "the connection";
-    text.textContent = `Everything on this page is as of ${when}. It goes on by itself when ${what} is back.`;
+    text.textContent = `Everything on this page is as of ${when}. It is live again when ${what} is back.`;
     notice.append(word, text);
     asOf.replaceChildren(notice);
     document.body.classList.add("lost");

@@ -20,6 +20,10 @@ export function count(value) {
   return `${significant(value / 1e3)} k`;
 }
 
+export function channels(value) {
+  return `${count(value)} channel${value === 1 ? "" : "s"}`;
+}
+
 export function rate(value) {
   if (value == null) return UNKNOWN;
   const magnitude = Math.abs(value);
@@ -59,7 +63,7 @@ export function text(value) {
   return value == null ? UNKNOWN : String(value);
 }
 
-export const FORMATS = { count, rate, net, size, duration, text };
+export const FORMATS = { count, channels, rate, net, size, duration, text };
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
