@@ -118,7 +118,7 @@ class _Reader:
                 if self._take(",}") == "}":
                     break
         if self._next():
-            raise ValueError(f"there is text behind the end of the document at character {self._at}")
+            raise ValueError(f"text behind the end of the document at character {self._at}")
         return found
 
     def _rows(self) -> Generator[None, None, list[Any]]:

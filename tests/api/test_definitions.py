@@ -130,6 +130,6 @@ def test_a_form_leads_to_the_page_it_names_and_to_no_other_site(api: httpx.Clien
 
     answer = post("../#/import-succeeded", "api-redirected")
     assert (answer.status_code, answer.headers["location"]) == (303, "../#/import-succeeded")
-    for elsewhere in ("https://evil.example/", "//evil.example", "\\\\evil.example", "javascript:1"):
+    for elsewhere in ("https://evil.example/", "//evil.example", "\\\\evil.example", "data:,x"):
         assert post(elsewhere, "api-elsewhere").status_code == 400
     assert api.get(path("queues", VHOST, "api-elsewhere")).status_code == 404

@@ -269,7 +269,8 @@ def _scope(request: Request[List], view: View, version: object) -> Any:
     args = request.args
     if not view.is_kept(args):
         return None
-    return version, args.noun, args.user, *(vhost.name for vhost in request.caller.vhosts(args.vhost))
+    vhosts = [vhost.name for vhost in request.caller.vhosts(args.vhost)]
+    return version, args.noun, args.user, *vhosts
 
 
 def _is_in_order(view: View, things: list[Any], field: str) -> bool:

@@ -43,9 +43,10 @@ def pretend(name: str, config: settings.Config) -> int:
         life.write(f"{name} started {' '.join(sys.argv[2:])}\n")
     if "silent" not in words:
         note: dict[str, object] = {"pid": os.getpid()}
-        note.update(
-            {"broker": {"amqp": ["127.0.0.1", 1], "first_user": "guest"}, "web": {"http": ["127.0.0.1", 2]}}.get(name, {})
-        )
+        note |= {
+            "broker": {"amqp": ["127.0.0.1", 1], "first_user": "guest"},
+            "web": {"http": ["127.0.0.1", 2]},
+        }.get(name, {})
         temporary = config.run_dir / f"{name}.tmp"
         temporary.write_text(json.dumps(note))
         temporary.replace(config.run_dir / f"{name}.json")
