@@ -67,6 +67,9 @@ async def _events(
     """The lines as they come, for as long as the caller may read them. A reader that is slower
     than the log misses lines; no more than the kept ones wait for it."""
     global _readers
+    if _readers >= LOG_READERS_MAX:
+        # Others began while this one was being let in: the client asks again, and is told.
+        return
     _readers += 1
     try:
         yield b": live log\n\n"

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 import httpx
 import pika
 import pytest
+from django.http import HttpRequest
 
+from api.logs import _events
 from broker import logs
+from broker.bounds import LOG_READERS_MAX
 from tests.api.conftest import TAGS, path
 from tests.appliance import Appliance
 
@@ -113,3 +116,16 @@ def test_too_many_readers_are_refused(api: httpx.Client) -> None:
         with api.stream("GET", LIVE) as answer:
             if answer.status_code == 200:
                 break
+
+
+async def test_readers_that_come_together_are_not_more_than_there_may_be() -> None:
+    """All of them were let in before the first began to read."""
+    answer = {"entries": [], "newest": 0}
+    streams = [_events(HttpRequest(), answer, 0, "debug") for _ in range(LOG_READERS_MAX + 4)]
+    begun = [await anext(stream, None) for stream in streams]
+    assert begun.count(None) == 4
+    for stream in streams:
+        await stream.aclose()
+    again = _events(HttpRequest(), answer, 0, "debug")
+    assert await anext(again, None) is not None
+    await again.aclose()
