@@ -244,6 +244,16 @@ async def test_an_overview_without_figures_counts_only_ones_own_connections(
     assert seen["object_totals"]["connections"] == 1
 
 
+async def test_a_channel_number_of_any_length_is_only_not_found(
+    people: Broker, client: BrokerClient
+) -> None:
+    name = people.connect("administrator").name
+    for number in ("9", "9" * 5_000, "٣"):
+        with pytest.raises(BrokerError) as caught:
+            await client.call("item", noun="channels", name=f"{name} ({number})")
+        assert caught.value.status == 404
+
+
 async def test_it_lists_the_vhosts_that_a_user_may_look_into(
     people: Broker, client: BrokerClient
 ) -> None:

@@ -166,7 +166,8 @@ class Channels(View):
             caller, Item(noun="connections", name=connection_name)
         )
         digits = number.removesuffix(")")
-        channel = connection.channels.get(int(digits)) if digits.isdecimal() else None
+        is_number = digits.isascii() and digits.isdecimal() and len(digits) < 6
+        channel = connection.channels.get(int(digits)) if is_number else None
         if channel is None:
             raise not_found("Not Found")
         return channel
