@@ -389,6 +389,9 @@ class Supervisor:
 
     def _has_ended(self, child: Child) -> bool:
         assert child.process is not None
+        if child.process.returncode is not None:
+            # Sending it a signal has asked for its end already, and taken its status.
+            return True
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, child.process.pid, flags) is not None
 

@@ -156,6 +156,27 @@ def test_it_stops_at_once_when_asked_twice(start: Start, tmp_path: Path) -> None
     assert process.wait(10) == 1
 
 
+@pytest.mark.parametrize("child", ["broker", "web", "reports"])
+def test_it_stops_what_is_left_when_a_child_crashes_just_then(
+    start: Start, tmp_path: Path, child: str
+) -> None:
+    process = start()
+    until_ready(process)
+    until_started(tmp_path)
+    # Both are found at once when it goes on.
+    process.send_signal(signal.SIGSTOP)
+    crashed = pids(tmp_path)[child]
+    os.kill(crashed, signal.SIGKILL)
+    wait_gone(crashed)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    printed, _ = process.communicate(timeout=20)
+    assert "Traceback" not in printed
+    assert printed.endswith("stopped\n")
+    assert process.returncode == 1
+    assert list((tmp_path / "d" / "run").iterdir()) == []
+
+
 def test_it_takes_along_what_a_child_left_running(start: Start, tmp_path: Path) -> None:
     process = start(reports=["child"])
     until_ready(process)
