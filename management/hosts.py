@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection
 
+from django.http import HttpRequest
+
 from broker import origins
 from management.paths import Application, Receive, Scope, Send
 from management.peer import peer_of
@@ -38,6 +40,16 @@ def origin_allowed(scope: Scope, allowed: Collection[str]) -> bool:
     return origins.origin_allowed(
         header(scope, b"origin"), header(scope, b"host"), secure=secure, allowed=allowed
     )
+
+
+def host_of(request: HttpRequest) -> str:
+    """The host and port that the client called, for addresses that a page shows; our own where its
+    Host header is none. Django's `get_host` refuses some names that are in use, such as those with
+    an underscore."""
+    told: str = request.META.get("HTTP_HOST", "")
+    if origins.host_name(told):
+        return told
+    return f"{request.META.get('SERVER_NAME', '')}:{request.META.get('SERVER_PORT', '')}"
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:

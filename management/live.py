@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 SUBSCRIPTIONS_AT_MOST = 32
 KEYS_AT_MOST = 500
 EVENTS_AT_MOST = 200
+REQUEST_MAX = 1 << 20
+"""Characters of one request."""
 PROTOCOL_ERROR = 4400
 
 
@@ -52,14 +54,19 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         try:
-            request = json.loads(text_data or "")
-            number = int(request["id"])
+            if text_data is None or len(text_data) > REQUEST_MAX:
+                raise ValueError("no text, or too long a one")
+            request = json.loads(text_data)
+            number = request["id"]
+            if type(number) is not int:
+                raise ValueError("the id is not a whole number")
             if request["type"] == "subscribe":
                 self._subscribe(number, _arguments(request))
             else:
                 self._unsubscribe(number)
-        except (ValueError, TypeError, KeyError) as error:
-            log.debug("live socket: %s", error)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            # Nested deep, JSON ends the parser with RecursionError.
+            log.debug("live socket: %r", error)
             await self.close(PROTOCOL_ERROR)
 
     def _subscribe(self, number: int, arguments: dict[str, Any]) -> None:

@@ -196,7 +196,8 @@ async def _serve(
     # Each connection opening and closing is a line at level info, with names a client chose.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
-    logging.getLogger("django.request").addFilter(_is_defect)
+    for name in ("django.request", "django.security.csrf"):
+        logging.getLogger(name).addFilter(_is_defect)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from api.service import api
+from management.hosts import host_of
 
 UNTAGGED = "other"
 OF_EVERY_LIST = {
@@ -31,7 +32,7 @@ async def api_docs(request: HttpRequest) -> HttpResponseBase:
         "section": "api-docs",
         "description": schema["info"].get("description", ""),
         "groups": _groups(schema),
-        "web_host": request.get_host(),
+        "web_host": host_of(request),
         "scheme": request.scheme,
     }
     return render(request, "api-docs.html", facts)

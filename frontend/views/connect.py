@@ -10,6 +10,7 @@ from django.shortcuts import render
 
 from frontend.asking import ask, names_of
 from management.appliance import config
+from management.hosts import host_of
 
 LANGUAGES = (
     ("python", "Python (pika)"),
@@ -24,7 +25,7 @@ async def connect(request: HttpRequest) -> HttpResponseBase:
     row = await ask(request, "overview")
     vhosts = await names_of(request, "vhosts")
     vhost = request.GET.get("vhost") or (vhosts[0] if vhosts else "/")
-    host = request.get_host().rpartition(":")[0].strip("[]") or request.get_host()
+    host = host_of(request).rpartition(":")[0].strip("[]") or host_of(request)
     listeners: list[dict[str, Any]] = row.get("listeners") or []
     known = config()
     facts = {
@@ -35,7 +36,7 @@ async def connect(request: HttpRequest) -> HttpResponseBase:
         "host": host,
         "port": _port(listeners, "amqp") or known.amqp_port,
         "ws_port": _port(listeners, "http/web-amqp") or known.ws_port,
-        "web_host": request.get_host(),
+        "web_host": host_of(request),
         "user_quoted": quote(request.user.name, safe=""),
         "languages": LANGUAGES,
     }

@@ -1,0 +1,55 @@
+"""Requests of a live socket that no page sends."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from management.live import REQUEST_MAX
+from tests.api.test_sessions import live, sign_in
+from tests.appliance import Appliance
+
+SUBSCRIBE = '{"type": "subscribe", "topic": "overview", "id": %s}'
+
+
+@pytest.fixture
+def guest(shared_leveret: Appliance) -> httpx.Client:
+    client = httpx.Client(base_url=shared_leveret.http_url, timeout=30)
+    assert sign_in(client, "guest", "guest").status_code == 302
+    return client
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 5_000,
+        SUBSCRIBE % "1e400",
+        SUBSCRIBE % "NaN",
+        SUBSCRIBE % ("9" * 5_000),
+        SUBSCRIBE % "true",
+        SUBSCRIBE % "null",
+        SUBSCRIBE % '"1"',
+        '{"type": "subscribe", "topic": 1e400, "id": 1}',
+        '{"type": "subscribe", "topic": "rows", "noun": {"a": []}, "keys": [[]], "id": 1}',
+        '{"type": "subscribe", "topic": "overview", "id": 1, "x": "' + "x" * REQUEST_MAX + '"}',
+        "null",
+        "[]",
+        "",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_it_ends_with_a_protocol_error_and_no_line_in_the_log(
+    shared_leveret: Appliance, guest: httpx.Client, text: str
+) -> None:
+    before = len(shared_leveret.log().splitlines())
+    with live(guest) as socket:
+        socket.send(text)
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                socket.recv(30)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4400
+    written = shared_leveret.log().splitlines()[before:]
+    assert not [line for line in written if " error " in line or "Traceback" in line]
