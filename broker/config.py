@@ -213,7 +213,7 @@ class Config:
     )
     unsent_max: int = setting(
         "amqp",
-        1024 * 1024,
+        2 * 1024 * 1024,
         "size",
         "bytes of returns, confirms and answers that may wait for a client that takes nothing;"
         " with more, nothing further is read from it",

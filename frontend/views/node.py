@@ -24,7 +24,7 @@ async def node(request: HttpRequest) -> HttpResponseBase:
         "overview": overview,
         "gauges": _gauges(row),
         "settings": _settings(),
-        "fixed": FIXED,
+        "fixed": [{**row._asdict(), "value": f"{row.value:,}"} for row in FIXED],
     }
     return render(request, "node.html", facts)
 

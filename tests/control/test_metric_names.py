@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -111,6 +113,14 @@ def value(found: Samples, name: str, **labels: str) -> float:
     return values[0]
 
 
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
+    """One broker for the tests here: others declare queues of the same names otherwise."""
+    appliance = Appliance("broker", tmp_path_factory.mktemp("metrics"))
+    yield appliance.start()
+    appliance.close()
+
+
 @pytest.fixture
 def loaded(make_broker: Make) -> Appliance:
     return make_broker()
@@ -184,13 +194,13 @@ async def test_types_of_queues_and_reasons_are_told_apart(loaded: Appliance) -> 
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_a_family_alone_has_its_metrics_and_no_others(
-    shared_broker: Appliance, family: str
+    own_broker: Appliance, family: str
 ) -> None:
     names = FAMILIES[family].split()
-    with load(shared_broker) as clients:
+    with load(own_broker) as clients:
         clients.step()
-        found = page(shared_broker, f"/metrics/detailed?family={family}&vhost=/")
-        elsewhere = page(shared_broker, f"/metrics/detailed?family={family}&vhost=nowhere")
+        found = page(own_broker, f"/metrics/detailed?family={family}&vhost=/")
+        elsewhere = page(own_broker, f"/metrics/detailed?family={family}&vhost=nowhere")
         clients.plain.exchange_delete("spread")
         for name in ("work", "busy", "limited", "log"):
             clients.plain.queue_delete(name)
@@ -207,22 +217,22 @@ async def test_a_family_alone_has_its_metrics_and_no_others(
 
 
 async def test_names_of_queues_filter_a_family_and_a_bad_expression_is_refused(
-    shared_broker: Appliance,
+    own_broker: Appliance,
 ) -> None:
-    with load(shared_broker):
-        found = page(shared_broker, "/metrics/detailed?family=queue_coarse_metrics&queue=^i.le$")
+    with load(own_broker):
+        found = page(own_broker, "/metrics/detailed?family=queue_coarse_metrics&queue=^i.le$")
         labels = [have for have, _ in found["rabbitmq_detailed_queue_messages"]]
         assert {each["queue"] for each in labels} == {"idle"}
-        assert status(shared_broker, "/metrics/detailed?family=queue_metrics&queue=(") == 400
+        assert status(own_broker, "/metrics/detailed?family=queue_metrics&queue=(") == 400
         query = "family=vhost_status&family=exchange_names,exchange_bindings&vhost=/"
-        found = page(shared_broker, f"/metrics/detailed?{query}")
+        found = page(own_broker, f"/metrics/detailed?{query}")
         assert value(found, "rabbitmq_cluster_vhost_status", vhost="/") == 1
         assert value(found, "rabbitmq_cluster_exchange_bindings", exchange="spread") >= 4
 
 
-def test_the_memory_of_the_process_is_broken_down(shared_broker: Appliance) -> None:
-    with load(shared_broker) as clients:
+def test_the_memory_of_the_process_is_broken_down(own_broker: Appliance) -> None:
+    with load(own_broker) as clients:
         clients.step()
-        found = page(shared_broker, "/metrics/memory-breakdown")
+        found = page(own_broker, "/metrics/memory-breakdown")
     assert value(found, "rabbitmq_memory_classic_queue_erlang_process_bytes") > 0
     assert value(found, "rabbitmq_memory_other_system_bytes") > 1_000_000
