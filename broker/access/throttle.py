@@ -1,4 +1,4 @@
-"""How many wrong passwords are let through, so that guessing is slow and nobody locks others out.
+"""How many wrong passwords are let through: guessing stays slow, and no user can lock out another.
 
 Wrong passwords are counted for each pair of user and address, and for each address alone, where the
 limit is far higher. A pair from which the user was let in lately is trusted: it is never made to

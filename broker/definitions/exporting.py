@@ -1,6 +1,6 @@
 """Definitions that go out: all there is, or what another broker can read of it.
 
-What is left out is told in `omitted`, never in the document.
+What is left out is listed in `omitted`, never in the document.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Importing:
             plan = Plan(self._broker, only)
             await paced(plan.read(members))
             return plan
-        # It goes on if the one who asked goes away.
+        # It continues if the client that asked goes away.
         task = asyncio.ensure_future(self._run([members], only))
         return await asyncio.shield(task)
 

@@ -52,7 +52,7 @@ class Sampling:
             try:
                 await self._write_history()
             except Exception:
-                # The stop of the broker goes on without it.
+                # The broker stops without it.
                 log.exception("the last step of the history failed")
         self._tasks = []
 

@@ -1,4 +1,4 @@
-"""The page of definitions: what leaves, what comes in, and what is told about it."""
+"""The page of definitions: export, import, and what the page says about both."""
 
 from __future__ import annotations
 

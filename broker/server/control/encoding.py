@@ -18,8 +18,8 @@ _TURN_S = 0.0005
 class Pace:
     """Gives the loop a chance to do something else when half a millisecond has passed.
 
-    All paces of a loop share its turns: of those that wait, one goes on in each turn, in the order
-    in which they came. However many clients ask for long lists at the same time, others wait for
+    All paces of a loop share its turns: one of those that wait continues in each turn, in order
+    of arrival. However many clients ask for long lists at the same time, others wait for
     one slice.
     """
 

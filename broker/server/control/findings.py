@@ -1,6 +1,6 @@
 """What is wrong with queues, consumers and publishers, since when, and how much it weighs.
 
-`ProblemWatch` looks at everything in slices: after a sample when somebody asks, and every
+`ProblemWatch` looks at everything in slices: after a sample when a client asks, and every
 half minute otherwise, so that it knows since when a state lasts. What it finds is kept by vhost
 and, where it belongs to one user, by owner: rights are asked before anything is counted, cut or
 sorted.

@@ -149,7 +149,7 @@ async def _without_figures(broker: Any, caller: Caller, vhost: str | None) -> di
 
 
 async def _own_connections(broker: Any, caller: Caller, vhost: str | None) -> dict[str, int]:
-    """Who may not see the connections of others is told of as many as it may list."""
+    """A user who may not see the connections of others gets the count of those it may list."""
     pace = Pace()
     connections = channels = 0
     for connection in list(broker.connections.values()):

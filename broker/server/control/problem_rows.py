@@ -1,4 +1,4 @@
-"""How a problem is told in a line of text, and what a queue that refuses publishes says."""
+"""How a problem reads in a line of text, and what a queue that refuses publishes says."""
 
 from __future__ import annotations
 
