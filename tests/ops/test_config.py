@@ -180,7 +180,6 @@ def test_it_reads_the_first_password_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("pa ss\n")
     loaded = load(["--default-user=ada", f"--default-password-file={tmp_path / 'secret'}"], NO_FILE)
     assert (loaded.default_user, loaded.default_password) == ("ada", "pa ss")
-    assert not loaded.has_guest
     (tmp_path / "secret").write_text("\n")
     with pytest.raises(ConfigError, match="is empty"):
         load([f"--default-password-file={tmp_path / 'secret'}"], NO_FILE)
