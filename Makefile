@@ -7,7 +7,7 @@ SETUP := python3 tools/environment.py
 JOBS := 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz bench bench-store lint demo docs lock clean fresh-root test-environment
+.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -63,6 +63,9 @@ docs: build  ## write the generated documents again
 
 lock: test-environment  ## note the installed versions in the lock files
 	@$(PYTHON) tools/lock.py
+
+advisories: test-environment  ## compare the lock files with a database of known flaws (DATABASE=directory)
+	@$(PYTHON) tools/advisories.py "$(DATABASE)"
 
 fresh-root:  ## prove the two commands on a new minimal Debian (root, debootstrap)
 	@sh tools/fresh_root.sh $(ARGS)

@@ -210,7 +210,7 @@ class BrokerClient:
                     await self._read(reader)
                 finally:
                     self._disconnected()
-            await asyncio.sleep(delay * random.uniform(0.75, 1.25))
+            await asyncio.sleep(delay * random.uniform(0.75, 1.25))  # noqa: S311
             delay = min(delay * 2, _BACKOFF_LAST_S)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:

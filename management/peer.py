@@ -8,7 +8,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from management.paths import Application, Receive, Scope, Send
 
-UNKNOWN = "0.0.0.0"
+UNKNOWN = "0.0.0.0"  # noqa: S104 - compared, not bound
 """What a proxy says that names this machine as the client: it may not be believed."""
 
 _TOLD = "leveret.told"

@@ -140,7 +140,7 @@ def install_packages(goal: str) -> None:
     started = time.monotonic()
     say("Installing Python packages (Spark is large: a minute or two the first time)")
     pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-input"]
-    pip.append("--disable-pip-version-check")
+    pip += ["--disable-pip-version-check", "--require-hashes"]
     for name in LOCKS[goal]:
         pip += ["--requirement", str(ROOT / name)]
     run([pip], None, "is the package index within reach? pip's own settings are used")

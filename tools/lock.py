@@ -1,14 +1,18 @@
-"""Note the installed version of every package that the project needs, directly or not.
+"""Note the installed version of every package that the project needs, directly or not, with the
+hashes of its files.
 
     .venv/bin/python tools/lock.py [--check]
 
 `requirements.lock` holds what `make run` installs, `requirements-test.lock` what `make test` adds.
 To take newer versions: install them into .venv with pip, run the tests, write the lock files.
-`--check` compares the lock files with the ranges of pyproject.toml and changes nothing.
+The hashes are those that the package index publishes, for every platform; `uv` asks it for them.
+`--check` compares the lock files with pyproject.toml and with what is installed; it needs no index.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
@@ -21,6 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = ROOT / "requirements.lock"
 TEST = ROOT / "requirements-test.lock"
 HEADER = "# Written by tools/lock.py from pyproject.toml and the installed versions. Do not edit.\n"
+# The oldest Python needs most: what a newer one has itself is a package there.
+OLDEST = {"python_version": "3.11", "python_full_version": "3.11.0"}
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+class LockError(Exception):
+    """The lock files cannot be written; the text says why."""
 
 
 def wanted() -> tuple[list[Requirement], list[Requirement]]:
@@ -47,25 +58,70 @@ def closure(requirements: list[Requirement]) -> dict[str, str]:
         for text in package.requires or []:
             child = Requirement(text)
             extras = requirement.extras or {""}
-            if child.marker is None or any(child.marker.evaluate({"extra": e}) for e in extras):
+            if any(_applies(child, extra) for extra in extras):
                 waiting.append(child)
     return found
 
 
-def render(versions: dict[str, str]) -> str:
-    return HEADER + "".join(f"{name}=={versions[name]}\n" for name in sorted(versions))
+def _applies(requirement: Requirement, extra: str) -> bool:
+    marker = requirement.marker
+    return marker is None or marker.evaluate({**OLDEST, "extra": extra})
+
+
+def closures() -> tuple[dict[str, str], dict[str, str]]:
+    """Name to version of what each lock file has to hold. Raises LockError."""
+    run, test = wanted()
+    try:
+        base = closure(run)
+        return base, {name: v for name, v in closure(test).items() if name not in base}
+    except PackageNotFoundError as error:
+        raise LockError(
+            f"{error.name} is not installed; install the ranges of pyproject.toml first"
+        ) from None
+
+
+def hashes(versions: dict[str, str]) -> dict[str, list[str]]:
+    """Name to the SHA-256 of every file of that version in the index. Raises LockError."""
+    command = [str(Path(sys.executable).parent / "uv"), "pip", "compile", "--quiet", "--no-deps"]
+    command += ["--generate-hashes", "--no-annotate", "--no-header", "--universal", "-"]
+    asked = "".join(f"{name}=={version}\n" for name, version in versions.items())
+    result = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise LockError(f"the index does not give the hashes:\n{result.stderr}")
+    found = entries(result.stdout)
+    lacking = [name for name in versions if not found.get(name, ("", []))[1]]
+    if lacking:
+        raise LockError(f"the index has no hashes of {', '.join(lacking)}")
+    return {name: found[name][1] for name in versions}
+
+
+def render(versions: dict[str, str], sums: dict[str, list[str]]) -> str:
+    rows = (
+        " \\\n    ".join([f"{name}=={versions[name]}", *(f"--hash=sha256:{s}" for s in sums[name])])
+        for name in sorted(versions)
+    )
+    return HEADER + "".join(f"{row}\n" for row in rows)
+
+
+def entries(text: str) -> dict[str, tuple[str, list[str]]]:
+    """Name to version and hashes, as the text of a lock file has them."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, version = line.split()[0].partition("==")
+            found[canonicalize_name(name)] = (version, HASH.findall(line))
+    return found
 
 
 def locked(path: Path) -> dict[str, str]:
     """Name to version, as a lock file has it."""
-    lines = path.read_text().splitlines()
-    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
-    return dict(pairs)
+    return {name: version for name, (version, _) in entries(path.read_text()).items()}
 
 
 def problems() -> list[str]:
-    """What the lock files lack, or pin outside the range that pyproject.toml gives."""
+    """What the lock files lack, hold without need or without a hash, or pin out of range."""
     run, test = wanted()
+    base, added = closures()
     result = []
     for requirements, versions in (
         (run, locked(RUN)),
@@ -77,23 +133,27 @@ def problems() -> list[str]:
                 result.append(f"{requirement} is in no lock file; run `make lock`")
             elif not requirement.specifier.contains(version, prereleases=True):
                 result.append(f"{requirement} does not allow the locked {version}; run `make lock`")
+    for path, needed in ((RUN, base), (TEST, added)):
+        found = entries(path.read_text())
+        result += [f"{name} has no hash in {path.name}" for name in found if not found[name][1]]
+        result += [f"{name} is not in {path.name}" for name in needed.keys() - found.keys()]
+        result += [f"nothing needs {name} of {path.name}" for name in found.keys() - needed.keys()]
     return result
 
 
 def main() -> int:
-    if sys.argv[1:] == ["--check"]:
-        found = problems()
-        print("\n".join(found) or "lock files fit pyproject.toml")
-        return 1 if found else 0
-    run, test = wanted()
     try:
-        base = closure(run)
-        added = {name: v for name, v in closure(test).items() if name not in base}
-    except PackageNotFoundError as error:
-        print(f"{error.name} is not installed; install the ranges of pyproject.toml first")
+        if sys.argv[1:] == ["--check"]:
+            found = problems()
+            print("\n".join(found) or "lock files fit pyproject.toml")
+            return 1 if found else 0
+        base, added = closures()
+        sums = hashes({**base, **added})
+    except LockError as error:
+        print(error)
         return 1
-    RUN.write_text(render(base))
-    TEST.write_text(render(added))
+    RUN.write_text(render(base, sums))
+    TEST.write_text(render(added, sums))
     print(f"{RUN.name}: {len(base)} packages; {TEST.name}: {len(added)} more")
     return 0
 

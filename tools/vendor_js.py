@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -63,9 +64,8 @@ PACKAGES = [
 def download(package: Package, into: Path) -> dict[str, bytes]:
     """Return the wanted files of `package` by our name. Needs npm and the registry."""
     specifier = f"{package.name}@{package.version}"
-    done = subprocess.run(
-        ["npm", "pack", "--silent", specifier], cwd=into, check=True, capture_output=True, text=True
-    )
+    command = [shutil.which("npm") or "npm", "pack", "--silent", specifier]
+    done = subprocess.run(command, cwd=into, check=True, capture_output=True, text=True)
     with tarfile.open(into / done.stdout.split()[-1]) as archive:
         files = {}
         for inside, ours in package.files.items():
