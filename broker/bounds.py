@@ -21,6 +21,7 @@ class Bounds:
     delayed_cancelled: int
     hash_ring_weights: int
     topic_visits: int
+    headers_comparisons: int
 
 
 def bounds_of(config: Config) -> Bounds:
@@ -33,6 +34,7 @@ def bounds_of(config: Config) -> Bounds:
         delayed_cancelled=config.delayed_cancelled_max,
         hash_ring_weights=config.hash_ring_weights_max,
         topic_visits=config.topic_visits_max,
+        headers_comparisons=config.headers_comparisons_max,
     )
 
 

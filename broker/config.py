@@ -580,6 +580,15 @@ class Config:
         least=1_000,
         most=100_000_000,
     )
+    headers_comparisons_max: int = setting(
+        "queues",
+        50_000,
+        "count",
+        "values that routing one message through a headers exchange may compare; a binding with"
+        " x-match=all that would need more is refused with 406",
+        least=1_000,
+        most=100_000_000,
+    )
 
     no_sync: bool = setting(
         "store",

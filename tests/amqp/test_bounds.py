@@ -24,6 +24,7 @@ BOUNDS = {
     "delayed_cancelled_max": 1,
     "hash_ring_weights_max": 10,
     "topic_visits_max": 20_000,
+    "headers_comparisons_max": 1_000,
 }
 
 RUN = 16_384
@@ -101,6 +102,18 @@ def test_what_wildcards_may_cost_is_bounded_where_they_are_bound(little: Client,
     # Publishing never meets the limit, whatever the key.
     little.publish(1, name, ".".join(["a"] * 120 + ["error"]), b"routed")
     little.call(1, "queue.bind", queue=name, exchange=name, routing_key="plain")
+    assert little.call(1, "queue.declare", queue=name, passive=True).message_count == 1
+
+
+def test_comparisons_of_headers_are_bounded_where_they_are_bound(little: Client, name: str) -> None:
+    little.call(1, "exchange.declare", exchange=name, type="headers")
+    little.call(1, "queue.declare", queue=name)
+    little.call(1, "queue.bind", queue=name, exchange=name, arguments={"a": 1, "b": 1})
+    little.call(8, "channel.open")
+    dear = dict.fromkeys(map(str, range(999)), 1)
+    little.send_method(8, "queue.bind", queue=name, exchange=name, arguments=dear)
+    refused(little, 8, "headers_comparisons_max")
+    little.publish(1, name, "", b"routed", headers={"a": 1, "b": 1})
     assert little.call(1, "queue.declare", queue=name, passive=True).message_count == 1
 
 

@@ -103,7 +103,12 @@ def test_a_hundred_thousand_ordinary_patterns_fit_one_exchange(pattern: str) -> 
 
 
 values = st.one_of(
-    st.none(), st.booleans(), st.integers(0, 3), st.sampled_from(["", "x", "1"]), st.just(1.0)
+    st.none(),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from(["", "x", "1"]),
+    st.just(1.0),
+    st.sampled_from([[], [1], [True], {"a": 1}]),
 )
 names = st.sampled_from(["a", "b", "c", "x-d", "x-e"])
 matching = st.dictionaries(names, values, max_size=4)
@@ -130,3 +135,71 @@ def test_a_headers_exchange_finds_what_the_oracle_finds(
     assert found == [
         index for index, table in enumerate(tables) if headers_oracle.matches(table, headers)
     ]
+
+
+@given(
+    st.lists(
+        st.tuples(matching, st.sampled_from([None, "all", "any", "all-with-x", "any-with-x"])),
+        max_size=12,
+    ),
+    st.data(),
+    matching,
+)
+def test_a_headers_exchange_forgets_what_is_unbound(
+    tables: list[tuple[dict[str, Any], str | None]], data: st.DataObject, headers: dict[str, Any]
+) -> None:
+    exchange = HeadersExchange("x")
+    rows = [
+        bound(str(index), "", table | ({"x-match": how} if how else {}))
+        for index, (table, how) in enumerate(tables)
+    ]
+    for row in rows:
+        exchange.bind(row)
+    kept = [row for row in rows if not data.draw(st.booleans())]
+    for row in rows:
+        if row not in kept:
+            exchange.unbind(row)
+    found = {binding.destination for binding in exchange.match("", headers)}
+    assert found == {
+        row.destination for row in kept if headers_oracle.matches(row.arguments, headers)
+    }
+    for row in kept:
+        exchange.unbind(row)
+    assert exchange.index.cost == 0
+    assert list(exchange.match("", headers)) == []
+
+
+def test_headers_that_many_bindings_share_are_refused_at_the_binding() -> None:
+    exchange = HeadersExchange("x")
+    names = [f"h{number}" for number in range(20)]
+    rows = [
+        bound("q", "", dict.fromkeys(chosen, 1) | {"never": [number]})
+        for number, chosen in enumerate(itertools.combinations(names, 10))
+    ]
+    with pytest.raises(PreconditionFailed, match="headers_comparisons_max"):
+        for row in rows:
+            exchange.check(row)
+            exchange.bind(row)
+    assert list(exchange.match("", dict.fromkeys(names, 1) | {"never": 0})) == []
+    # What adds nothing is still taken, and room comes back.
+    exchange.check(bound("q", "", {"h1": 1}))
+    exchange.check(bound("other", "", rows[0].arguments))
+    exchange.unbind(rows[0])
+    exchange.check(rows[0])
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda number: {"kind": "order", "region": "eu", "id": number},
+        lambda number: {"kind": f"k{number % 10}", "region": f"r{number % 9}"},
+        lambda number: {"kind": "order", "region": "eu"},
+        lambda number: {"kind": f"k{number % 10}", "at": number, "x-match": "any"},
+    ],
+)
+def test_a_hundred_thousand_ordinary_headers_bindings_fit_one_exchange(wanted: Any) -> None:
+    exchange = HeadersExchange("x")
+    for number in range(100_000):
+        row = bound(str(number), "", wanted(number))
+        exchange.check(row)
+        exchange.bind(row)

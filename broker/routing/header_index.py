@@ -1,0 +1,233 @@
+"""The bindings of a headers exchange, filed by the headers they want.
+
+Bindings with the same arguments form a group: a message fits all of them or none. A message meets
+only the groups that stand under one of its own headers. An `any` group stands under each header it
+wants and fits wherever it is met. An `all` group of one header stands under that one and fits
+likewise; one of several headers stands under the one where the fewest comparisons are due, and is
+compared with the message.
+
+What one message can cost is known before it comes: for each header name, the comparisons at the
+dearest of its values, because a message has one value for a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from broker.routing.exchange import Binding, Identity, identity
+
+Place = tuple[str, Any]
+"""A header name, and what is wanted of it: `PRESENT`, or `(value is a boolean, value)`, because a
+boolean is no number here."""
+
+PRESENT = None
+"""The header has to be there, or its value cannot be looked up (a list or a table)."""
+
+
+class _Group:
+    """Bindings with the same arguments, and where they stand."""
+
+    __slots__ = ("bindings", "comparisons", "is_any", "places", "wanted")
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self.wanted, self.is_any = wanted_of(arguments)
+        self.bindings: dict[Identity, Binding] = {}
+        self.places: list[Place] = []
+        self.comparisons = 0
+        """Values that are compared at most to know whether a message that meets it fits; 0 if it
+        always does."""
+
+    def fits(self, headers: Mapping[str, Any]) -> bool:
+        for name, value in self.wanted.items():
+            found = name in headers and (value is None or _same(value, headers[name]))
+            if found == self.is_any:
+                return found
+        return not self.is_any
+
+
+class _Bucket:
+    """The groups of one place, and the comparisons that they cost together."""
+
+    __slots__ = ("comparisons", "groups")
+
+    def __init__(self) -> None:
+        self.groups: dict[_Group, None] = {}
+        self.comparisons = 0
+
+
+class _Header:
+    """The places of one header name."""
+
+    __slots__ = ("buckets", "most")
+
+    def __init__(self) -> None:
+        self.buckets: dict[Any, _Bucket] = {}
+        self.most = 0
+        """Comparisons at the dearest value; too high while the name is `_inexact`."""
+
+
+class HeaderIndex:
+    """Where the bindings of one exchange stand."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._always: dict[_Group, None] = {}
+        """`all` groups that want no header."""
+        self._headers: dict[str, _Header] = {}
+        self._cost = 0
+        self._inexact: set[str] = set()
+        """Names whose dearest bucket lost a group: which one is the dearest now is found when the
+        cost is asked for."""
+
+    @property
+    def cost(self) -> int:
+        """Values that the dearest message can make the exchange compare."""
+        for name in self._inexact:
+            header = self._headers[name]
+            most = max(
+                (one.comparisons for value, one in header.buckets.items() if value is not PRESENT),
+                default=0,
+            )
+            self._cost += most - header.most
+            header.most = most
+        self._inexact.clear()
+        return self._cost
+
+    def cost_with(self, binding: Binding) -> int:
+        """`cost` as it would be with one more binding."""
+        cost = self.cost
+        if identity(binding)[3] in self._groups:
+            return cost
+        group = _Group(binding.arguments)
+        self._place(group)
+        for name, value in group.places if group.comparisons else ():
+            header = self._headers.get(name)
+            if value is PRESENT or header is None:
+                cost += group.comparisons
+            else:
+                there = self._comparisons_at((name, value))
+                cost += max(0, there + group.comparisons - header.most)
+        return cost
+
+    def add(self, binding: Binding) -> None:
+        key = identity(binding)
+        group = self._groups.get(key[3])
+        if group is None:
+            group = self._groups[key[3]] = _Group(binding.arguments)
+            self._file(group)
+        group.bindings[key] = binding
+
+    def remove(self, binding: Binding) -> None:
+        """Takes out a binding that was added."""
+        key = identity(binding)
+        group = self._groups[key[3]]
+        del group.bindings[key]
+        if not group.bindings:
+            del self._groups[key[3]]
+            self._take_out(group)
+
+    def match(self, headers: Mapping[str, Any]) -> Iterator[Binding]:
+        """The bindings that a message with these headers fits, each once."""
+        for group in self._always:
+            yield from group.bindings.values()
+        met: set[_Group] = set()
+        for name in headers if len(headers) <= len(self._headers) else self._headers:
+            header = self._headers.get(name)
+            if header is None or name not in headers:
+                continue
+            for place in {PRESENT, _wanted_at(headers[name])}:
+                bucket = header.buckets.get(place)
+                for group in bucket.groups if bucket is not None else ():
+                    if group in met or (group.comparisons and not group.fits(headers)):
+                        continue
+                    if len(group.places) > 1:
+                        met.add(group)
+                    yield from group.bindings.values()
+
+    def _place(self, group: _Group) -> None:
+        """Says where a group would stand now, and what it costs there."""
+        places = [(name, _wanted_at(value)) for name, value in group.wanted.items()]
+        if not group.is_any and len(places) > 1:
+            places = [min(places, key=self._comparisons_at)]
+            is_compared = True
+        else:
+            is_compared = any(
+                value is PRESENT and group.wanted[name] is not None for name, value in places
+            )
+        group.places = places
+        group.comparisons = sum(map(_size, group.wanted.values())) if is_compared else 0
+
+    def _comparisons_at(self, place: Place) -> int:
+        header = self._headers.get(place[0])
+        bucket = header.buckets.get(place[1]) if header is not None else None
+        return bucket.comparisons if bucket is not None else 0
+
+    def _file(self, group: _Group) -> None:
+        self._place(group)
+        if not group.wanted and not group.is_any:
+            self._always[group] = None
+        for name, value in group.places:
+            header = self._headers.get(name)
+            if header is None:
+                header = self._headers[name] = _Header()
+            bucket = header.buckets.get(value)
+            if bucket is None:
+                bucket = header.buckets[value] = _Bucket()
+            bucket.groups[group] = None
+            bucket.comparisons += group.comparisons
+            if value is PRESENT:
+                self._cost += group.comparisons
+            elif bucket.comparisons > header.most:
+                self._cost += bucket.comparisons - header.most
+                header.most = bucket.comparisons
+
+    def _take_out(self, group: _Group) -> None:
+        self._always.pop(group, None)
+        for name, value in group.places:
+            header = self._headers[name]
+            bucket = header.buckets[value]
+            if value is PRESENT:
+                self._cost -= group.comparisons
+            elif group.comparisons and bucket.comparisons == header.most:
+                self._inexact.add(name)
+            bucket.comparisons -= group.comparisons
+            del bucket.groups[group]
+            if not bucket.groups:
+                del header.buckets[value]
+            if not header.buckets:
+                self._cost -= header.most
+                self._inexact.discard(name)
+                del self._headers[name]
+
+
+def wanted_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The headers that a binding wants, and whether one of them is enough."""
+    match = arguments.get("x-match", "all")
+    with_x = match.endswith("-with-x")
+    wanted = {
+        name: value
+        for name, value in arguments.items()
+        if name != "x-match" and (with_x or not name.startswith("x-"))
+    }
+    return wanted, match.startswith("any")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality of field values: numbers by value, but a boolean is no number."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _wanted_at(value: Any) -> Any:
+    if value is None or isinstance(value, list | dict):
+        return PRESENT
+    return isinstance(value, bool), value
+
+
+def _size(value: Any) -> int:
+    """The values in a value: 1, and more for lists and tables."""
+    if isinstance(value, list):
+        return 1 + sum(map(_size, value))
+    if isinstance(value, dict):
+        return 1 + sum(map(_size, value.values()))
+    return 1
