@@ -2,7 +2,8 @@
 
 There is no database: the broker owns every fact, and this process asks it over the control
 socket. What only a running appliance knows is set by `management.web` before the first request:
-`SECRET_KEY`, `APPLIANCE` (the `broker.config.Config` in force) and the cookies' Secure flag.
+`SECRET_KEY`, `APPLIANCE` (the `broker.config.Config` in force), `STATIC_ROOT` (what
+`management.static_build` made of `STATIC_SOURCES`) and the cookies' Secure flag.
 """
 
 from pathlib import Path
@@ -45,8 +46,9 @@ TEMPLATES = [
 
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
-STATIC_BUILD = build_name(HOUSE / "frontend" / "static")
-STATIC_ROOT = HOUSE / "frontend" / "static"
+STATIC_SOURCES = HOUSE / "frontend" / "static"
+STATIC_BUILD = build_name(STATIC_SOURCES)
+STATIC_ROOT = STATIC_SOURCES
 STATIC_URL = f"/static/{STATIC_BUILD}/"
 
 # Any name may lead here; `management.hosts` refuses those that only a rebinding attack uses.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from broker.certificates import CertificateError
-from management import reload, secret_key
+from management import reload, secret_key, static_build
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -62,6 +62,7 @@ def prepare(config: "Config") -> None:
     settings.APPLIANCE = config
     settings.SECRET_KEY = secret_key.load_or_create(config.data_dir)
     settings.SESSION_COOKIE_AGE = config.session_lifetime
+    settings.STATIC_ROOT = static_build.write(settings.STATIC_SOURCES, config.run_dir / "static")
     django.setup()
 
 

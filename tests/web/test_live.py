@@ -91,8 +91,7 @@ def test_figures_are_written_the_same_on_both_sides(page: Page) -> None:
     from frontend import figures
 
     page.goto("/")
-    base = page.locator("script[type=module]").first.get_attribute("src") or ""
-    module = base.replace("base.js", "components/figures.js")
+    module = page.locator("script[type=module]").first.get_attribute("src")
     numbers = [
         0,
         0.004,

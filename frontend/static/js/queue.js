@@ -1,4 +1,5 @@
 import { Cells, at, taken } from "./components/cells.js";
+import { ChartCard } from "./components/chart.js";
 import { count, rate } from "./components/figures.js";
 import { live } from "./components/live.js";
 import { Spark } from "./components/sparks.js";
@@ -23,7 +24,6 @@ const PATHS = {
 const sparks = [];
 const charts = [];
 if (history) {
-  const { ChartCard } = await import("./components/chart.js");
   for (const svg of document.querySelectorAll("[data-spark]")) {
     const name = svg.dataset.spark;
     if (PATHS[name]) sparks.push([name, new Spark(svg, history.series[name] ?? [])]);

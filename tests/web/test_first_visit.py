@@ -1,0 +1,65 @@
+"""How much a browser that was never here asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from playwright.sync_api import Page, expect
+
+from tests.web.network import Requests
+
+REQUESTS_AT_MOST = 10
+PAGES = (
+    "/",
+    "/queues",
+    "/connections",
+    "/policy",
+    "/reports",
+    "/node",
+    "/console",
+    "/queues/%2F/{queue}",
+    "/queues/%2F/{queue}/messages",
+    "/exchanges/%2F/amq.topic",
+    "/vhosts/%2F",
+)
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_first_visit_asks_for_few_files_and_gets_each(
+    make_page: Callable[..., Page], session_state: Any, queue: str, address: str
+) -> None:
+    page = make_page(session_state)
+    requests = Requests(page.context.new_cdp_session(page))
+    failed: list[str] = []
+    page.on("requestfailed", lambda request: failed.append(request.url))
+    page.on(
+        "response",
+        lambda answer: failed.append(answer.url) if answer.status >= 400 else None,
+    )
+    page.goto(address.format(queue=queue), wait_until="load")
+    expect(page.locator("#live-state")).to_have_text("live")
+    assert failed == []
+    assert requests.take() <= REQUESTS_AT_MOST
+
+
+def test_a_page_in_use_asks_for_no_file_again(page: Page, channel: BlockingChannel) -> None:
+    page.goto("/", wait_until="load")
+    expect(page.locator("#live-state")).to_have_text("live")
+    requests = Requests(page.context.new_cdp_session(page))
+    page.goto("/", wait_until="load")
+    expect(page.locator("#live-state")).to_have_text("live")
+    assert requests.take() == 1
+
+
+def test_files_come_compressed_and_may_be_kept_for_ever(page: Page) -> None:
+    answers: dict[str, dict[str, str]] = {}
+    page.on("response", lambda answer: answers.update({answer.url: answer.headers}))
+    page.goto("/", wait_until="load")
+    kept = {url: headers for url, headers in answers.items() if "/static/" in url}
+    large = [headers for headers in kept.values() if int(headers["content-length"]) > 1024]
+    assert large
+    assert all(headers["content-encoding"] == "gzip" for headers in large)
+    assert all("immutable" in headers["cache-control"] for headers in kept.values())
