@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.features.usage.feed import Feed
-from broker.store import disk
 
-
-def build(host: Any) -> Feed:
+def build(host: Any) -> Any:
     """The feed of a broker, under its data directory."""
+    # Other processes import `records` without the broker's compiled modules.
+    from broker.features.usage.feed import Feed
+    from broker.store import disk
+
     return Feed(host, disk, str(host.config.data_dir / "usage"), host.config.usage_interval * 1000)
