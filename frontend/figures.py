@@ -16,6 +16,7 @@ _BIDI_CONTROLS = frozenset(
     "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"
 )
 _SEPARATORS = frozenset("\u2028\u2029\ufeff")
+_UNSEEN = _BIDI_CONTROLS | _SEPARATORS
 
 
 def count(value: float | None) -> str:
@@ -109,7 +110,7 @@ def escaped(character: str) -> str | None:
     """`\\n`, `\\u202e` and so on for a character that is unseen or turns text around, else None."""
     if character in "\n\r\t":
         return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[character]
-    if unicodedata.category(character) == "Cc" or character in _BIDI_CONTROLS | _SEPARATORS:
+    if unicodedata.category(character) == "Cc" or character in _UNSEEN:
         code = ord(character)
         return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     return None

@@ -1,4 +1,8 @@
-"""Cells of the data tables: one function per kind of column."""
+"""Rows and cells of the data tables: one function per kind of column.
+
+A page of queues has 1,200 cells. Their markup is put together here, with what the cells of a column
+share written once, since a template takes 90 ms for them.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,90 @@ from collections.abc import Callable
 from typing import Any
 
 from django import template
-from django.utils.html import format_html, format_html_join
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from frontend import addresses, figures, troubles
-from frontend.tables import NUMBERS, Column
-from frontend.templatetags.show import at, exchange_name, live, moment, name, value
+from frontend.tables import NUMBERS, Column, Heading, Table
+from frontend.templatetags.show import (
+    at,
+    exchange_name,
+    live,
+    live_writer,
+    moment,
+    name,
+    row_key,
+    value,
+)
 
 register = template.Library()
 
 Row = dict[str, Any]
 
 
-@register.simple_tag
-def cell(row: Row, column: Column) -> SafeString | str:
-    """The content of one cell."""
+Write = Callable[[Row], str]
+
+
+@register.simple_tag(takes_context=True)
+def table_rows(context: Any) -> SafeString:
+    """The rows of the table in the context, each with a box to pick it if the table has them."""
+    table: Table = context["table"]
+    # One virtual host is not worth a column on a small screen.
+    has_one_vhost = len(context.get("vhosts") or ()) < 2 or bool(table.query.get("vhost"))
+    first, *others = table.headings
+    head = _writer(first.column)
+    cells = [(_opening(heading, has_one_vhost), _writer(heading.column)) for heading in others]
+    parts = []
+    for place, row in enumerate(table.rows):
+        parts.append("<tr>")
+        if table.can_pick:
+            parts.append(_box(place, row, table.noun))
+        parts.append(f'<th scope="row" class="name-cell">{head(row)}</th>')
+        parts += [f"{opening}{write(row)}</td>" for opening, write in cells]
+        parts.append("</tr>\n")
+    # Each part is HTML: `_writer`'s functions escape what is text.
+    return mark_safe("".join(parts))  # noqa: S308
+
+
+def _box(place: int, row: Row, noun: str) -> SafeString:
+    return format_html(
+        '<td class="box"><input type="checkbox" name="row" value="{}" aria-label="Select row {}">'
+        '<input type="hidden" name="key-{}" value="{}"></td>',
+        place,
+        place + 1,
+        place,
+        row_key(row, noun),
+    )
+
+
+def _opening(heading: Heading, has_one_vhost: bool) -> SafeString:
+    """The start tag of a column's cells."""
+    column = heading.column
+    is_vhost = column.label == "Virtual host"
+    classes = [
+        "number" if column.is_number else "",
+        "group-start" if heading.starts_group else "",
+        "" if column.phone else "where" if is_vhost and not has_one_vhost else "wide",
+        "truncate" if column.kind in ("text", "code", "value") else "",
+    ]
+    label = column.label if is_vhost or (column.phone and column.is_number) else ""
+    return format_html(
+        "<td{}{}>",
+        _attribute("class", " ".join(filter(None, classes))),
+        _attribute("data-label", label),
+    )
+
+
+def _attribute(key: str, text: str) -> SafeString | str:
+    return format_html(' {}="{}"', key, text) if text else ""
+
+
+def _writer(column: Column) -> Write:
+    """The function that writes a column's cells, as HTML."""
     if column.kind in NUMBERS:
-        return live(column.key, row, column.kind)
-    return _KINDS[column.kind](row, column)
+        return live_writer(column.key, column.kind)
+    write = _KINDS[column.kind]
+    return lambda row: conditional_escape(write(row, column))
 
 
 def _link(address: str, label: SafeString | str) -> SafeString:

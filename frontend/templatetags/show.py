@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django import template
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from broker.control_schema import NOUNS
@@ -44,6 +45,8 @@ def name(value: Any) -> SafeString:
     text = "" if value is None else str(value)
     if not text:
         return mark_safe('<bdi class="name name-empty">(empty)</bdi>')
+    if text.isprintable():
+        return format_html('<bdi class="name" dir="auto">{}</bdi>', text)
     parts = format_html_join(
         "",
         "{}",
@@ -70,15 +73,21 @@ def exchange_name(value: Any) -> SafeString:
 @register.simple_tag
 def live(path: str, row: Any, kind: str = "count") -> SafeString:
     """A value that the page's script keeps up to date; `path` is its dotted key in `row`."""
-    value = at(row, path)
-    text = _FORMATS[kind](value)
-    return format_html(
-        '<span class="live-value{}" data-live="{}" data-format="{}">{}</span>',
-        " unknown" if value is None else " zero" if text in ("0", "0 B") else "",
-        path,
-        kind,
-        text,
-    )
+    return mark_safe(live_writer(path, kind)(row))  # noqa: S308 - it escapes the text
+
+
+def live_writer(path: str, kind: str) -> Callable[[Any], str]:
+    """The function that writes the live value at `path` of a row, as HTML."""
+    written = _FORMATS[kind]
+    rest = format_html('" data-live="{}" data-format="{}">', path, kind)
+
+    def write(row: Any) -> str:
+        found = at(row, path)
+        text = written(found)
+        tone = " unknown" if found is None else " zero" if text in ("0", "0 B") else ""
+        return f'<span class="live-value{tone}{rest}{escape(text)}</span>'
+
+    return write
 
 
 @register.filter

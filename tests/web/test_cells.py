@@ -1,0 +1,43 @@
+"""Rows of the data tables, which are put together outside the templates: text in them is text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frontend.tables import Column, Table
+from frontend.templatetags import cells
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+def rows_of(column: Column, row: dict[str, Any]) -> str:
+    table = Table("queues", (Column("name", "Queue", "queue"), column), {}, "name", "/queues", True)
+    table.rows = [{"vhost": "/", "name": HOSTILE, **row}]
+    return cells.table_rows({"table": table, "vhosts": ["/"]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        *((kind, {"key": HOSTILE}) for kind in ("text", "live-text", "vhost", "user")),
+        *((kind, {"key": HOSTILE}) for kind in ("code", "value", "pattern")),
+        ("value", {"key": {HOSTILE: [HOSTILE]}}),
+        ("tags", {"key": [HOSTILE]}),
+        ("definition", {"key": {HOSTILE: HOSTILE}}),
+        ("trouble", {"trouble": HOSTILE}),
+        ("connection-state", {"state": HOSTILE}),
+        ("connection", {"user_provided_name": HOSTILE}),
+        ("features", {"type": HOSTILE, "arguments": {HOSTILE: HOSTILE}, "policy": HOSTILE}),
+    ],
+)
+def test_every_kind_of_cell_shows_hostile_text_as_text(kind: str, row: dict[str, Any]) -> None:
+    written = rows_of(Column("key", "Heading", kind), row)
+    assert "<img" not in written
+    assert "&lt;img" in written
+
+
+def test_a_hostile_heading_stays_in_its_attribute() -> None:
+    column = Column("messages", HOSTILE, "count", phone=True)
+    assert "<img" not in rows_of(column, {"messages": 1})
