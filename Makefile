@@ -39,7 +39,7 @@ fuzz-store: test-environment  ## start on damaged files again and again (options
 full-disk: test-environment  ## fill a small disk again and again, drain it, lose nothing (options: ARGS="--rounds 10")
 	@$(PYTHON) -m tests.store.full_disk $(ARGS)
 
-fuzz: test-environment  ## send mutated sessions through every door (options: ARGS="--seconds 600")
+fuzz: test-environment  ## send ten million mutants through every door, two hours at most (ARGS="--seconds 600 --door tcp")
 	@$(PYTHON) -m tests.fuzz $(ARGS)
 
 stalled-disk: test-environment  ## let the disk not answer for a while; consuming goes on (options: ARGS="--seconds 30")

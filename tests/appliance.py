@@ -51,6 +51,8 @@ class Appliance:
         }
         self.open_files: int | None = None
         """Limit of open files the process starts with; None for this one's."""
+        self.environment: dict[str, str] = {}
+        """Variables that the process gets besides this one's."""
         self.process: subprocess.Popen[bytes] | None = None
         self.addresses: dict[str, list[Any]] = {}
         self.pids: dict[str, int] = {}
@@ -71,6 +73,7 @@ class Appliance:
                     "LEVERET_CONFIG": "",
                     "PYTHONUNBUFFERED": "1",
                     lifetime.VARIABLE: str(LIFETIME[0]),
+                    **self.environment,
                 },
                 pass_fds=[LIFETIME[0]],
                 stdin=subprocess.DEVNULL,

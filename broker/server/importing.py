@@ -49,8 +49,9 @@ class Importing:
             plan = Plan(self._broker, only)
             await paced(plan.read(members))
             return plan
-        # It continues if the client that asked goes away.
+        # It continues if the client that asked goes away; its fault is then told to no one.
         task = asyncio.ensure_future(self._run([members], only))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
     async def load(self, documents: list[tuple[str, Mapping[str, Any]]]) -> Plan:

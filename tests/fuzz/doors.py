@@ -104,25 +104,28 @@ class WebSocketPeer(Peer):
             head += part
 
     def send(self, data: bytes) -> None:
-        size = len(data)
         opcode = 0x82
         if self._broken and self._chance.random() < 0.1:
             opcode = self._chance.choice((0x00, 0x02, 0x80, 0x81, 0x88, 0x89, 0x8A, 0xC2, 0x83))
-        if size < 126:
-            head = struct.pack(">BB", opcode, 0x80 | size)
-        elif size < 1 << 16:
-            head = struct.pack(">BBH", opcode, 0xFE, size)
-        else:
-            head = struct.pack(">BBQ", opcode, 0xFF, size)
-        mask = self._chance.randbytes(4)
-        repeated = (mask * (size // 4 + 1))[:size]
-        masked = (int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")).to_bytes(
-            size, "big"
-        )
-        whole = head + mask + masked
+        whole = masked_frame(self._chance, data, opcode)
         if self._broken and self._chance.random() < 0.05:
             whole = mutate(self._chance, whole)
         super().send(whole)
+
+
+def masked_frame(chance: random.Random, data: bytes, opcode: int = 0x82) -> bytes:
+    """A client's WebSocket frame; `opcode` with its bits FIN and RSV."""
+    size = len(data)
+    if size < 126:
+        head = struct.pack(">BB", opcode, 0x80 | size)
+    elif size < 1 << 16:
+        head = struct.pack(">BBH", opcode, 0xFE, size)
+    else:
+        head = struct.pack(">BBQ", opcode, 0xFF, size)
+    mask = chance.randbytes(4)
+    repeated = (mask * (size // 4 + 1))[:size]
+    masked = (int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")).to_bytes(size, "big")
+    return head + mask + masked
 
 
 @dataclass

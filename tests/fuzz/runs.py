@@ -5,6 +5,7 @@ Each session is made from its number and the run's seed alone, so a finding can 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import ssl
@@ -12,18 +13,23 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from management.broker_client import BrokerClient, BrokerError
 from tests.amqp import raw
 from tests.appliance import Appliance
 from tests.fuzz.doors import PROXY_FROM, Door, Peer, doors
+from tests.fuzz.found import FoundError
 from tests.fuzz.mutations import mutate, split
 from tests.fuzz.sessions import OPENING, session
 from tests.listeners.certificates import Authority
 
-AT_ONCE = 6
+AT_ONCE = 16
 """Sessions that are open side by side."""
-LOOK_EVERY = 60
+LOOK_EVERY = 160
 """Sessions between two looks at the broker."""
+ELSEWHERE = "fuzz-elsewhere"
+"""A user who may log in from other machines; the password is the same."""
 BAD_WORDS = ("Traceback", "internal error", "is started again", "quarantine")
 
 
@@ -41,11 +47,8 @@ def start(appliance: Appliance, directory: Path) -> ssl.SSLContext:
         "log_level": "error",
     }
     appliance.start()
+    asyncio.run(_add_user(appliance))
     return authority.client_context()
-
-
-class FoundError(AssertionError):
-    """The broker hung, crashed or lost its temper; the text says at which session."""
 
 
 @dataclass
@@ -68,8 +71,8 @@ class Run:
             except TimeoutError as error:
                 raise FoundError(f"seed {self.seed}, sessions {numbers}: no end in time") from error
             if begin // LOOK_EVERY != (begin + AT_ONCE) // LOOK_EVERY:
-                self.look(numbers)
-        self.look(range(first, first + count))
+                self.look(f"seed {self.seed}, sessions up to {numbers.stop}")
+        self.look(f"seed {self.seed}, sessions up to {first + count}")
 
     def _side_by_side(self, numbers: range, ways: list[Door]) -> None:
         going = [
@@ -92,16 +95,17 @@ class Run:
 
     def _begin(self, number: int, way: Door) -> tuple[Peer, Iterator[bytes]]:
         chance = random.Random(f"{self.seed}/{number}/{way.name}")
-        pieces = session(chance.randrange(1000))
+        # Behind a proxy nobody is on this machine, which guest has to be.
+        user = "guest" if way.name != "proxy" else ELSEWHERE
+        pieces = session(chance.randrange(1000), user)
         # Most wrong clients log in properly; some have it wrong from the start.
         kept = OPENING if chance.random() < 0.8 else 0
         changed = mutate(chance, b"".join(pieces[kept:]))
         peer = way.open(chance, chance.random() < 0.3)
         return peer, iter([*pieces[:kept], *split(chance, changed)])
 
-    def look(self, numbers: range) -> None:
-        """Whether the broker is well. Raises FoundError."""
-        where = f"seed {self.seed}, sessions up to {numbers.stop}"
+    def look(self, where: str) -> None:
+        """Whether the broker is well. Raises FoundError, which names `where`."""
         process = self.appliance.process
         if process is None or process.poll() is not None:
             raise FoundError(f"{where}: the appliance has ended:\n{self.appliance.log()[-4000:]}")
@@ -130,3 +134,58 @@ def memory(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def tidy(appliance: Appliance) -> None:
+    """Deletes what mutants have made, so that what a process still holds was not given back."""
+    asyncio.run(_tidy(appliance))
+
+
+async def _add_user(appliance: Appliance) -> None:
+    client = BrokerClient(appliance.control_socket)
+    try:
+        await client.call("user.put", name=ELSEWHERE, password=ELSEWHERE, tags="")
+        everything = dict.fromkeys(("configure", "write", "read"), ".*")
+        await client.call("permission.put", vhost="/", user=ELSEWHERE, **everything)
+    finally:
+        await client.close()
+
+
+async def _tidy(appliance: Appliance) -> None:
+    client = BrokerClient(appliance.control_socket)
+    try:
+        for row in await _rows(client, "vhosts"):
+            if row["name"] != "/":
+                await _try(client, "vhost.protect", name=row["name"], protected=False)
+                await _try(client, "vhost.delete", name=row["name"])
+        for row in await _rows(client, "users"):
+            if row["name"] not in ("guest", ELSEWHERE):
+                await _try(client, "user.delete", name=row["name"])
+        for noun in ("policy", "operator-policy"):
+            plural = {"policy": "policies", "operator-policy": "operator-policies"}[noun]
+            for row in await _rows(client, plural):
+                await _try(client, f"{noun}.delete", vhost=row["vhost"], name=row["name"])
+        for row in await _rows(client, "queues"):
+            await _try(client, "queue.delete", vhost=row["vhost"], name=row["name"])
+        for row in await _rows(client, "exchanges"):
+            if row["name"] and not row["name"].startswith("amq."):
+                await _try(client, "exchange.delete", vhost=row["vhost"], name=row["name"])
+        for row in await _rows(client, "parameters"):
+            await _try(
+                client,
+                "parameter.delete",
+                **{name: row[name] for name in ("component", "vhost", "name")},
+            )
+    finally:
+        await client.close()
+
+
+async def _rows(client: BrokerClient, noun: str) -> list[dict[str, Any]]:
+    answer = await client.call("list", noun=noun, timeout_s=120)
+    return list(answer["items"] if isinstance(answer, dict) else answer)
+
+
+async def _try(client: BrokerClient, verb: str, **args: Any) -> None:
+    """What is gone already, or cannot go, is none of a mutant's faults."""
+    with contextlib.suppress(BrokerError):
+        await client.call(verb, **args)

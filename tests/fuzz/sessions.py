@@ -14,10 +14,14 @@ OPENING = 4
 """Pieces before the session's own work."""
 
 
-def opening(frame_max: int = 131072, heartbeat: int = 0) -> list[bytes]:
+def opening(frame_max: int = 131072, heartbeat: int = 0, user: str = "guest") -> list[bytes]:
+    """A login, whose password is the user's name, and channel 1."""
     return [
         raw.PROTOCOL_HEADER,
-        raw.start_ok(client_properties={"product": "fuzz", "capabilities": raw.CAPABILITIES}),
+        raw.start_ok(
+            response=raw.plain_response(user, user),
+            client_properties={"product": "fuzz", "capabilities": raw.CAPABILITIES},
+        ),
         raw.method(
             0, "connection.tune-ok", channel_max=64, frame_max=frame_max, heartbeat=heartbeat
         )
@@ -88,7 +92,7 @@ def work(kind: str, number: int) -> list[bytes]:
 KINDS = ["classic", "limited", "dead", "levels", "single", "stream", "confirming"]
 
 
-def session(number: int) -> list[bytes]:
+def session(number: int, user: str = "guest") -> list[bytes]:
     """The `number`th valid session."""
     frame_max = (4096, 131072)[number % 2]
-    return opening(frame_max) + work(KINDS[number % len(KINDS)], number // len(KINDS))
+    return opening(frame_max, user=user) + work(KINDS[number % len(KINDS)], number // len(KINDS))

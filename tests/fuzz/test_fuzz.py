@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,13 @@ from tests.amqp import raw
 from tests.amqp.conftest import amqp_address as amqp_address
 from tests.appliance import Appliance
 from tests.conftest import _maker
-from tests.fuzz import mutations, sessions
+from tests.fuzz import asking, files, inside, mutations, parsers, sessions
+from tests.fuzz.found import minimise
 from tests.fuzz.runs import Run, start
 
-SESSIONS = 180
+SESSIONS = 96
+ASKED = 160
+CALLED = 300
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,44 @@ def test_no_bytes_make_it_hang_or_crash(run: Run, door: str) -> None:
     run.go(0, SESSIONS, door)
     assert run.sessions[door] == SESSIONS
     assert run.octets[door] > SESSIONS * 1000
+
+
+@pytest.mark.parametrize("door", ["control", "definitions", "web", "metrics"])
+def test_no_request_makes_it_fail(run: Run, door: str) -> None:
+    way: asking.Control | asking.Pages
+    if door in ("control", "definitions"):
+        way = asking.Control(run.appliance, door)
+    else:
+        way = asking.Pages(run.appliance, door)
+    count = asking.fuzz(way, 1, 0, ASKED, run.look)
+    assert not count.findings
+    assert count.mutants == ASKED
+    assert count.octets > ASKED * 100
+
+
+@pytest.mark.parametrize("door", parsers.PARSERS)
+def test_what_no_parser_can_read_is_refused_by_it(door: str) -> None:
+    """What took too long once is in the corpus; how long it takes is for `make fuzz` to say."""
+    count = parsers.fuzz(door, 1, 0, CALLED)
+    assert not [each for each in count.findings if "takes" not in each]
+    assert count.mutants == CALLED
+
+
+def test_no_piece_of_a_session_makes_a_broker_fail(tmp_path: Path) -> None:
+    count = inside.fuzz(tmp_path / "data", 1, 0, CALLED)
+    assert not [each for each in count.findings if "takes" not in each]
+    assert count.mutants == CALLED
+
+
+def test_no_damaged_file_makes_a_queue_give_what_is_not_its_own() -> None:
+    count = files.fuzz(1, 0, 90)
+    assert not count.findings
+    assert count.mutants >= 60
+
+
+def test_a_finding_is_made_short() -> None:
+    data = bytes(5000) + b"needle" + bytes(3000)
+    assert minimise(data, lambda tried: b"needle" in tried) == b"needle"
 
 
 @pytest.mark.parametrize("number", range(len(sessions.KINDS)))

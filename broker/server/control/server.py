@@ -127,7 +127,7 @@ class Session:
                 task.add_done_callback(self._answered)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             log.error("control socket: cannot read a request: %s", error)
         finally:
             self.subscriptions.close()
