@@ -13,11 +13,13 @@ from django.http import HttpRequest
 from ninja.security import HttpBasicAuth
 from ninja.utils import check_csrf
 
+from broker.control_schema import Tag
+from broker.sight import has_tag
 from management.appliance import broker, config
 from management.broker_client import BrokerError
 from management.hosts import origin_allowed
 from management.peer import peer_of
-from management.people import TAGS, User
+from management.people import User
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -35,14 +37,13 @@ class BasicOrSession(HttpBasicAuth):
     user without the tag: before a body is read, so that its faults are told only to who may send
     one. The broker asks for the tag again, as its table of verbs says."""
 
-    def __init__(self, tag: str = "management") -> None:
+    def __init__(self, tag: Tag = "management") -> None:
         super().__init__()
         self.tag = tag
 
     async def __call__(self, request: HttpRequest) -> User:
         user = await self._user(request)
-        enough = set(TAGS) if self.tag == "management" else {self.tag, "administrator"}
-        if enough.isdisjoint(user.tags):
+        if not has_tag(user.tags, self.tag):
             word = "monitor" if self.tag == "monitoring" else self.tag
             raise BrokerError(401, "not_authorised", f"Not {word} user")
         return user

@@ -34,6 +34,12 @@ refused, unless the user is monitoring (reading) or administrator (changing). `v
 exists, and the user has a permission row for it or is administrator. `objects`: as `vhost`, and
 then the configure, write and read patterns as over AMQP."""
 
+Shown = Literal["node", "vhost", "vhost name", "connection", "user"]
+"""Which things of a noun a user with the tag sees; `broker.sight` decides. `node`: all. `vhost`:
+those of vhosts that the user may look into. `vhost name`: these vhosts themselves; all as
+monitoring. `connection`: those of the user's own connections; all as monitoring. `user`: the user's
+own; all as administrator. What is not seen is answered as what does not exist."""
+
 Ages = dict[str, tuple[int, int]]
 """Samples wanted: `msg_rates`, `lengths`, `data_rates` or `node_stats` to (age, increment), both in
 seconds."""
@@ -60,13 +66,13 @@ class Verb(NamedTuple):
 
 class Noun(NamedTuple):
     """One kind of listed object. `key`: the fields of a row that name it, in a row key's order, and
-    what `item` needs. `list_tag`, `item_tag`: who may list, who may see one."""
+    what `item` needs. `list_tag`, `item_tag`: who may list, who may see one; `scope`: which."""
 
     name: str
     key: tuple[str, ...]
     list_tag: Tag
     item_tag: Tag
-    scope: Scope
+    scope: Shown
     doc: str
 
 
@@ -977,8 +983,15 @@ NOUNS = _nouns(
     Noun("queues", _OBJECT, _ALL, _ALL, "vhost", "Queues, each with a word of `trouble`."),
     Noun("exchanges", _OBJECT, _ALL, _ALL, "vhost", "Exchanges; amq.default is the nameless one."),
     Noun("bindings", _BINDING, _ALL, _ALL, "vhost", "Bindings, the default exchange's included."),
-    Noun("connections", ("name",), _ALL, _ALL, "own", "Connections."),
-    Noun("channels", ("name",), _ALL, _ALL, "own", "Channels: connection's name and ` (number)`."),
+    Noun("connections", ("name",), _ALL, _ALL, "connection", "Connections."),
+    Noun(
+        "channels",
+        ("name",),
+        _ALL,
+        _ALL,
+        "connection",
+        "Channels: connection's name and ` (number)`.",
+    ),
     Noun(
         "consumers",
         ("channel_details.name", "consumer_tag"),
@@ -987,7 +1000,7 @@ NOUNS = _nouns(
         "vhost",
         "Consumers, each with a word of `trouble`. No `item`.",
     ),
-    Noun("vhosts", ("name",), _ALL, _ADMIN, "own", "Virtual hosts."),
+    Noun("vhosts", ("name",), _ALL, _ADMIN, "vhost name", "Virtual hosts."),
     Noun("users", ("name",), _ADMIN, _ADMIN, "node", "Users."),
     Noun("permissions", ("vhost", "user"), _ADMIN, _ADMIN, "node", "Permission rows."),
     Noun(
@@ -998,15 +1011,15 @@ NOUNS = _nouns(
         "node",
         "Topic permission rows.",
     ),
-    Noun("vhost-limits", ("vhost",), _ALL, _ALL, "own", "Limits of virtual hosts."),
-    Noun("user-limits", ("user",), _ALL, _ALL, "own", "Limits of users."),
+    Noun("vhost-limits", ("vhost",), _ALL, _ALL, "vhost", "Limits of virtual hosts."),
+    Noun("user-limits", ("user",), _ALL, _ALL, "user", "Limits of users."),
     Noun("global-parameters", ("name",), _POLICY, _POLICY, "node", "Global parameters."),
     Noun(
         "parameters",
         ("component", "vhost", "name"),
         _POLICY,
         _POLICY,
-        "node",
+        "vhost",
         "Parameters of components: limits of virtual hosts, stored shovels and upstreams.",
     ),
     Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies, with how much is under each."),

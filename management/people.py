@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-TAGS = ("management", "policymaker", "monitoring", "administrator")
+from broker.sight import has_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +19,19 @@ class User:
     @property
     def is_management(self) -> bool:
         """May use pages and API at all."""
-        return any(tag in TAGS for tag in self.tags)
+        return has_tag(self.tags, "management")
 
     @property
     def is_administrator(self) -> bool:
-        return "administrator" in self.tags
+        return has_tag(self.tags, "administrator")
 
     @property
     def is_monitoring(self) -> bool:
-        return self.is_administrator or "monitoring" in self.tags
+        return has_tag(self.tags, "monitoring")
 
     @property
     def is_policymaker(self) -> bool:
-        return self.is_administrator or "policymaker" in self.tags
+        return has_tag(self.tags, "policymaker")
 
 
 NOBODY = User("")

@@ -76,11 +76,13 @@ def page() -> str:
     parts = [HEAD, "## Verbs\n"]
     parts += [_verb(verb) for verb in schema.VERBS.values()]
     parts.append(
-        "## Nouns\n\n| Noun | Row key | May list | May see one | |\n|---|---|---|---|---|\n"
+        "## Nouns\n\n| Noun | Row key | May list | May see one | Shown by | |\n"
+        "|---|---|---|---|---|---|\n"
     )
     for noun in schema.NOUNS.values():
         key = ", ".join(f"`{name}`" for name in noun.key)
-        parts[-1] += f"| {noun.name} | {key} | {noun.list_tag} | {noun.item_tag} | {noun.doc} |\n"
+        who = f"{noun.list_tag} | {noun.item_tag} | {noun.scope}"
+        parts[-1] += f"| {noun.name} | {key} | {who} | {noun.doc} |\n"
     words = ", ".join(schema.TROUBLE)
     parts.append(f"Words of `trouble`, worst first: {words}; consumers also: full.\n")
     parts.append("## Events\n\n| Event | Data |\n|---|---|\n")

@@ -8,7 +8,6 @@ from broker.access.accounts import Access
 from broker.access.login import Job, Refused
 from broker.access.parameters import Parameters
 from broker.access.records import (
-    MANAGEMENT_TAGS,
     BadSetting,
     Kind,
     Parameter,
@@ -20,7 +19,6 @@ from broker.access.rights import Rights
 from broker.access.throttle import Limits
 
 __all__ = [
-    "MANAGEMENT_TAGS",
     "Access",
     "BadSetting",
     "Job",

@@ -15,7 +15,6 @@ USERS_FILE = "users.json"
 PARAMETERS_FILE = "parameters.json"
 ENDED_SESSIONS_FILE = "ended_sessions.json"
 
-MANAGEMENT_TAGS = frozenset({"management", "policymaker", "monitoring", "administrator"})
 USER_LIMITS = ("max-connections", "max-channels")
 VHOST_LIMITS = ("max-connections", "max-queues")
 

@@ -28,6 +28,7 @@ FLOORS = (
         "broker.logs",
         "broker.origins",
         "broker.reloading",
+        "broker.sight",
         "broker.times",
     ),
     ("broker.store",),
@@ -58,6 +59,7 @@ SHARED = (
     "broker.lifetime",
     "broker.logs",
     "broker.origins",
+    "broker.sight",
     "broker.reloading",
 )
 

@@ -8,38 +8,35 @@ from typing import Any
 import msgspec
 
 from broker.access.secrets import without_secrets
-from broker.control_schema import Item, List
+from broker.control_schema import NOUNS, Item, List
 from broker.server.control.figures import added, details, message_stats
-from broker.server.control.requests import Caller, not_authorised, not_found
 from broker.server.control.views import View
+from broker.sight import Sight
 from broker.stats.sampler import MESSAGE_COUNTERS
 
 
 class VHosts(View):
-    """The noun `vhosts`: those one has a permission row for; all for who may monitor. With `user`
-    those that this user may look into."""
+    """The noun `vhosts`. With `user` those that this user may look into."""
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        if args.user is not None and args.user != caller.name:
-            caller.require("administrator")
-            access = self.broker.access
-            return (
-                vhost
-                for vhost in list(self.broker.vhosts.values())
-                if access.vhost_access(args.user, vhost.name)
-            )
-        all_of_them = caller.sees_others and args.user is None
-        return (
-            vhost
-            for vhost in list(self.broker.vhosts.values())
-            if all_of_them or caller.sees_vhost(vhost.name)
-        )
+    noun = "vhosts"
+    missing = "vhost_not_found"
 
-    def find(self, caller: Caller, args: Item) -> Any:
-        vhost = self.broker.vhosts.get(args.name)
-        if vhost is None:
-            raise not_found("vhost_not_found")
-        return vhost
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
+        present = list(self.broker.vhosts.values())
+        if args.user is None:
+            return iter(present)
+        access = self.broker.access
+        user = access.users.get(args.user)
+        if user is None:
+            return iter(())
+        other = Sight(access, user)
+        return (vhost for vhost in present if other.of_vhost(vhost.name))
+
+    def place(self, thing: Any) -> str:
+        return str(thing.name)
+
+    def locate(self, vhost: Any, args: Item) -> Any | None:
+        return self.broker.vhosts.get(args.name)
 
     def name(self, thing: Any) -> str:
         return str(thing.name)
@@ -104,18 +101,20 @@ class VHosts(View):
 class Users(View):
     """The noun `users`."""
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+    noun = "users"
+
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         access = self.broker.access
         with_permissions = {user for user, _ in access.permissions}
         for user in list(access.users.values()):
             if not args.without_permissions or user.name not in with_permissions:
                 yield user
 
-    def find(self, caller: Caller, args: Item) -> Any:
-        user = self.broker.access.users.get(args.name)
-        if user is None:
-            raise not_found("Not Found")
-        return user
+    def place(self, thing: Any) -> None:
+        return None
+
+    def locate(self, vhost: Any, args: Item) -> Any | None:
+        return self.broker.access.users.get(args.name)
 
     def name(self, thing: Any) -> str:
         return str(thing.name)
@@ -134,6 +133,10 @@ class Users(View):
         }
 
 
+_PLACES = {"vhost": "vhost", "user": "user"}
+"""The field of a record that a noun's rule asks about."""
+
+
 class _Records(View):
     """Nouns whose rows are records of `Access` as they are."""
 
@@ -142,7 +145,7 @@ class _Records(View):
     def records(self) -> Iterable[Any]:
         raise NotImplementedError
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for record in list(self.records()):
             if args.vhost is not None and getattr(record, "vhost", args.vhost) != args.vhost:
                 continue
@@ -152,11 +155,15 @@ class _Records(View):
                 continue
             yield record
 
-    def find(self, caller: Caller, args: Item) -> Any:
+    def place(self, thing: Any) -> str | None:
+        place: str | None = getattr(thing, _PLACES.get(NOUNS[self.noun].scope, ""), None)
+        return place
+
+    def locate(self, vhost: Any, args: Item) -> Any | None:
         for record in self.records():
             if all(getattr(record, name) == getattr(args, name) for name in self.sorts):
                 return record
-        raise not_found("Not Found")
+        return None
 
     def name(self, thing: Any) -> str:
         return str(getattr(thing, self.sorts[-1]))
@@ -175,6 +182,7 @@ class _Records(View):
 class Permissions(_Records):
     """The noun `permissions`."""
 
+    noun = "permissions"
     sorts = ("vhost", "user")
 
     def records(self) -> Iterable[Any]:
@@ -184,6 +192,7 @@ class Permissions(_Records):
 class TopicPermissions(_Records):
     """The noun `topic-permissions`."""
 
+    noun = "topic-permissions"
     sorts = ("vhost", "user", "exchange")
 
     def records(self) -> Iterable[Any]:
@@ -191,17 +200,7 @@ class TopicPermissions(_Records):
 
 
 class _Secretive(_Records):
-    """Records whose values are shown without their secrets, unless an administrator asks."""
-
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        if args.secrets:
-            caller.require("administrator")
-        return super().all(caller, args)
-
-    def find(self, caller: Caller, args: Item) -> Any:
-        if args.secrets:
-            caller.require("administrator")
-        return super().find(caller, args)
+    """Records whose values are shown without their secrets, unless those are asked for."""
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         row = super().row(thing, args)
@@ -211,18 +210,10 @@ class _Secretive(_Records):
 
 
 class Parameters(_Secretive):
-    """The noun `parameters`: of the vhosts one sees."""
+    """The noun `parameters`."""
 
+    noun = "parameters"
     sorts = ("component", "vhost", "name")
-
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        if args.vhost is not None:
-            caller.vhost(args.vhost)
-        return (record for record in super().all(caller, args) if caller.sees_vhost(record.vhost))
-
-    def find(self, caller: Caller, args: Item) -> Any:
-        caller.vhost(args.vhost or "/")
-        return super().find(caller, args)
 
     def records(self) -> Iterable[Any]:
         return list(self.broker.access.parameters.all())
@@ -238,6 +229,7 @@ class GlobalParameter(msgspec.Struct):
 class GlobalParameters(_Secretive):
     """The noun `global-parameters`."""
 
+    noun = "global-parameters"
     sorts = ("name",)
 
     def records(self) -> Iterable[Any]:
@@ -256,8 +248,9 @@ class Limits(msgspec.Struct, omit_defaults=True):
 
 
 class VHostLimits(_Records):
-    """The noun `vhost-limits`: of the vhosts one sees."""
+    """The noun `vhost-limits`."""
 
+    noun = "vhost-limits"
     sorts = ("vhost",)
 
     def records(self) -> Iterable[Any]:
@@ -266,19 +259,11 @@ class VHostLimits(_Records):
             for vhost, value in self.broker.access.vhost_limits.items()
         ]
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        if args.vhost is not None:
-            caller.vhost(args.vhost)
-        return (limits for limits in super().all(caller, args) if caller.sees_vhost(limits.vhost))
-
-    def find(self, caller: Caller, args: Item) -> Any:
-        caller.vhost(args.vhost or "/")
-        return super().find(caller, args)
-
 
 class UserLimits(_Records):
-    """The noun `user-limits`: one's own, or all as administrator."""
+    """The noun `user-limits`."""
 
+    noun = "user-limits"
     sorts = ("user",)
 
     def records(self) -> Iterable[Any]:
@@ -287,18 +272,3 @@ class UserLimits(_Records):
             for user in self.broker.access.users.values()
             if user.limits
         ]
-
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        all_users = caller.has("administrator")
-        if args.user is not None and args.user != caller.name and not all_users:
-            raise not_authorised("Not administrator user")
-        return (
-            limits
-            for limits in super().all(caller, args)
-            if all_users or limits.user == caller.name
-        )
-
-    def find(self, caller: Caller, args: Item) -> Any:
-        if args.user != caller.name:
-            caller.require("administrator")
-        return super().find(caller, args)

@@ -11,7 +11,7 @@ from urllib.parse import quote_plus
 
 from broker.control_schema import Item, List
 from broker.server.control.encoding import Pace, full_name
-from broker.server.control.requests import Caller, not_found
+from broker.server.control.requests import Caller
 from broker.server.control.rosters import Bound, rosters_of
 from broker.server.control.views import View
 
@@ -19,29 +19,32 @@ from broker.server.control.views import View
 class Bindings(View):
     """The noun `bindings`."""
 
+    noun = "bindings"
     kept_order = ("vhost", "source")
 
     fixed = frozenset(("vhost", "source", "destination", "destination_type", "routing_key"))
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         if self.is_kept(args):
-            vhosts = caller.vhosts(args.vhost)
+            vhosts = caller.reach(self.noun, args.vhost, args.user)
             return list(await rosters_of(self.broker).bindings(vhosts, pace))
         return await super().everything(caller, args, pace)
 
     def is_kept(self, args: List) -> bool:
         return args.source is None and args.destination is None and args.destination_type is None
 
-    def all(self, caller: Caller, args: List) -> Iterator[Bound]:
-        for vhost in caller.vhosts(args.vhost):
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Bound]:
+        for vhost in vhosts:
             for binding in vhost.bindings(
                 *_ends(vhost, args.source, args.destination, args.destination_type),
                 destination_type=args.destination_type,
             ):
                 yield Bound(vhost.name, binding)
 
-    def find(self, caller: Caller, args: Item) -> Bound:
-        vhost = caller.vhost(args.vhost or "/")
+    def place(self, thing: Bound) -> str:
+        return thing.vhost
+
+    def locate(self, vhost: Any, args: Item) -> Bound | None:
         found = find_binding(
             vhost,
             args.source or "",
@@ -49,9 +52,7 @@ class Bindings(View):
             args.destination_type or "queue",
             args.properties_key or "~",
         )
-        if found is None:
-            raise not_found("Not Found")
-        return Bound(vhost.name, found)
+        return Bound(vhost.name, found) if found is not None else None
 
     def name(self, thing: Bound) -> str:
         return str(thing.binding.routing_key)

@@ -11,7 +11,7 @@ from broker.server.control import troubles
 from broker.server.control.encoding import full_name
 from broker.server.control.figures import details, message_stats, watched
 from broker.server.control.flow_rows import Flows
-from broker.server.control.requests import Caller, not_authorised, not_found
+from broker.server.control.requests import Caller, not_found
 from broker.server.control.views import (
     View,
     channel_name,
@@ -28,31 +28,27 @@ _ids: dict[str, int] = {}
 
 
 class Connections(View):
-    """The noun `connections`: one's own, and others' for who may monitor."""
+    """The noun `connections`."""
 
+    noun = "connections"
     kind = "connection"
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        if args.vhost is not None:
-            caller.vhost(args.vhost)
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for connection in list(self.broker.connections.values()):
-            if not caller.sees_others and name_of(connection.user) != caller.name:
-                continue
             if args.vhost is not None and name_of(connection.vhost) != args.vhost:
                 continue
             if args.user is not None and name_of(connection.user) != args.user:
                 continue
             yield connection
 
-    def find(self, caller: Caller, args: Item) -> Any:
-        connection = self._by_name(args.name or "")
-        if connection is None:
-            raise not_found("Not Found")
-        if not caller.sees_others and name_of(connection.user) != caller.name:
-            raise not_authorised("User not authorised to access object")
-        return connection
+    def place(self, thing: Any) -> str | None:
+        owner: str | None = name_of(thing.user)
+        return owner
 
-    def _by_name(self, name: str) -> Any | None:
+    def locate(self, vhost: Any, args: Item) -> Any | None:
+        return self.by_name(args.name or "")
+
+    def by_name(self, name: str) -> Any | None:
         """The connection of that name; an index from name to id saves most searches."""
         connections = self.broker.connections
         found = connections.get(_ids.get(name))
@@ -152,25 +148,31 @@ class Connections(View):
 class Channels(View):
     """The noun `channels`, by the rules of connections."""
 
+    noun = "channels"
     kind = "channel"
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        for connection in Connections(self.broker).all(caller, args):
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
+        for connection in Connections(self.broker).candidates(vhosts, args):
             if args.connection is not None and connection.name != args.connection:
                 continue
             yield from list(connection.channels.values())
 
-    def find(self, caller: Caller, args: Item) -> Any:
-        connection_name, _, number = (args.name or "").rpartition(" (")
-        connection = Connections(self.broker).find(
-            caller, Item(noun="connections", name=connection_name)
-        )
+    def place(self, thing: Any) -> str | None:
+        owner: str | None = name_of(thing.connection.user)
+        return owner
+
+    def locate(self, vhost: Any, args: Item) -> Any | None:
+        return self.by_name(args.name or "")
+
+    def by_name(self, name: str) -> Any | None:
+        """The channel of that name."""
+        connection_name, _, number = name.rpartition(" (")
+        connection = Connections(self.broker).by_name(connection_name)
         digits = number.removesuffix(")")
         is_number = digits.isascii() and digits.isdecimal() and len(digits) < 6
-        channel = connection.channels.get(int(digits)) if is_number else None
-        if channel is None:
-            raise not_found("Not Found")
-        return channel
+        if connection is None or not is_number:
+            return None
+        return connection.channels.get(int(digits))
 
     has_client_name = True
 
@@ -263,10 +265,12 @@ def _channel_state(channel: Any) -> str:
 
 
 class Consumers(View):
-    """The noun `consumers`, by vhost."""
+    """The noun `consumers`, by vhost. A row key is the channel's name and the tag."""
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        for vhost in caller.vhosts(args.vhost):
+    noun = "consumers"
+
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
+        for vhost in vhosts:
             queues = list(vhost.queues.values())
             if args.queue is not None:
                 queue = vhost.queues.get(full_name(vhost.queues, args.queue))
@@ -281,6 +285,17 @@ class Consumers(View):
                     if args.channel is not None and channel_name(channel) != args.channel:
                         continue
                     yield consumer
+
+    def place(self, thing: Any) -> str:
+        return str(thing.queue.vhost_name)
+
+    def by_key(self, caller: Caller, channel: str, tag: str) -> Any:
+        """The consumer of a channel. Raises RequestError 404."""
+        found = Channels(self.broker).by_name(channel)
+        consumer = found.consumers.get(tag) if found is not None else None
+        if consumer is None or not self.shows(caller, consumer):
+            raise not_found(self.missing)
+        return consumer
 
     has_client_name = True
 

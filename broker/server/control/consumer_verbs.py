@@ -118,6 +118,5 @@ async def channel_prefetch(request: Request[ChannelPrefetch]) -> Any:
 def _channel(broker: Any, caller: Caller, name: str) -> Any:
     """A channel that the caller may change: of an own connection, or any as administrator."""
     channel = Channels(broker).find(caller, Item(noun="channels", name=name))
-    if name_of(channel.connection.user) != caller.name:
-        caller.require("administrator")
+    caller.require_owner(name_of(channel.connection.user))
     return channel

@@ -99,7 +99,7 @@ async def _virtual_hosts(request: Request[Health]) -> dict[str, Any]:
     if not damaged:
         return {"status": "ok"}
     caller = request.caller
-    shown = [name for name in damaged if caller.sees_others or caller.sees_vhost(name)]
+    shown = [name for name in damaged if caller.sight.of_vhost_name(name)]
     return failed("Some virtual hosts are down", **{"virtual-hosts": shown})
 
 

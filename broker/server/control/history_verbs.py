@@ -38,7 +38,7 @@ async def history_of(
     span = (from_ms, to_ms, series)
     if what == "overview":
         vhost = key[0] if key else None
-        if vhost is None and caller.sees_others:
+        if vhost is None and caller.sight.of_node:
             return await source.of_node(*span)
         parts = [await source.of_vhost(one, *span) for one in caller.vhosts(vhost)]
         return await _summed(parts)

@@ -174,12 +174,8 @@ def find_by_key(broker: Any, caller: Any, noun: str, key: list[str]) -> tuple[Vi
         raise bad_request(f"a key of {noun} is [{', '.join(fields)}]")
     caller.require(NOUNS[noun].list_tag)
     view = VIEWS[noun](broker)
-    if noun == "consumers":
-        channel = Channels(broker).find(caller, Item(noun="channels", name=key[0]))
-        consumer = channel.consumers.get(key[1])
-        if consumer is None:
-            raise RequestError("not_found", "Not Found")
-        return view, consumer
+    if isinstance(view, Consumers):
+        return view, view.by_key(caller, *key)
     named = {"noun": noun, **dict(zip(fields, key, strict=True))}
     return view, view.find(caller, msgspec.convert(named, Item))
 
@@ -269,7 +265,7 @@ def _scope(request: Request[List], view: View, version: object) -> Any:
     args = request.args
     if not view.is_kept(args):
         return None
-    vhosts = [vhost.name for vhost in request.caller.vhosts(args.vhost)]
+    vhosts = [vhost.name for vhost in request.caller.reach(view.noun, args.vhost, args.user)]
     return version, args.noun, args.user, *vhosts
 
 

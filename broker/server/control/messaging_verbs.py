@@ -262,8 +262,7 @@ async def binding_delete(request: Request[BindingDelete]) -> Any:
 async def connection_close(request: Request[ConnectionClose]) -> Any:
     broker, caller = request.broker, request.caller
     connection = Connections(broker).find(caller, Item(noun="connections", name=request.args.name))
-    if name_of(connection.user) != caller.name:
-        caller.require("administrator")
+    caller.require_owner(name_of(connection.user))
     connection.close(320, request.args.reason[:_REASON_MAX])
     return {}
 
@@ -271,8 +270,7 @@ async def connection_close(request: Request[ConnectionClose]) -> Any:
 @handles("connection.close_user")
 async def connection_close_user(request: Request[ConnectionCloseUser]) -> Any:
     args = request.args
-    if args.user != request.caller.name:
-        request.caller.require("administrator")
+    request.caller.require_owner(args.user)
     return {"closed": await close_connections_of(request.broker, args.user, args.reason)}
 
 
@@ -320,7 +318,7 @@ def queue_of(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:
     if queue is None:
         raise NotFound(f"no {describe('queue', name, vhost.name)}")
     # Nobody but its connection uses an exclusive queue; an administrator may clear it away.
-    if queue.owner is not None and (use or not caller.has("administrator")):
+    if queue.owner is not None and (use or not caller.sight.has("administrator")):
         where = describe("queue", name, vhost.name)
         raise ResourceLocked(
             f"cannot obtain exclusive access to locked {where}. It could be originally declared "

@@ -61,7 +61,7 @@ async def overview(request: Request[Overview]) -> Any:
     if args.disable_stats:
         return await _without_figures(broker, caller, args.vhost)
     answer = await overview_of(broker, caller, args.vhost, args.ages)
-    if caller.sees_others:
+    if caller.sight.of_node:
         listeners = await all_listeners(broker)
         answer["listeners"] = [{**row, "socket_opts": {}} for row in listeners]
     return answer
@@ -104,7 +104,7 @@ async def overview_of(
                 name: int(totals.levels[name])
                 for name in ("connections", "channels", "exchanges", "queues", "consumers")
             },
-            **({} if caller.sees_others else await _own_connections(broker, caller, vhost)),
+            **({} if caller.sight.of_node else await _own_connections(broker, caller, vhost)),
         },
         "statistics_db_event_queue": 0,
         "listeners": [],
@@ -143,7 +143,7 @@ async def _without_figures(broker: Any, caller: Caller, vhost: str | None) -> di
     """The overview of a client that asks for no statistics."""
     totals = totals_for(broker, caller, vhost)
     counts = {name: int(totals.levels[name]) for name in ("connections", "exchanges", "queues")}
-    if not caller.sees_others:
+    if not caller.sight.of_node:
         counts["connections"] = (await _own_connections(broker, caller, vhost))["connections"]
     return {**_identity(broker), "disable_stats": True, "object_totals": counts}
 
@@ -342,7 +342,7 @@ def totals_for(broker: Any, caller: Caller, vhost: str | None) -> Totals:
     stats: Stats = broker.stats
     if vhost is not None:
         return stats.vhost(vhost)
-    if caller.sees_others:
+    if caller.sight.of_node:
         return stats.node
     return Merged([stats.vhost(one.name) for one in caller.vhosts()])
 

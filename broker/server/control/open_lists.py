@@ -36,7 +36,7 @@ class OpenList:
         self._vhosts = broker.vhosts
         self._user = caller.name
         self._tags = frozenset(caller.user.tags if caller.user is not None else ())
-        everything = caller.has("administrator")
+        everything = caller.sight.has("administrator")
         self._seen = [] if everything else [vhost.name for vhost in caller.vhosts()]
         self._rows: Rows | None = None
         self._things: list[Any] = []
@@ -54,7 +54,7 @@ class OpenList:
         the list was made with is not the caller's any more."""
         if caller.name != self._user or self._rows is None:
             raise not_found("no such list")
-        hidden = (name for name in self._seen if not caller.sees_vhost(name))
+        hidden = (name for name in self._seen if not caller.sight.of_vhost(name))
         lost = caller.user is not None and not self._tags.issubset(caller.user.tags)
         if lost or any(name in self._vhosts for name in hidden):
             raise not_authorised("rights were taken away while the list was read")

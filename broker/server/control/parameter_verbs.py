@@ -98,7 +98,7 @@ def _check_component(
         raise _invalid(f"component {component[:100]} not found")
     if name != "limits":
         raise _invalid(f'vhost-limits are one parameter named "limits", not "{name[:100]}"')
-    if not request.caller.has("administrator"):
+    if not request.caller.sight.has("administrator"):
         # They bound what a policymaker's own applications may do.
         raise not_authorised("Not administrator user")
 

@@ -8,28 +8,28 @@ from typing import Any
 from broker.control_schema import Item, List
 from broker.policies import Policy, Setting, Source, effective, settings
 from broker.policy_keys import KEYS
-from broker.server.control.requests import Caller, not_found
 from broker.server.control.views import View
 
 
 class Policies(View):
     """The noun `policies`."""
 
+    noun = "policies"
     operator = False
 
-    def all(self, caller: Caller, args: List) -> Iterator[Policy]:
-        seen = {vhost.name for vhost in caller.vhosts(args.vhost)}
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Policy]:
+        seen = {vhost.name for vhost in vhosts}
         for policy in self.broker.policies.all(operator=self.operator):
             if policy.vhost in seen:
                 yield policy
 
-    def find(self, caller: Caller, args: Item) -> Policy:
-        vhost = caller.vhost(args.vhost or "/")
+    def place(self, thing: Any) -> str:
+        return str(thing.vhost)
+
+    def locate(self, vhost: Any, args: Item) -> Policy | None:
         found: Policy | None = self.broker.policies.get(
             vhost.name, args.name, operator=self.operator
         )
-        if found is None:
-            raise not_found("Not Found")
         return found
 
     def name(self, thing: Any) -> str:
@@ -57,6 +57,7 @@ class Policies(View):
 class OperatorPolicies(Policies):
     """The noun `operator-policies`."""
 
+    noun = "operator-policies"
     operator = True
 
 

@@ -201,7 +201,7 @@ def refusals_of(broker: Any, caller: Caller, queue: Any) -> dict[str, Any]:
         connection = broker.connections.get(key)
         if connection is None:
             continue
-        if not caller.sees_others and name_of(connection.user) != caller.name:
+        if not caller.sight.of_connection(name_of(connection.user)):
             others += 1
             continue
         publishers[key] = {

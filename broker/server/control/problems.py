@@ -148,10 +148,7 @@ def _seen(findings: Findings, caller: Caller, vhost: str | None) -> list[Share]:
     return [
         share
         for (name, owner), share in findings.shares.items()
-        if (vhost is None or name == vhost)
-        and (
-            caller.sees_vhost(name) if owner is None else caller.sees_others or owner == caller.name
-        )
+        if (vhost is None or name == vhost) and caller.sight.of_share(name, owner)
     ]
 
 
@@ -182,7 +179,7 @@ def _scope(broker: Any, caller: Caller, vhost: str | None) -> dict[str, str]:
     """What the sentence leaves out for who sees that there are more vhosts than it may look into;
     others do not learn of them."""
     total = len(broker.vhosts)
-    if vhost is not None or not caller.sees_others:
+    if vhost is not None or not caller.sight.of_node:
         return {"scope": ""}
     seen = len(caller.vhosts())
     if seen == total:
@@ -209,7 +206,7 @@ def _node_problems(broker: Any, caller: Caller) -> list[dict[str, Any]]:
         found.append(("bad", row["name"], row["text"]))
     if broker.config.no_sync:
         found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
-    if caller.sees_others:
+    if caller.sight.of_node:
         # Of the machine, and of objects in any vhost.
         found += _inner_problems(broker)
     return [

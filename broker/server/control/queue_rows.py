@@ -12,7 +12,7 @@ from broker.server.control.encoding import Pace, full_name
 from broker.server.control.figures import added, details, message_stats, watched
 from broker.server.control.flow_rows import Flows
 from broker.server.control.policy_rows import applied, governed, setting_rows
-from broker.server.control.requests import Caller, not_found
+from broker.server.control.requests import Caller
 from broker.server.control.rosters import rosters_of
 from broker.server.control.views import View, consumer_row, idle_facts, name_of
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
@@ -41,6 +41,8 @@ QUEUES_PER_STEP = 100
 class Queues(View):
     """The noun `queues`."""
 
+    noun = "queues"
+    missing = "queue_not_found"
     kind = "queue"
     kept_order = ("vhost", "name")
     fixed = frozenset(("vhost", "name", "type", "durable", "auto_delete", "exclusive"))
@@ -51,7 +53,8 @@ class Queues(View):
         return _PLAIN
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
-        things = await rosters_of(self.broker).queues(caller.vhosts(args.vhost), pace)
+        vhosts = caller.reach(self.noun, args.vhost, args.user)
+        things = await rosters_of(self.broker).queues(vhosts, pace)
         if args.user is not None:
             return [queue for queue in things if _owner_name(queue) == args.user]
         return things
@@ -64,18 +67,17 @@ class Queues(View):
             await pace()
         return found
 
-    def all(self, caller: Caller, args: List) -> Iterable[Any]:
-        for vhost in caller.vhosts(args.vhost):
+    def candidates(self, vhosts: list[Any], args: List) -> Iterable[Any]:
+        for vhost in vhosts:
             for queue in list(vhost.queues.values()):
                 if args.user is None or _owner_name(queue) == args.user:
                     yield queue
 
-    def find(self, caller: Caller, args: Item) -> Any:
-        queues = caller.vhost(args.vhost or "/").queues
-        queue = queues.get(full_name(queues, args.name or ""))
-        if queue is None:
-            raise not_found("queue_not_found")
-        return queue
+    def place(self, thing: Any) -> str:
+        return str(thing.vhost_name)
+
+    def locate(self, vhost: Any, args: Item) -> Any | None:
+        return vhost.queues.get(full_name(vhost.queues, args.name or ""))
 
     def name(self, thing: Any) -> str:
         return str(thing.name)
@@ -231,25 +233,28 @@ def refuse_rate(queue: Any) -> float:
 class Exchanges(View):
     """The noun `exchanges`."""
 
+    noun = "exchanges"
+    missing = "exchange_not_found"
     kind = "exchange"
     kept_order = ("vhost", "name")
     fixed = frozenset(("vhost", "name", "type", "durable", "auto_delete", "internal"))
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
-        return await rosters_of(self.broker).exchanges(caller.vhosts(args.vhost), pace)
+        vhosts = caller.reach(self.noun, args.vhost, args.user)
+        return await rosters_of(self.broker).exchanges(vhosts, pace)
 
-    def all(self, caller: Caller, args: List) -> Iterator[Any]:
-        for vhost in caller.vhosts(args.vhost):
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
+        for vhost in vhosts:
             for exchange in list(vhost.exchanges.values()):
                 yield vhost, exchange
 
-    def find(self, caller: Caller, args: Item) -> Any:
-        vhost = caller.vhost(args.vhost or "/")
+    def place(self, thing: Any) -> str:
+        return str(thing[0].name)
+
+    def locate(self, vhost: Any, args: Item) -> Any | None:
         name = "" if args.name == "amq.default" else full_name(vhost.exchanges, args.name or "")
         exchange = vhost.exchanges.get(name)
-        if exchange is None:
-            raise not_found("exchange_not_found")
-        return vhost, exchange
+        return (vhost, exchange) if exchange is not None else None
 
     def name(self, thing: Any) -> str:
         return str(thing[1].name)

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from broker.access import MANAGEMENT_TAGS, Rights, User
-from broker.control_schema import ERRORS, VERBS, Arguments, Tag
+from broker.access import Rights, User
+from broker.control_schema import ERRORS, NOUNS, VERBS, Arguments, Tag
+from broker.sight import Sight
 
 if TYPE_CHECKING:
     from broker.server.control.server import Session
@@ -50,47 +51,39 @@ def not_authorised(reason: str) -> RequestError:
 
 
 class Caller:
-    """Who asks. Without a user it is the appliance itself, which may do everything."""
+    """Who asks. Without a user it is the appliance itself, which may do everything. What the caller
+    sees is decided by `sight`; here it becomes a refusal."""
 
     def __init__(self, broker: Any, user: User | None) -> None:
         self._broker = broker
-        self.user = user
+        self.sight = Sight(broker.access, user)
+
+    @property
+    def user(self) -> User | None:
+        return self.sight.user  # type: ignore[return-value]
+
+    @user.setter
+    def user(self, user: User) -> None:
+        self.sight.user = user
 
     @property
     def name(self) -> str:
         return self.user.name if self.user is not None else ""
 
-    def has(self, tag: Tag) -> bool:
-        """Whether the caller's tags are enough for a rule of the tables."""
-        if self.user is None:
-            return True
-        if tag == "appliance":
-            return False
-        if tag == "anyone":
-            return True
-        if tag == "management":
-            return not MANAGEMENT_TAGS.isdisjoint(self.user.tags)
-        return self.user.has_tag(tag, "administrator")
-
     def require(self, tag: Tag) -> None:
         """Raises RequestError 401 unless the tags are enough."""
-        if not self.has(tag):
+        if not self.sight.has(tag):
             raise not_authorised(_TAG_REASONS.get(tag, "Access refused."))
 
-    @property
-    def sees_others(self) -> bool:
-        """Whether connections, channels and vhosts of others are shown."""
-        return self.has("monitoring")
-
-    def sees_vhost(self, vhost: str) -> bool:
-        if self.user is None or self.user.has_tag("administrator"):
-            return True
-        return bool(self._broker.access.vhost_access(self.user.name, vhost))
+    def require_owner(self, user: str | None) -> None:
+        """Raises RequestError 401 unless the caller is this user or administrator."""
+        if self.user is not None and user != self.user.name:
+            self.require("administrator")
 
     def vhost(self, name: str) -> Any:
         """The vhost, if the caller may see into it. Raises RequestError 401, or 404 for all who
         may see every vhost: others do not learn which exist."""
-        if not self.sees_vhost(name):
+        if not self.sight.of_vhost(name):
             raise not_authorised("User not authorised to access virtual host")
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
@@ -101,7 +94,20 @@ class Caller:
         """The named vhost, or all that the caller sees into."""
         if name is not None:
             return [self.vhost(name)]
-        return [vhost for vhost in self._broker.vhosts.values() if self.sees_vhost(vhost.name)]
+        return [vhost for vhost in self._broker.vhosts.values() if self.sight.of_vhost(vhost.name)]
+
+    def reach(self, noun: str, vhost: str | None, user: str | None) -> list[Any]:
+        """The vhosts in which a list of the noun looks, for a noun that is shown by vhost. Raises
+        RequestError for filters that name a vhost or user whose things the caller may not ask
+        about, whether there is one or not."""
+        rule = NOUNS[noun].scope
+        if rule == "vhost":
+            return self.vhosts(vhost)
+        if rule == "connection" and vhost is not None:
+            self.vhost(vhost)
+        if rule in ("user", "vhost name") and user is not None:
+            self.require_owner(user)
+        return []
 
     def rights(self, vhost: str) -> Rights:
         """What the caller may do in a vhost."""

@@ -337,22 +337,12 @@ class Events(Subscription):
 
     def note(self, event: str, data: dict[str, Any]) -> None:
         """Keeps an event for the next push, if the caller may see it."""
-        if not self._may_see(event, data):
+        if not self.caller.sight.of_event(event, data):
             return
         if len(self._waiting) >= _EVENTS_KEPT:
             self._waiting.clear()
             self._lost = True
         self._waiting.append((event, data))
-
-    def _may_see(self, event: str, data: dict[str, Any]) -> bool:
-        if self.caller.user is None:
-            return True
-        if event.startswith(("session.", "user.", "permission.")):
-            return self.caller.has("administrator")
-        if event.startswith("connection."):
-            return self.caller.sees_others or data.get("user") == self.caller.name
-        vhost = data.get("vhost", data.get("name", ""))
-        return self.caller.sees_vhost(str(vhost))
 
     async def pushes(self) -> list[tuple[str, Any]]:
         found: list[tuple[str, Any]] = []
@@ -362,7 +352,9 @@ class Events(Subscription):
         if self._lost:
             self._lost = False
             found += [("resync", None), ("start", {})]
-        found += self._waiting
+        # Rights may have been taken away since an event was noted.
+        sight = self.caller.sight
+        found += [(event, data) for event, data in self._waiting if sight.of_event(event, data)]
         self._waiting.clear()
         self.skipped = False
         return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from broker.control_schema import Item, List
+from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.encoding import Pace
 from broker.server.control.requests import Caller, not_found
@@ -19,7 +19,13 @@ ITEMS_PER_LOOK = 32
 
 
 class View:
-    """One noun, as of now. Things are whatever `all` yields."""
+    """One noun, as of now. Things are whatever `candidates` yields; which of them a caller sees is
+    decided by `broker.sight` with the noun's rule, here and nowhere in a subclass."""
+
+    noun = ""
+
+    missing = "Not Found"
+    """The reason of the 404."""
 
     kind = ""
     """The kind of gauge that the things have, if any."""
@@ -43,8 +49,27 @@ class View:
         self.stuck_after: float = broker.config.stuck_after
 
     def all(self, caller: Caller, args: List) -> Iterable[Any]:
-        """The things that the caller may see and the filters of the noun let through."""
+        """The things that the caller may see and the filters of the noun let through. Raises
+        RequestError for filters that the caller may not use."""
+        if args.secrets:
+            caller.require("administrator")
+        vhosts = caller.reach(self.noun, args.vhost, args.user)
+        for thing in self.candidates(vhosts, args):
+            if self.shows(caller, thing):
+                yield thing
+
+    def candidates(self, vhosts: list[Any], args: List) -> Iterable[Any]:
+        """The things that the filters of the noun let through; in these vhosts, if the noun is
+        shown by vhost."""
         raise NotImplementedError
+
+    def place(self, thing: Any) -> str | None:
+        """The name of the vhost or the user that the rule of the noun asks about."""
+        raise NotImplementedError
+
+    def shows(self, caller: Caller, thing: Any) -> bool:
+        """Whether the caller may see the thing."""
+        return caller.sight.of_noun(self.noun, self.place(thing))
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         """All of them as a list, in short steps. Raises RequestError as `all` does."""
@@ -69,8 +94,22 @@ class View:
         return found
 
     def find(self, caller: Caller, args: Item) -> Any:
-        """The thing that the arguments name. Raises RequestError 404 or 401."""
-        raise not_found("Not Found")
+        """The thing that the arguments name. Raises RequestError: 401 for a vhost that the caller
+        may not look into and a user that is not the caller's own, else 404, also for what is there
+        and not shown."""
+        if args.secrets:
+            caller.require("administrator")
+        is_by_vhost = NOUNS[self.noun].scope == "vhost"
+        reach = caller.reach(self.noun, args.vhost or "/" if is_by_vhost else None, args.user)
+        thing = self.locate(reach[0] if is_by_vhost else None, args)
+        if thing is None or not self.shows(caller, thing):
+            raise not_found(self.missing)
+        return thing
+
+    def locate(self, vhost: Any, args: Item) -> Any | None:
+        """The thing that the arguments name, if there is one; `vhost` for a noun that is shown by
+        vhost."""
+        raise NotImplementedError
 
     def name(self, thing: Any) -> str:
         """What the name filter looks at."""
