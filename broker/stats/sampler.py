@@ -46,6 +46,7 @@ WANTED: dict[str, frozenset[str]] = {
 
 _OBJECTS_PER_STEP = 500
 _CONNECTIONS_PER_STEP = 100
+_VHOSTS_PER_STEP = 20
 _HISTORIES_MAX = 1_000
 
 
@@ -190,9 +191,7 @@ class Stats:
         for vhost in list(broker.vhosts.values()):
             yield from self._sample_vhost(vhost, at, before)
         yield from self._sample_connections(broker, at, before)
-        self._spread_levels(broker)
-        for totals in (self.node, *self.vhosts.values()):
-            totals.close(at)
+        yield from self._close_totals(broker, at)
         self.sampled_at = at
         self.rounds += 1
 
@@ -265,17 +264,24 @@ class Stats:
         self._add_up(kind, sums, vhost)
         self._histories.pop(thing, None)
 
-    def _spread_levels(self, broker: Any) -> None:
+    def _close_totals(self, broker: Any, at: int) -> Iterator[None]:
+        """Spreads the levels over the totals and ends their second."""
         total = dict.fromkeys((*QUEUE_TOTALS, *OBJECT_TOTALS), 0.0)
-        for name, levels in self._levels.items():
+        for place, (name, levels) in enumerate(self._levels.items(), 1):
             if name in broker.vhosts:
-                self.vhost(name).levels.update(levels)
+                totals = self.vhost(name)
+                totals.levels.update(levels)
+                totals.close(at)
                 for level, value in levels.items():
                     total[level] += value
+            if place % _VHOSTS_PER_STEP == 0:
+                yield
         total["connections"] = len(broker.connections)
         self.node.levels.update(total)
+        self.node.close(at)
         for name in self.vhosts.keys() - broker.vhosts.keys():
             del self.vhosts[name]
+        yield
 
     def _has_room(self) -> bool:
         """Whether one more object may have a history; the one that was looked at longest ago gives

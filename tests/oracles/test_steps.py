@@ -84,9 +84,7 @@ def test_a_topic_grows_with_the_length_of_a_pattern(word: str, key: str) -> None
 def test_a_topic_grows_with_the_length_of_a_key(pattern: str, word: str) -> None:
     exchange = topic(pattern)
     # From the pattern's length on no node is reached that was not before.
-    one, two, three = (
-        visits(exchange, ".".join([word] * 260 * times)) for times in (1, 2, 3)
-    )
+    one, two, three = (visits(exchange, ".".join([word] * 260 * times)) for times in (1, 2, 3))
     assert three - two <= (two - one) * 1.1
 
 

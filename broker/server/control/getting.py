@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from broker.server.control.encoding import Pace
 from broker.server.control.requests import bad_request
 from broker.wire.fields import text
 from broker.wire.properties import readable
@@ -83,10 +84,25 @@ async def take(
         requeue = True
         raise
     finally:
-        for message in messages:
-            place = message.pop("place")
-            if requeue:
-                queue.requeue_place(place)
-            else:
-                queue.settle_place(place, acked)
+        await _settle(queue, [message.pop("place") for message in messages], requeue, acked)
     return messages
+
+
+async def _settle(queue: Any, places: list[Any], requeue: bool, acked: bool) -> None:
+    """Settles every message, also if the request is cancelled meanwhile."""
+    waiting = iter(places)
+
+    def settle(place: Any) -> None:
+        if requeue:
+            queue.requeue_place(place)
+        else:
+            queue.settle_place(place, acked)
+
+    pace = Pace()
+    try:
+        for place in waiting:
+            settle(place)
+            await pace()
+    finally:
+        for place in waiting:
+            settle(place)

@@ -32,7 +32,7 @@ from broker.errors import (
 )
 from broker.server.control.binding_rows import find_binding, properties_key
 from broker.server.control.connection_rows import Connections
-from broker.server.control.encoding import full_name
+from broker.server.control.encoding import Pace, encode_rows, full_name
 from broker.server.control.getting import take
 from broker.server.control.requests import (
     Caller,
@@ -144,7 +144,9 @@ async def queue_get(request: Request[QueueGet]) -> Any:
     messages = await take(queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate)
     if vhost.tracer.on:
         who = (HTTP_API, 0, caller.name)
+        pace = Pace()
         for one in messages:
+            await pace()
             listed = properties.encode(one["properties"])
             vhost.tracer.delivered(
                 who,
@@ -155,7 +157,7 @@ async def queue_get(request: Request[QueueGet]) -> Any:
                 queue.name,
                 one["redelivered"],
             )
-    return messages
+    return await encode_rows(messages)
 
 
 @handles("exchange.declare")

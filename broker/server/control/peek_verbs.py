@@ -7,7 +7,7 @@ from typing import Any
 
 import broker.queues.peeking  # noqa: F401 (at the start, not at the first look)
 from broker.control_schema import QueuePeek
-from broker.server.control.encoding import full_name
+from broker.server.control.encoding import encode_rows, full_name
 from broker.server.control.getting import BYTES_MAX
 from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import Request, bad_request, handles
@@ -41,7 +41,7 @@ async def queue_peek(request: Request[QueuePeek]) -> Any:
         if loop.time() > until:
             raise bad_request(f"queue '{args.name}' did not answer in {_ANSWER_S:g} seconds")
         await asyncio.sleep(_READ_AGAIN_S if state == _READING else 0)
-    return [
+    return await encode_rows(
         {
             "payload": body,
             "payload_bytes": length,
@@ -51,4 +51,4 @@ async def queue_peek(request: Request[QueuePeek]) -> Any:
             "redelivered": redelivered,
         }
         for exchange, routing_key, properties, body, length, redelivered in peek.rows
-    ]
+    )
