@@ -1,5 +1,6 @@
-"""`python -m tests.bench.screens`: what 10,000 queues cost while nobody publishes, and what lists
-cost. Prints one line a figure; processor times are the broker process's own.
+"""`python -m tests.bench.screens`: what 10,000 queues cost while no client publishes, and what lists
+cost. Prints one line a figure; processor times are the broker process's own. The idle broker stands
+beside one without queues: what both need (timers, looks at disk and memory) is no cost of queues.
 """
 
 from __future__ import annotations
@@ -86,12 +87,23 @@ async def _make(client: BrokerClient, number: int) -> None:
     )
 
 
-async def idle(pid: int, seconds: float) -> float:
-    """Share of a processor, in per cent, while nothing is asked."""
-    await asyncio.sleep(15)
-    before, began = processor_seconds(pid), time.monotonic()
-    await asyncio.sleep(seconds)
-    return (processor_seconds(pid) - before) / (time.monotonic() - began) * 100
+async def idle(pid: int, options: argparse.Namespace) -> None:
+    """Prints shares of a processor, in per cent, while nothing is asked: medians of the windows."""
+    shares: dict[int, list[float]] = {pid: []}
+    async with filled(0, False) as (beside, _):
+        empty = beside.pids["broker"]
+        shares[empty] = []
+        await asyncio.sleep(15)
+        for _ in range(options.windows):
+            before, began = {each: processor_seconds(each) for each in shares}, time.monotonic()
+            await asyncio.sleep(options.idle)
+            seconds = time.monotonic() - began
+            for each, spent in before.items():
+                shares[each].append((processor_seconds(each) - spent) / seconds * 100)
+    whole, without = (statistics.median(shares[each]) for each in (pid, empty))
+    windows = " ".join(f"{share:.2f}" for share in shares[pid])
+    print(f"{'idle':32} {whole:7.2f} % of a processor (windows: {windows})", flush=True)
+    print(f"{'idle, without queues':32} {without:7.2f} % of a processor", flush=True)
 
 
 async def lists(pid: int, client: BrokerClient, rounds: int) -> None:
@@ -113,8 +125,7 @@ async def run(options: argparse.Namespace) -> None:
     async with filled(options.queues, options.messages) as (appliance, client):
         pid = appliance.pids["broker"]
         if options.idle:
-            share = await idle(pid, options.idle)
-            print(f"{'idle':32} {share:7.2f} % of a processor", flush=True)
+            await idle(pid, options)
         await lists(pid, client, options.rounds)
 
 
@@ -123,6 +134,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--messages", action="store_true", help="one message in each queue")
     parser.add_argument("--idle", type=float, default=20, help="seconds; 0: not measured")
+    parser.add_argument("--windows", type=int, default=3, help="of so many seconds each")
     parser.add_argument("--rounds", type=int, default=20, help="of each list")
     asyncio.run(run(parser.parse_args(arguments)))
 
