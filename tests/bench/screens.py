@@ -1,5 +1,5 @@
-"""`python -m tests.bench.screens`: what 10,000 queues cost while no client publishes, and what lists
-cost. Prints one line a figure; processor times are the broker process's own. The idle broker stands
+"""`python -m tests.bench.screens`: what 10,000 queues cost while no client publishes, and what
+lists cost. Prints one line a figure; processor times are the broker's own. The idle broker stands
 beside one without queues: what both need (timers, looks at disk and memory) is no cost of queues.
 """
 

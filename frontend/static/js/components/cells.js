@@ -19,18 +19,8 @@ export function taken(state, event, data) {
   return event === "start" ? { ...data } : Object.assign(state ?? {}, data);
 }
 
-const waiting = new Set();
-let scheduled = false;
-
-function flush() {
-  scheduled = false;
-  for (const cells of waiting) cells.write();
-  waiting.clear();
-}
-
 export class Cells {
   #cells = [];
-  #state = null;
 
   constructor(root) {
     for (const element of root.querySelectorAll("[data-live]")) {
@@ -43,19 +33,10 @@ export class Cells {
     }
   }
 
-  /** Show `state` at the next frame. */
+  /** Show `state`. Where nothing reads otherwise than before, the browser has nothing to do. */
   update(state) {
-    this.#state = state;
-    waiting.add(this);
-    if (!scheduled) {
-      scheduled = true;
-      requestAnimationFrame(flush);
-    }
-  }
-
-  write() {
     for (const { element, path, format, node } of this.#cells) {
-      const value = at(this.#state, path);
+      const value = at(state, path);
       // Not every value of a row is pushed; what is not stays as the server wrote it.
       if (value === undefined) continue;
       const text = format(value);

@@ -9,6 +9,8 @@ const POINTS_AT_MOST = 2000;
 const SHORTEST_SPAN_S = 60;
 // Up to this step a live point is appended as it comes; past it, it stands for the newest step.
 const FINE_STEP_MS = 10_000;
+// Lines that go on level are moved along only so often: each drawing takes some milliseconds.
+const LEVEL_REDRAW_S = 5;
 const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const WHOLE_STEPS = Array.from({ length: 30 }, (_, place) => [1, 2, 5][place % 3] * 10 ** Math.floor(place / 3));
 const cards = new Set();
@@ -51,6 +53,7 @@ export class ChartCard {
   #stepMs = 1000;
   #span = 900;
   #dirty = false;
+  #drawnTo = 0;
   #visible = true;
   #keys = [];
 
@@ -72,7 +75,7 @@ export class ChartCard {
     new IntersectionObserver(([entry]) => {
       this.#visible = entry.isIntersecting;
       if (this.#visible) this.#draw();
-    }).observe(this.plotElement);
+    }).observe(card);
     card.querySelector("[data-table-toggle]")?.addEventListener("click", (event) => this.#toggleTable(event.currentTarget));
     cards.add(this);
   }
@@ -92,21 +95,24 @@ export class ChartCard {
     const times = this.data[0];
     const seconds = at / 1000;
     const last = times.at(-1) ?? 0;
+    const values = this.series.map(({ key }) => read(key) ?? null);
+    const goesOnLevel = values.every((value, i) => value === this.data[i + 1].at(-1));
     // The first push of a subscription repeats the newest point of the history.
     if (seconds - last < 0.5) return;
     if (this.#stepMs > FINE_STEP_MS && seconds - last < (this.#stepMs / 1000) * 0.9) {
-      this.series.forEach(({ key }, i) => { this.data[i + 1][times.length - 1] = read(key) ?? null; });
+      values.forEach((value, i) => { this.data[i + 1][times.length - 1] = value; });
     } else {
       if (last && seconds - last > (this.#stepMs / 1000) * 3.5) {
         times.push(last + this.#stepMs / 1000);
-        this.series.forEach((_, i) => this.data[i + 1].push(null));
+        values.forEach((_, i) => this.data[i + 1].push(null));
       }
       times.push(seconds);
-      this.series.forEach(({ key }, i) => this.data[i + 1].push(read(key) ?? null));
+      values.forEach((value, i) => this.data[i + 1].push(value));
     }
     while (times.length > POINTS_AT_MOST || seconds - times[0] > this.#span) {
       for (const column of this.data) column.shift();
     }
+    if (goesOnLevel && seconds - this.#drawnTo < LEVEL_REDRAW_S) return;
     if (this.#visible && !this.#dirty) {
       this.#dirty = true;
       requestAnimationFrame(() => { this.#dirty = false; this.#draw(); });
@@ -121,8 +127,9 @@ export class ChartCard {
 
   #draw() {
     if (!this.data[0].length) return;
+    this.#drawnTo = this.data[0].at(-1);
     if (!this.#plot) this.#build();
-    this.#plot.setData(this.data);
+    else if (!this.plotElement.hidden) this.#plot.setData(this.data);
     this.#showValues(this.#plot.cursor.idx ?? this.data[0].length - 1);
     if (this.table && !this.table.hidden) this.#fillTable();
   }
@@ -219,7 +226,12 @@ export class ChartCard {
     this.table.hidden = !this.table.hidden;
     this.plotElement.hidden = !this.table.hidden;
     button.setAttribute("aria-pressed", String(!this.table.hidden));
-    if (this.table.hidden) this.#resize(); else this.#fillTable();
+    if (this.table.hidden) {
+      this.#resize();
+      this.#draw();
+    } else {
+      this.#fillTable();
+    }
   }
 
   #fillTable() {

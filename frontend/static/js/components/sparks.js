@@ -14,7 +14,7 @@ export class Spark {
   push(value) {
     this.values.push(value ?? null);
     if (this.values.length > POINTS) this.values.shift();
-    requestAnimationFrame(() => this.#draw());
+    this.#draw();
   }
 
   #draw() {
@@ -37,6 +37,8 @@ export class Spark {
       open = true;
     });
     if (open) area += `L${WIDTH},${HEIGHT}Z`;
+    // A line that stays level looks the same a second later.
+    if (this.line.getAttribute("d") === line) return;
     this.line.setAttribute("d", line);
     this.area.setAttribute("d", area);
   }
