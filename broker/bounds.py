@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from broker.config import Config
 from broker.logs import ENTRIES_KEPT
+from broker.websocket_intake import FRAME_COST
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ TRACED_WAITING_MAX = 10_000
 TRACED_BYTES_MAX = 32 * 1024 * 1024
 TRACED_BODY_MAX = 64 * 1024
 LOG_READERS_MAX = 16
+LIVE_KEYS_MAX = 500
+LIVE_REQUEST_MAX = 512 * 1024
 
 FIXED = (
     Fixed(
@@ -70,6 +73,21 @@ FIXED = (
         "readers of the live log at a time",
         LOG_READERS_MAX,
         "each holds a connection of the web process for as long as it reads",
+    ),
+    Fixed(
+        "rows that one subscription of a live page follows",
+        LIVE_KEYS_MAX,
+        "the longest page of a list has as many",
+    ),
+    Fixed(
+        "bytes of one message of a live page",
+        LIVE_REQUEST_MAX,
+        "as many as the keys of so many rows with long names need",
+    ),
+    Fixed(
+        "bytes that each WebSocket frame counts before login, besides its own",
+        FRAME_COST,
+        "taking an empty frame apart takes as long as that of several hundred bytes",
     ),
     Fixed(
         "messages of the firehose that wait to be published, in one virtual host",

@@ -292,6 +292,15 @@ class Config:
         least=4096,
         most=1024 * 1024 * 1024,
     )
+    ws_pings_max: int = setting(
+        "websocket",
+        50,
+        "count",
+        "pings, pongs and empty frames of a WebSocket client in a second; one more closes it with"
+        " 1008",
+        least=1,
+        reload=True,
+    )
 
     http_port: int = setting("http", 15672, "port", "web app and HTTP API; 0 for any free port")
     http_timeout: float = setting(

@@ -2,7 +2,8 @@
 
 The broker believes the PROXY v2 header on that socket, and only there, so it knows the browser's
 own address. What the browser gets is whole AMQP frames, one or more per binary message; what it
-sends may be cut anywhere.
+sends may be cut anywhere. Until the broker accepts its login, the browser may send as little as on
+the broker's own ports (`management.websocket_protocol`).
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Any
 from management.hosts import refuse
 from management.paths import Receive, Scope, Send
 from management.peer import peer_of
+from management.websocket_protocol import signed_in
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,8 @@ PROXY_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 READ_SIZE = 256 * 1024
 FRAME_MAX = 16 * 1024 * 1024
 UNSUPPORTED_DATA = 1003
-TRY_AGAIN_LATER = 1013
+TUNE = b"\x01" + struct.pack(">HH", 10, 30)
+"""Type of a method's frame, class and method of `connection.tune`."""
 
 
 def proxy_header(scope: Scope) -> bytes:
@@ -63,6 +66,8 @@ class WholeFrames:
 
     def __init__(self) -> None:
         self._rest = b""
+        self.logged_in = False
+        """Whether `connection.tune` came, with which the broker accepts a login."""
 
     def feed(self, data: bytes) -> bytes:
         """As much as is whole now; what is left waits for more. Raises `ValueError` if lost."""
@@ -78,6 +83,8 @@ class WholeFrames:
                 size = payload + 8
             if len(data) - end < size:
                 break
+            if data[end : end + 1] + data[end + 7 : end + 11] == TUNE:
+                self.logged_in = True
             end += size
         self._rest = data[end:]
         return data[:end]
@@ -90,13 +97,18 @@ class Relay:
         self.path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
         # No transport: one that cannot write any more forgets what it could still read, and a
         # broker that has closed may have said why.
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as broker:
+        try:
+            broker = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:  # no descriptor is left
+            log.info("AMQP WebSocket refused: %s", error)
+            await refuse(scope, receive, send, 503, "Too many connections. Try again soon.\n")
+            return
+        with broker:
             broker.setblocking(False)
             try:
-                await loop.sock_connect(broker, str(self.path))
+                await asyncio.get_running_loop().sock_connect(broker, str(self.path))
             except OSError as error:
                 log.info("AMQP WebSocket refused, the broker is away: %s", error)
                 await refuse(scope, receive, send, 503, "The broker is away. Try again soon.\n")
@@ -110,7 +122,7 @@ class Relay:
                 accept["subprotocol"] = offered[0]
             await send(accept)
             upward = asyncio.ensure_future(self._to_broker(receive, broker, proxy_header(scope)))
-            downward = asyncio.ensure_future(self._to_browser(broker, send))
+            downward = asyncio.ensure_future(self._to_browser(scope, broker, send))
             try:
                 await asyncio.wait({upward, downward}, return_when=asyncio.FIRST_COMPLETED)
                 code = upward.result() if upward.done() else 1000
@@ -142,11 +154,15 @@ class Relay:
                 return UNSUPPORTED_DATA
             data = received
 
-    async def _to_browser(self, broker: socket.socket, send: Send) -> None:
+    async def _to_browser(self, scope: Scope, broker: socket.socket, send: Send) -> None:
         loop = asyncio.get_running_loop()
         frames = WholeFrames()
+        is_told = False
         while data := await loop.sock_recv(broker, READ_SIZE):
             whole = frames.feed(data)
+            if frames.logged_in and not is_told:
+                is_told = True
+                signed_in(scope)
             if whole:
                 await send({"type": "websocket.send", "bytes": whole})
 

@@ -20,12 +20,14 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 
+from broker.bounds import LIVE_REQUEST_MAX
 from management import refusals
 from management.appliance import broker
 from management.broker_client import BrokerError, Push
 from management.cookies import cookies_of
 from management.paths import Application, Receive, Scope, Send
 from management.people import NOBODY, User
+from management.websocket_protocol import signed_in
 
 log = logging.getLogger(__name__)
 
@@ -244,6 +246,7 @@ class SessionSocket:
         if login is None or not user.is_management:
             await _refuse(receive, send, SIGNED_OUT)
             return
+        signed_in(scope, LIVE_REQUEST_MAX)
         over = asyncio.Event()
         with SESSIONS.watching(login, over.set):
             served = asyncio.ensure_future(

@@ -4,13 +4,15 @@ Any path; the sub-protocol is optional and echoed if it begins with `amqp`; bina
 no compression, so nothing can be inflated before login. Towards the browser each write of the
 broker, which is whole AMQP frames, is one message. What the browser sends may be cut anywhere.
 
-Who has not signed in gets little: a bounded number of bytes and a bounded time.
+Who has not signed in gets little: a bounded number of bytes and a bounded time. What comes is taken
+apart in pieces (`broker.websocket_intake`); a peer that does not take its pongs gets the newest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from broker import origins
+from broker.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
 
 if TYPE_CHECKING:
     from websockets.typing import Subprotocol
@@ -43,6 +46,7 @@ class WebSocketListener:
     def __init__(self, broker: Any) -> None:
         self.broker = broker
         self.doors: set[Door] = set()
+        self.turns = Turns(lambda work: asyncio.get_running_loop().call_soon(work))
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -76,12 +80,16 @@ class Door(asyncio.Protocol):
             max_size=max(config.ws_message_max, config.frame_max + 8),
             logger=_quiet,
         )
-        self._before_login = config.pre_login_bytes
+        self._allowance = Allowance(config.pre_login_bytes, config.ws_pings_max)
+        self._intake = Intake(listener.turns, self._take, self._may_go_on, self._settle)
         self._request_end = b""
         self._connection: Any = None
         self._held: deque[bytes] = deque()
         self._paused = False
         self._feeding = False
+        self._congested = False
+        self._pong = b""  # of the newest ping, while the peer takes nothing
+        self._lost_because: str | None = None
         self._heard_at = 0.0
         self._pinged_at = 0.0
         self._deadline = 0.0  # 0 is none
@@ -100,38 +108,42 @@ class Door(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = asyncio.get_running_loop().time()
-        if not self._is_signed_in():
-            self._before_login -= len(data)
-            if self._before_login < 0:
-                self._fail(CloseCode.POLICY_VIOLATION, "too many bytes before login")
-                self._transport.close()
-                return
+        self._allowance.signed_in = self._is_signed_in()
+        try:
+            self._allowance.spend(len(data))
+        except Excess as excess:
+            self._refuse(excess)
+            return
         if self._socket.state is State.CONNECTING:
             data = self._take_request(data)
             if not data or self._connection is None:
                 return
         if self._socket.close_sent is not None and self._connection is not None:
             self._connection.discard(len(data))
-        self._socket.receive_data(data)
-        self._take_events()
+        self._intake.add(data)
 
     def eof_received(self) -> None:
         self._socket.receive_eof()
         self._take_events()
+        self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.broker.admission.give()
         self.listener.doors.discard(self)
-        self._held.clear()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.lost(f"WebSocket: {exc}" if exc else "WebSocket closed by the peer")
+        self._lost_because = f"WebSocket: {exc}" if exc else "WebSocket closed by the peer"
+        # Behind TLS the end may come together with bytes that are not taken apart yet.
+        self._settle()
 
     def pause_writing(self) -> None:
+        self._congested = True
         if self._connection is not None:
             self._connection.pause_writing()
 
     def resume_writing(self) -> None:
+        self._congested = False
+        pong, self._pong = self._pong, b""
+        if pong and self._socket.state is State.OPEN:
+            self._transport.write(pong)
         if self._connection is not None:
             self._connection.writable()
 
@@ -164,8 +176,7 @@ class Door(asyncio.Protocol):
     def resume_reading(self) -> None:
         self._paused = False
         self._feed()
-        if not self._paused:
-            self._transport.resume_reading()
+        self._intake.go_on()
 
     def buffered(self) -> int:
         """Bytes that were written and not yet taken by the kernel."""
@@ -202,16 +213,42 @@ class Door(asyncio.Protocol):
         self._take_events()
         return data[size:]
 
+    def _may_go_on(self) -> bool:
+        return not self._paused and (
+            self._lost_because is not None or not self._transport.is_closing()
+        )
+
+    def _settle(self) -> None:
+        """Reads on when everything that came is taken apart and the broker takes more."""
+        if self._lost_because is not None:
+            if self._paused or not len(self._intake):
+                self._let_go(self._lost_because)
+        elif self._paused or len(self._intake):
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _take(self, piece: bytearray) -> None:
+        self._allowance.signed_in = self._is_signed_in()
+        self._socket.receive_data(piece)
+        self._take_events()
+
     def _take_events(self) -> None:
-        for event in self._socket.events_received():
-            if isinstance(event, Request):
-                self._answer(event)
-            elif isinstance(event, Frame):
-                self._take_frame(event)
-        self._flush()
+        now = time.monotonic()
+        try:
+            for event in self._socket.events_received():
+                if isinstance(event, Request):
+                    self._answer(event)
+                elif isinstance(event, Frame):
+                    self._allowance.take_frame(is_empty=is_empty(event), now=now)
+                    self._take_frame(event)
+        except Excess as excess:
+            self._refuse(excess)
+            return
+        self._flush_answers()
         if self._socket.parser_exc is not None and not self._transport.is_closing():
             # The close frame with the reason is on its way; nothing more is read.
-            self._transport.close()
+            self._end()
 
     def _take_frame(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.BINARY, Opcode.CONT):
@@ -222,7 +259,7 @@ class Door(asyncio.Protocol):
             self._fail(CloseCode.UNSUPPORTED_DATA, "AMQP is binary")
         elif frame.opcode is Opcode.CLOSE:
             self._flush()
-            self._transport.close()
+            self._end()
 
     def _feed(self) -> None:
         """Hand over in order; what comes while the broker takes no more stays here."""
@@ -266,17 +303,43 @@ class Door(asyncio.Protocol):
             return self._socket.reject(403, "This page's origin is not in allowed_origins.\n")
         return None
 
+    def _refuse(self, excess: Excess) -> None:
+        self._fail(CloseCode.POLICY_VIOLATION, str(excess))
+        self._end()
+
     def _fail(self, code: CloseCode, reason: str) -> None:
         if self._socket.state is State.OPEN:
             self._socket.fail(code, reason)
             self._flush()
-            self._deadline = asyncio.get_running_loop().time() + CLOSE_PATIENCE_S
-        connection, self._connection = self._connection, None
+        self._deadline = asyncio.get_running_loop().time() + CLOSE_PATIENCE_S
+        self._let_go(f"WebSocket: {reason}")
+
+    def _end(self) -> None:
+        """Closes when everything is sent, or when the peer does not take it for some seconds."""
+        self._intake.clear()
+        self._deadline = asyncio.get_running_loop().time() + CLOSE_PATIENCE_S
+        self._transport.close()
+
+    def _let_go(self, reason: str) -> None:
+        """Tells the broker, once, that this connection is over."""
+        self._intake.clear()
         self._held.clear()
+        connection, self._connection = self._connection, None
         if connection is not None:
-            connection.lost(f"WebSocket: {reason}")
+            connection.lost(reason)
+
+    def _flush_answers(self) -> None:
+        """Sends what the frames that came are answered. While the peer takes nothing these are
+        pongs, of which the newest is enough (RFC 6455, section 5.5.3)."""
+        if self._congested and self._socket.state is State.OPEN:
+            for data in self._socket.data_to_send():
+                self._pong = data
+        else:
+            self._flush()
 
     def _flush(self) -> None:
+        if self._lost_because is not None:
+            return
         for data in self._socket.data_to_send():
             if data:
                 self._transport.write(data)

@@ -31,8 +31,13 @@ def resident_bytes(pid: int) -> int:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process ever had in RAM."""
+    """The most memory that a process ever had in RAM, or since `forget_peak`."""
     return _memory(pid, "VmHWM")
+
+
+def forget_peak(pid: int) -> None:
+    """From now on `peak_bytes` tells of what comes (proc(5), clear_refs)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def _memory(pid: int, field: str) -> int:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from management.live import REQUEST_MAX
+from broker.bounds import LIVE_REQUEST_MAX
 from tests.api.test_sessions import live, sign_in
 from tests.appliance import Appliance
 
@@ -33,7 +33,9 @@ def guest(shared_leveret: Appliance) -> httpx.Client:
         SUBSCRIBE % '"1"',
         '{"type": "subscribe", "topic": 1e400, "id": 1}',
         '{"type": "subscribe", "topic": "rows", "noun": {"a": []}, "keys": [[]], "id": 1}',
-        '{"type": "subscribe", "topic": "overview", "id": 1, "x": "' + "x" * REQUEST_MAX + '"}',
+        '{"type": "subscribe", "topic": "overview", "id": 1, "x": "'
+        + "x" * LIVE_REQUEST_MAX
+        + '"}',
         "null",
         "[]",
         "",
@@ -50,6 +52,6 @@ def test_it_ends_with_a_protocol_error_and_no_line_in_the_log(
             while True:
                 socket.recv(30)
     assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 4400
+    assert closed.value.rcvd.code == (1009 if len(text) > LIVE_REQUEST_MAX else 4400)
     written = shared_leveret.log().splitlines()[before:]
     assert not [line for line in written if " error " in line or "Traceback" in line]

@@ -30,6 +30,7 @@ FLOORS = (
         "broker.reloading",
         "broker.sight",
         "broker.times",
+        "broker.websocket_intake",
     ),
     ("broker.store",),
     ("broker.wire", "broker.routing", "broker.queues", "broker.client"),
@@ -61,6 +62,7 @@ SHARED = (
     "broker.origins",
     "broker.sight",
     "broker.reloading",
+    "broker.websocket_intake",
 )
 
 # Only the server knows that there is an event loop, a socket, a wall clock.

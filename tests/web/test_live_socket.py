@@ -52,7 +52,7 @@ def test_a_slow_page_gets_each_event_up_to_a_limit() -> None:
         {"topic": "secrets"},
         {"topic": "rows", "noun": "nonsense", "keys": []},
         {"topic": "rows", "noun": "queues"},
-        {"topic": "rows", "noun": "queues", "keys": [["/", "a"]] * (live.KEYS_AT_MOST + 1)},
+        {"topic": "rows", "noun": "queues", "keys": [["/", "a"]] * (live.LIVE_KEYS_MAX + 1)},
         {"topic": "item", "noun": "queues"},
     ],
 )

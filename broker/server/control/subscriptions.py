@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.bounds import LIVE_KEYS_MAX
 from broker.control_schema import EVENTS, NOUNS, Item, Subscribe, Unsubscribe
 from broker.server.control.encoding import Pace
 from broker.server.control.history_verbs import history_of
@@ -33,7 +34,6 @@ from broker.stats import Totals
 log = logging.getLogger(__name__)
 
 SUBSCRIPTIONS_MAX = 1_000
-KEYS_MAX = 500
 HISTORY_MAX_S = 366 * 86_400
 _EVENTS_KEPT = 1_000
 
@@ -285,8 +285,8 @@ class Rows(Subscription):
         noun, keys = self.args.noun, self.args.keys
         if noun is None or noun not in NOUNS or keys is None:
             raise bad_request("topic rows needs a noun and keys")
-        if len(keys) > KEYS_MAX:
-            raise bad_request(f"topic rows: more than {KEYS_MAX} keys")
+        if len(keys) > LIVE_KEYS_MAX:
+            raise bad_request(f"topic rows: more than {LIVE_KEYS_MAX} keys")
         length = len(NOUNS[noun].key)
         for key in keys:
             if len(key) != length:
