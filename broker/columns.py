@@ -25,7 +25,12 @@ def chosen(row: dict[str, Any], columns: list[str] | None) -> dict[str, Any]:
         return row
     kept: dict[str, Any] = {}
     for column in columns:
+        if column in row:
+            kept[column] = row[column]
+            continue
         parts = column.split(".")
+        if parts[0] in columns:
+            continue  # the whole of it is there
         value = value_at(row, parts)
         if value is None and not _has(row, parts):
             continue

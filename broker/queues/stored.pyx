@@ -2,8 +2,6 @@
 """A queue's messages: the store behind it, which is there only while there is something in it, and
 what can be counted."""
 
-import sys
-
 from libc.stdint cimport uint32_t, uint64_t
 
 from broker.bounds import DEFAULTS
@@ -13,7 +11,7 @@ from broker.queues.limits cimport HAS_EXPIRY, Limits
 from broker.store.persister cimport Persister
 from broker.store.priority_store cimport PriorityStore
 from broker.store.queue_store cimport QueueStore
-from broker.store.store_figures cimport Head, in_memory, memory_of
+from broker.store.store_figures cimport Head, in_memory, memory_of, size_of
 from broker.store.recovery import recover
 
 
@@ -92,7 +90,7 @@ cdef class StoredQueue(DeclaredQueue):
     @property
     def memory(self):
         """Bytes of memory of the queue with what it holds of its messages."""
-        cdef uint64_t size = <uint64_t> sys.getsizeof(self)
+        cdef uint64_t size = size_of(self)
         return size + memory_of(self.store) if self.store is not None else size
 
     @property

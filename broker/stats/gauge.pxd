@@ -29,9 +29,6 @@ cdef class Gauge:
     cdef double* marks           # the row at the end of the last step of the long history
     cdef bint touched            # something changed since
     cdef int64_t noted_at        # the newest row of the history
-    cdef public str word         # of trouble, as last found
-    cdef public int64_t word_until
-    cdef double stuck_after      # the setting that the word was found by
 
     cdef double* row(self, int place) noexcept
     cdef int push(self, int64_t at, const double* row) except -1

@@ -34,7 +34,7 @@ cdef class Gauge:
     came. `changed_at`: when a counter or a level changed last. `consumers`: how many there were at
     the last look. `growth`: change of the messages a second, smoothed over about half a minute.
     `unconfirmed_since`: when a channel's `oldest_unconfirmed` tag was first seen as the oldest.
-    `word` holds until `word_until`, unless something changes. All times are ms since 1970.
+    All times are ms since 1970.
     """
 
     def __cinit__(self, str kind, int64_t at=0):
@@ -112,7 +112,6 @@ cdef class Gauge:
                     tick += TICK_MS
         self.push(at, row)
         memcpy(self.signs, signs, sizeof(self.signs))
-        self.word_until = 0
         return 0
 
     cdef bint still(self) noexcept:
@@ -189,9 +188,11 @@ cdef class Gauge:
 
     def rate(self, str name) -> float:
         """Change per second over the last five seconds."""
+        cdef double rate
         if self.count < 2:
             return 0.0
-        return round(self.rate_at(self.places[name]), 3)
+        rate = self.rate_at(self.places[name])
+        return round(rate, 3) if rate else 0.0
 
     def rate_of(self, names) -> float:
         """The sum of several rates."""

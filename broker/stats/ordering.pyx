@@ -7,24 +7,21 @@ A list of 10,000 queues is put in order without building a row or a Python objec
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memset
 
-from broker.queues.limited cimport LimitedQueue
-from broker.queues.limits cimport PAUSED
+from broker.queues.declared cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.stats.scan cimport read_queue
 
-from broker.stats.gauges import DELIVERING, KINDS
+from broker.stats.gauges import KINDS
 
 cdef enum:
-    READY = 10                   # columns of a queue's levels
-    UNACKED = 11
-    BYTES = 12
     CONSUMERS = 100              # what is no column of the row
     MESSAGES = 101
     GROWTH = 102
+    DELIVERED = 103
     RATES = 1000                 # rate of the column behind it
     DELIVERIES = 2000
+    MESSAGES_RATE = 2001
 
 # More than a queue holds: words of trouble weigh more than messages.
 cdef double MESSAGES_MOST = <double> (<int64_t> 1 << 44)
@@ -36,7 +33,9 @@ _COLUMNS = {
     "message_bytes": BYTES,
     "consumers": CONSUMERS,
     "net_rate": GROWTH,
+    "message_stats.deliver_get": DELIVERED,
     "message_stats.deliver_get_details.rate": DELIVERIES,
+    "messages_details.rate": MESSAGES_RATE,
     "messages_ready_details.rate": RATES + READY,
     "messages_unacknowledged_details.rate": RATES + UNACKED,
 }
@@ -55,6 +54,7 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
     cdef Py_ssize_t place
+    cdef int each
     cdef Gauge gauge
     cdef double value
     for place in range(start, min(stop, len(queues))):
@@ -62,9 +62,14 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
         gauge = <Gauge> queue.gauge
         if column >= RATES:
             value = 0.0
-            if gauge is not None and column == DELIVERIES:
-                value = gauge.rate_of(DELIVERING)
-            elif gauge is not None:
+            if gauge is None or gauge.count < 2:
+                pass
+            elif column == DELIVERIES:
+                for each in range(DELIVER, GET_NO_ACK + 1):
+                    value += gauge.rate_at(each)
+            elif column == MESSAGES_RATE:
+                value = gauge.rate_at(READY) + gauge.rate_at(UNACKED)
+            else:
                 value = gauge.rate_at(column - RATES)
         elif column == GROWTH:
             value = gauge.growth if gauge is not None else 0.0
@@ -74,54 +79,13 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
                 value = row[READY] + row[UNACKED]
             elif column == CONSUMERS:
                 value = signs[0]
+            elif column == DELIVERED:
+                value = 0.0
+                for each in range(DELIVER, GET_NO_ACK + 1):
+                    value += row[each]
             else:
                 value = row[column]
         found[place] = value
-
-
-def words(list queues, Py_ssize_t start, Py_ssize_t stop, int64_t now, double stuck_after,
-          judge) -> list:
-    """The word of trouble of each queue of `queues[start:stop]`.
-
-    `judge(queue, gauge, now, stuck_after)` finds it. What it found holds until something about the
-    queue changes, or until the time has passed after which its consumers count as stuck.
-    """
-    cdef double row[WIDTH_MAX]
-    cdef double signs[SIGNS]
-    cdef Py_ssize_t place
-    cdef Gauge gauge
-    cdef list found = []
-    cdef bint keeps
-    for place in range(start, min(stop, len(queues))):
-        queue = queues[place]
-        gauge = <Gauge> queue.gauge
-        memset(row, 0, sizeof(row))
-        read_queue(queue, row, signs)
-        if gauge is None:
-            if (isinstance(queue, LimitedQueue) and not row[READY] and not row[UNACKED]
-                    and not (<LimitedQueue> queue).features & PAUSED
-                    and (<LimitedQueue> queue).refusals is None):
-                found.append("idle")
-            else:
-                found.append(judge(queue, None, now, stuck_after))
-            continue
-        keeps = (not gauge.active and gauge.count > 0
-                 and memcmp(gauge.row(gauge.count - 1), row, gauge.width * sizeof(double)) == 0
-                 and memcmp(gauge.signs, signs, SIGNS * sizeof(double)) == 0)
-        if (keeps and gauge.word is not None and now <= gauge.word_until
-                and gauge.stuck_after == stuck_after):
-            found.append(gauge.word)
-            continue
-        word = judge(queue, gauge, now, stuck_after)
-        found.append(word)
-        if keeps and not (isinstance(queue, LimitedQueue)
-                          and (<LimitedQueue> queue).refusals is not None):
-            gauge.word = word
-            gauge.stuck_after = stuck_after
-            gauge.word_until = 1 << 60
-            if row[UNACKED] and word != "stuck":
-                gauge.word_until = gauge.acked_at + <int64_t> (stuck_after * 1000)
-    return found
 
 
 def by_trouble(list queues, list found_words, dict ranks, Py_ssize_t start, Py_ssize_t stop,

@@ -10,5 +10,6 @@ cdef class Head:
     cdef object timestamp_of(self, QueueStore store)
 
 
+cdef uint64_t size_of(object thing) noexcept
 cdef uint64_t memory_of(QueueStore store) noexcept
 cdef object in_memory(QueueStore store)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
+from operator import attrgetter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.access.patterns import Pattern
+from broker.server.control import picking
 from broker.server.control.encoding import Pace
-from broker.server.control.queue_rows import Queues
+from broker.server.control.queue_fields import PLAIN, QueueRows
 from broker.server.control.rosters import Roster, in_order
 from broker.stats.ordering import first_places
 from management.broker_client import BrokerClient
@@ -177,13 +181,13 @@ async def test_a_list_by_messages_is_as_of_now(filled: BrokerClient) -> None:
 def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of queues of which a row was built, in the stand-in."""
     found: list[str] = []
-    row = Queues.row
+    build = QueueRows.build
 
-    def noted(self: Queues, thing: Any, args: Any) -> dict[str, Any]:
-        found.append(thing.name)
-        return row(self, thing, args)
+    def noted(self: QueueRows, queue: Any) -> dict[str, Any]:
+        found.append(queue.name)
+        return build(self, queue)
 
-    monkeypatch.setattr(Queues, "row", noted)
+    monkeypatch.setattr(QueueRows, "build", noted)
     yield found
 
 
@@ -223,7 +227,7 @@ async def test_plain_columns_are_those_of_the_row_without_building_it(
     try:
         (row,) = (await client.call("list", noun="queues"))["items"]
         assert built == ["q"]
-        plain = Queues(broker).plain
+        plain = PLAIN
         columns = [name for name in plain if name in row]
         assert {"name", "messages", "message_bytes_ready", "consumers"} <= set(columns)
         (picked,) = (await client.call("list", noun="queues", columns=columns))["items"]
@@ -250,3 +254,88 @@ async def test_a_list_is_answered_while_queues_come_without_a_pause() -> None:
     names = [one.name for one in found]
     assert names == sorted(names)
     assert {"a", "b"} < set(names)
+
+
+def any_order(value: Any) -> tuple[int, Any]:
+    if value is None:
+        return (0, 0)
+    return (1, value) if isinstance(value, int | float) else (2, value)
+
+
+@given(
+    st.one_of(
+        st.lists(st.integers(-3, 3) | st.booleans() | st.none()),
+        st.lists(st.sampled_from(["", "a", "b", "é"])),
+        st.lists(st.none() | st.text(max_size=2) | st.integers(0, 3)),
+    ),
+    st.integers(0, 8),
+    st.booleans(),
+    st.integers(1, 4),
+)
+async def test_the_first_by_any_key_are_those_of_a_stable_sort(
+    keys: list[Any], enough: int, reverse: bool, step: int
+) -> None:
+    things = list(range(len(keys)))
+    expected = sorted(things, key=lambda place: any_order(keys[place]), reverse=reverse)[:enough]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(picking, "_STEP", step)
+        found = await picking.first_by_key(things, keys.__getitem__, enough, reverse, Pace())
+    assert found == expected
+
+
+async def test_what_a_pattern_found_is_remembered_for_few_patterns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    things = [Thing(f"q{number}") for number in range(300)]
+    asked: list[str] = []
+    matches = Pattern.matches
+
+    def noted(self: Pattern, name: str) -> bool:
+        asked.append(name)
+        return matches(self, name)
+
+    monkeypatch.setattr(Pattern, "matches", noted)
+    monkeypatch.setattr(picking, "_found", OrderedDict())
+    name = attrgetter("name")
+
+    async def found(text: str) -> list[str]:
+        asked.clear()
+        kept = await picking.found_by(Pattern(text), things, name, Pace())
+        return [thing.name for thing in kept]
+
+    assert await found("7$") == [f"q{number}" for number in range(7, 300, 10)]
+    assert len(asked) == 300
+    things[5:6] = [Thing("new-7"), Thing("other")]
+    assert "new-7" in await found("7$")
+    assert asked == ["new-7", "other"]
+    for text in "abcd":
+        await found(text)
+    await found("7$")
+    assert len(asked) == 301
+
+
+@pytest.mark.parametrize("sort", ["destination", "routing_key", "properties_key"])
+async def test_bindings_of_one_exchange_are_those_of_all(filled: BrokerClient, sort: str) -> None:
+    """Picked, sorted as a whole the second time, kept the third; then one more comes."""
+    page = {"page": 2, "page_size": 7, "sort": sort}
+    for more in ({}, {}, {}, {"another": 1}):
+        if more:
+            await bind(filled, "q05", "k05another")
+        whole = [
+            row["routing_key"]
+            for row in (await filled.call("list", noun="bindings", vhost=VHOST, sort=sort))["items"]
+            if row["source"] == "amq.direct"
+        ]
+        assert await keys(filled, source="amq.direct", **page) == whole[7:14]
+        reverse = {**page, "sort_reverse": True}
+        shown = await keys(filled, source="amq.direct", **reverse)
+        assert sorted(shown) == sorted(whole[::-1][7:14])
+    await filled.call(
+        "binding.delete",
+        vhost=VHOST,
+        source="amq.direct",
+        destination="q05",
+        destination_type="queue",
+        properties_key="k05another",
+    )
+    assert "k05another" not in await keys(filled, source="amq.direct")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.access.passwords import SHA256, rabbit_hash
-from broker.server.control.queue_rows import Queues
+from broker.server.control.queue_fields import QueueRows
 from management.broker_client import BrokerClient, BrokerError
 from tests.appliance import Appliance
 from tests.control.stand_in import Broker
@@ -23,13 +23,13 @@ SLICE = 100
 def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the queues whose rows were built."""
     names: list[str] = []
-    build = Queues.row
+    build = QueueRows.build
 
-    def row(view: Queues, thing: Any, args: Any) -> dict[str, Any]:
-        names.append(thing.name)
-        return build(view, thing, args)
+    def noted(rows: QueueRows, queue: Any) -> dict[str, Any]:
+        names.append(queue.name)
+        return build(rows, queue)
 
-    monkeypatch.setattr(Queues, "row", row)
+    monkeypatch.setattr(QueueRows, "build", noted)
     return names
 
 

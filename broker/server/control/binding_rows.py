@@ -5,15 +5,37 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 from urllib.parse import quote_plus
 
+from broker.columns import value_at
 from broker.control_schema import Item, List
 from broker.server.control.encoding import Pace, full_name
 from broker.server.control.requests import Caller
 from broker.server.control.rosters import Bound, rosters_of
 from broker.server.control.views import View
+
+_PLAIN_KEY = re.compile("[A-Za-z0-9_.-]+")
+"""Most keys: what is not quoted."""
+
+ENDS: dict[str, Callable[[Bound], Any]] = {
+    "vhost": attrgetter("vhost"),
+    "source": attrgetter("binding.source"),
+    "destination": attrgetter("binding.destination"),
+    "destination_type": attrgetter("binding.destination_type"),
+    "routing_key": attrgetter("binding.routing_key"),
+}
+FIELDS: dict[str, Callable[[Bound], Any]] = {
+    **ENDS,
+    "arguments": attrgetter("binding.arguments"),
+    "properties_key": lambda bound: properties_key(
+        bound.binding.routing_key, bound.binding.arguments
+    ),
+}
+"""The row of a binding, by field."""
 
 
 class Bindings(View):
@@ -21,17 +43,18 @@ class Bindings(View):
 
     noun = "bindings"
     kept_order = ("vhost", "source")
-
-    fixed = frozenset(("vhost", "source", "destination", "destination_type", "routing_key"))
+    fixed = frozenset((*ENDS, "arguments", "properties_key"))
+    knows_fields = True
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         if self.is_kept(args):
             vhosts = caller.reach(self.noun, args.vhost, args.user)
-            return list(await rosters_of(self.broker).bindings(vhosts, pace))
+            source = None if args.source is None else _plain_name(args.source)
+            return list(await rosters_of(self.broker).bindings(vhosts, pace, source))
         return await super().everything(caller, args, pace)
 
     def is_kept(self, args: List) -> bool:
-        return args.source is None and args.destination is None and args.destination_type is None
+        return args.destination is None and args.destination_type is None
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Bound]:
         for vhost in vhosts:
@@ -54,31 +77,32 @@ class Bindings(View):
         )
         return Bound(vhost.name, found) if found is not None else None
 
-    def name(self, thing: Bound) -> str:
-        return str(thing.binding.routing_key)
+    name = staticmethod(ENDS["routing_key"])  # type: ignore[assignment]
 
     def order(self, thing: Bound) -> Any:
         one = thing.binding
         return (thing.vhost, one.source, one.destination_type, one.destination, one.routing_key)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        if field == "vhost":
-            return lambda bound: bound.vhost
-        if field in ("source", "destination", "destination_type", "routing_key"):
-            return lambda bound: getattr(bound.binding, field)
-        return None
+        top, _, inner = field.partition(".")
+        if field == "arguments":
+            return lambda bound: str(bound.binding.arguments) if bound.binding.arguments else ""
+        if not inner or top != "arguments":
+            return FIELDS.get(field)
+        parts = inner.split(".")
+        return lambda bound: value_at(bound.binding.arguments, parts)
+
+    def chooser(self, args: List) -> Callable[[Any], dict[str, Any]]:
+        columns = args.columns
+        if not columns:
+            return lambda bound: self.row(bound, args)
+        if any("." in column for column in columns):
+            return super().chooser(args)
+        wanted = [(name, FIELDS[name]) for name in dict.fromkeys(columns) if name in FIELDS]
+        return lambda bound: {name: read(bound) for name, read in wanted}
 
     def row(self, thing: Bound, args: List | Item) -> dict[str, Any]:
-        binding = thing.binding
-        return {
-            "source": binding.source,
-            "vhost": thing.vhost,
-            "destination": binding.destination,
-            "destination_type": binding.destination_type,
-            "routing_key": binding.routing_key,
-            "arguments": binding.arguments,
-            "properties_key": properties_key(binding.routing_key, binding.arguments),
-        }
+        return {name: read(thing) for name, read in FIELDS.items()}
 
 
 def find_binding(
@@ -107,6 +131,8 @@ def _unquoted(routing_key: str, real: str) -> str:
 def properties_key(routing_key: str, arguments: Mapping[str, Any] | None) -> str:
     """What names a binding among those between the same two ends, as in RabbitMQ: `~` for an empty
     key, else the key quoted, and `~` and a hash where there are arguments."""
+    if not arguments and _PLAIN_KEY.fullmatch(routing_key):
+        return routing_key
     quoted = quote_plus(routing_key.encode("utf-8", "surrogateescape")).replace("~", "%7E")
     if not arguments:
         return quoted or "~"

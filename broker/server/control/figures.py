@@ -13,6 +13,7 @@ Age = Sequence[Any]
 
 Ages = Mapping[str, Age]
 
+_DELIVERING = frozenset(DELIVERING)
 _LONGEST_S = 366 * 86_400
 _SAMPLES_MAX = 2_000
 
@@ -26,11 +27,16 @@ def message_stats(
 ) -> dict[str, Any]:
     """Each counter with its `X_details`; `deliver_get` is all that went to consumers and gets."""
     stats: dict[str, Any] = {}
+    age = ages.get("msg_rates")
     for name in names:
         stats[name] = int(counters.get(name, 0))
-        stats[f"{name}_details"] = details(name, source, ages.get("msg_rates"), now)
-    if "deliver" in stats:
-        stats["deliver_get"] = sum(stats[name] for name in DELIVERING)
+        if age is None:
+            rate = 0.0 if source is None else source.rate(name)
+            stats[f"{name}_details"] = {"rate": rate}
+        else:
+            stats[f"{name}_details"] = details(name, source, age, now)
+    if stats.keys() >= _DELIVERING:
+        stats["deliver_get"] = sum([stats[name] for name in DELIVERING])
         stats["deliver_get_details"] = _summed([stats[f"{name}_details"] for name in DELIVERING])
     return stats
 
@@ -83,7 +89,7 @@ def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    total: dict[str, Any] = {"rate": round(sum(part["rate"] for part in parts), 3)}
+    total: dict[str, Any] = {"rate": round(sum([part["rate"] for part in parts]), 3)}
     if all("samples" in part for part in parts):
         columns = zip(*(part["samples"] for part in parts), strict=True)
         total["samples"] = [

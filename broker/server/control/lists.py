@@ -8,13 +8,12 @@ compared in C (`broker.stats.ordering`).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from broker.access.patterns import BadPattern, Pattern
-from broker.columns import chosen, value_at
+from broker.columns import value_at
 from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.access_rows import (
@@ -32,11 +31,12 @@ from broker.server.control.connection_rows import Channels, Connections, Consume
 from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.open_lists import WHOLE_ROWS, OpenList
 from broker.server.control.past import aged_of_object
+from broker.server.control.picking import first_by_key, found_by, having
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.rosters import rosters_of
-from broker.server.control.views import ITEMS_PER_LOOK, View
+from broker.server.control.views import View
 from broker.stats.ordering import by_trouble, figures, first_places
 
 PAGE_SIZE_MAX = 500
@@ -61,9 +61,8 @@ VIEWS: dict[str, type[View]] = {
 }
 
 _CHUNK = 500
-_NAMES_PER_LOOK = 200
-_STEPS_PER_LOOK = 4_000
-"""Names that are compared between two looks at the clock."""
+_FEW = 2_000
+"""So many things of a long list are picked out; for more it is sorted as a whole, and kept."""
 
 
 @handles("list")
@@ -119,13 +118,13 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
     shown = things[first:last]
     if opened is not None and len(shown) > WHOLE_ROWS:
         # What changes by itself is that of the slice's time, as the rows are.
-        opened.begin(shown, lambda part: _rows(VIEWS[args.noun](request.broker), part, args))
+        opened.begin(shown, lambda part: map(VIEWS[args.noun](request.broker).chooser(args), part))
         items = await opened.slice()
     elif args.page is not None or opened is not None:
-        items = await encode_rows(_rows(view, shown, args))
+        items = await encode_rows(map(view.chooser(args), shown))
     else:
         async with rosters_of(request.broker).whole_lists:
-            items = await encode_rows(_rows(view, shown, args))
+            items = await encode_rows(map(view.chooser(args), shown))
     return {
         "items": items,
         "item_count": len(shown),
@@ -136,17 +135,6 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
         "page_size": args.page_size if args.page is not None else count,
         **({} if opened is None else {"more": not opened.is_over}),
     }
-
-
-def _rows(view: View, things: list[Any], args: List) -> Iterator[dict[str, Any]]:
-    """The rows of the things. Where all wanted columns are plain ones no row is built for them."""
-    columns = args.columns
-    if not columns:
-        return (view.row(thing, args) for thing in things)
-    if all(column in view.plain for column in columns):
-        plain = [(column, view.plain[column]) for column in columns]
-        return ({column: read(thing) for column, read in plain} for thing in things)
-    return (chosen(view.row(thing, args), columns) for thing in things)
 
 
 @handles("item")
@@ -191,8 +179,10 @@ def _check_page(args: List) -> None:
         raise RequestError("invalid_pagination_parameters", reason)
 
 
-def _expression(args: List) -> Pattern:
-    """The wanted expression. Raises RequestError."""
+def _expression(args: List) -> Pattern | None:
+    """The wanted expression, or None where a part of a name is wanted. Raises RequestError."""
+    if not args.use_regex:
+        return None
     try:
         return Pattern.sent(args.name or "")
     except BadPattern as error:
@@ -201,29 +191,37 @@ def _expression(args: List) -> Pattern:
 
 async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> list[Any]:
     """Those that the name filter and the wanted state let through."""
-    wanted_name = args.name
-    if wanted_name:
-        pattern = _expression(args) if args.use_regex else None
-        # A step of a pattern may take as long as looking into a name.
-        at_a_time = _NAMES_PER_LOOK if pattern is None else max(1, _STEPS_PER_LOOK // pattern.steps)
-        fits = pattern.matches if pattern is not None else lambda name: wanted_name in name
-        kept = []
-        for start in range(0, len(things), at_a_time):
-            part = things[start : start + at_a_time]
-            named = zip(part, map(view.name, part), strict=True)
-            if view.has_client_name:
-                kept += [one for one, name in named if fits(name) or fits(view.client_name(one))]
-            elif pattern is None:
-                kept += [one for one, name in named if wanted_name in name]
-            else:
-                kept += [one for one, name in named if fits(name)]
-            await pace()
-        things = kept
+    if args.name:
+        things = await _named(view, things, args.name, _expression(args), pace)
     if args.state is None:
         return things
     wanted = troubles.WORRYING if args.state == "trouble" else {args.state}
     words = await view.words(things, pace)
     return [thing for thing, word in zip(things, words, strict=True) if word in wanted]
+
+
+async def _named(
+    view: View, things: list[Any], wanted: str, pattern: Pattern | None, pace: Pace
+) -> list[Any]:
+    """Those with a name that has `wanted` in it, or that the pattern finds."""
+    if view.has_client_name:
+        return await _named_twice(view, things, wanted, pattern, pace)
+    if pattern is None:
+        return await having(wanted, things, view.name, pace)
+    return await found_by(pattern, things, view.name, pace)
+
+
+async def _named_twice(
+    view: View, things: list[Any], wanted: str, pattern: Pattern | None, pace: Pace
+) -> list[Any]:
+    """The same where a thing has the name that its client gave it, too."""
+    fits = pattern.matches if pattern is not None else lambda name: wanted in name
+    kept = []
+    for thing in things:
+        if fits(view.name(thing)) or fits(view.client_name(thing)):
+            kept.append(thing)
+        await pace()
+    return kept
 
 
 async def _sorted(
@@ -232,12 +230,8 @@ async def _sorted(
     """The first `enough` things in the wanted order; equals stay in the order they come in. `scope`
     names the things, where all of them are here."""
     field = args.sort or ""
-    if view.is_kept(args) and field in view.fixed:
-        if not _is_in_order(view, things, field):
-            key = view.sort_key(field)
-            assert key is not None
-            name = None if scope is None else (scope, field)
-            things = await rosters_of(view.broker).sorted(name, things, key, pace)
+    is_fixed = view.is_kept(args) and field in view.fixed
+    if is_fixed and _is_in_order(view, things, field):
         return things[::-1] if args.sort_reverse else things
     if field in view.figures or (field == "trouble" and view.figures):
         keys = await _figures(view, things, field, pace)
@@ -245,18 +239,17 @@ async def _sorted(
         return [things[place] for place in places]
     key = view.sort_key(field) if field else view.order
     if key is None:
+        if view.knows_fields:
+            return things  # no row has the field, or it is the same in all
         parts = field.split(".")
         key = lambda thing: value_at(view.row(thing, args), parts)  # noqa: E731
-    best: list[tuple[Any, int]] = []
-    for start in range(0, len(things), _CHUNK):
-        chunk = []
-        for place in range(start, min(start + _CHUNK, len(things))):
-            chunk.append((_orderable(key(things[place])), place))
-            if place % ITEMS_PER_LOOK == 0:
-                await pace()
-        best = sorted([*best, *chunk], reverse=args.sort_reverse)[:enough]
-        await pace()
-    return [things[place] for _, place in best]
+    rosters = rosters_of(view.broker)
+    name = None if scope is None else (scope, field)
+    if is_fixed and (enough > _FEW or rosters.is_sorted(name, things)):
+        things = await rosters.sorted(name, things, key, pace)
+        return things[::-1] if args.sort_reverse else things
+    places = await first_by_key(things, key, enough, args.sort_reverse, pace)
+    return [things[place] for place in places]
 
 
 def _scope(request: Request[List], view: View, version: object) -> Any:
@@ -266,7 +259,7 @@ def _scope(request: Request[List], view: View, version: object) -> Any:
     if not view.is_kept(args):
         return None
     vhosts = [vhost.name for vhost in request.caller.reach(view.noun, args.vhost, args.user)]
-    return version, args.noun, args.user, *vhosts
+    return version, args.noun, args.user, args.source, *vhosts
 
 
 def _is_in_order(view: View, things: list[Any], field: str) -> bool:
@@ -293,16 +286,3 @@ async def _figures(view: View, things: list[Any], field: str, pace: Pace) -> arr
             figures(things, field, start, stop, keys)
         await pace()
     return keys
-
-
-def _orderable(value: Any) -> tuple[int, Any]:
-    """Values of any type in one order: nothing, numbers, texts, tuples, others as text."""
-    if value is None:
-        return (0, 0)
-    if isinstance(value, int | float):
-        return (1, value)
-    if isinstance(value, str):
-        return (2, value)
-    if isinstance(value, tuple):
-        return (3, value)
-    return (4, str(value))

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from broker.columns import chosen
 from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.encoding import Pace, full_name
-from broker.server.control.figures import added, details, message_stats, watched
+from broker.server.control.figures import message_stats, watched
 from broker.server.control.flow_rows import Flows
 from broker.server.control.policy_rows import applied, governed, setting_rows
+from broker.server.control.queue_fields import (
+    LEAN,
+    PLAIN,
+    TOTALS,
+    QueueRows,
+    feature_facts,
+    refuse_rate,
+    sort_key,
+)
 from broker.server.control.requests import Caller
 from broker.server.control.rosters import rosters_of
-from broker.server.control.views import View, consumer_row, idle_facts, name_of
+from broker.server.control.views import View, consumer_row, name_of
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
-from broker.stats.ordering import FIGURES, words
+from broker.stats.ordering import FIGURES
+from broker.stats.trouble import words
 
-_QUEUE_STATS = (
-    "publish",
-    "confirm",
-    "deliver",
-    "deliver_no_ack",
-    "get",
-    "get_no_ack",
-    "get_empty",
-    "ack",
-    "redeliver",
-    "reject",
-)
 _LEAVING = ("expired", "dropped", "dead_lettered", "refused")
 """How messages leave a queue without an ack, or never come in."""
-_LEVELS = ("messages", "messages_ready", "messages_unacknowledged")
 
 QUEUES_PER_STEP = 100
 """Of which the words of trouble are found between two looks at the clock."""
@@ -47,10 +45,19 @@ class Queues(View):
     kept_order = ("vhost", "name")
     fixed = frozenset(("vhost", "name", "type", "durable", "auto_delete", "exclusive"))
     figures = FIGURES
+    knows_fields = True
 
-    @property
-    def plain(self) -> Mapping[str, Callable[[Any], Any]]:  # type: ignore[override]
-        return _PLAIN
+    def chooser(self, args: List) -> Callable[[Any], dict[str, Any]]:
+        columns = args.columns
+        if args.disable_stats:
+            return super().chooser(args)
+        if not columns:
+            return QueueRows(self, args.ages).build
+        if all(column in PLAIN for column in columns):
+            plain = [(column, PLAIN[column]) for column in columns]
+            return lambda queue: {column: read(queue) for column, read in plain}
+        rows = QueueRows(self, args.ages, columns)
+        return lambda queue: chosen(rows.build(queue), columns)
 
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         vhosts = caller.reach(self.noun, args.vhost, args.user)
@@ -63,7 +70,7 @@ class Queues(View):
         found: list[str | None] = []
         for start in range(0, len(things), QUEUES_PER_STEP):
             stop = start + QUEUES_PER_STEP
-            found += words(things, start, stop, self.now, self.stuck_after, troubles.of_queue)
+            found += words(things, start, stop, self.now, self.stuck_after)
             await pace()
         return found
 
@@ -79,8 +86,7 @@ class Queues(View):
     def locate(self, vhost: Any, args: Item) -> Any | None:
         return vhost.queues.get(full_name(vhost.queues, args.name or ""))
 
-    def name(self, thing: Any) -> str:
-        return str(thing.name)
+    name = staticmethod(PLAIN["name"])  # type: ignore[assignment]
 
     def trouble(self, thing: Any) -> str:
         return troubles.of_queue(
@@ -91,87 +97,15 @@ class Queues(View):
         return (thing.vhost_name, thing.name)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        if field == "trouble":
-            return lambda queue: (
-                troubles.RANK[self.trouble(queue)],
-                -queue.messages_ready - queue.messages_unacknowledged,
-            )
-        if field in _PLAIN:
-            return _PLAIN[field]
-        parts = field.split(".")
-        if len(parts) == 3 and parts[0] == "message_stats" and parts[2] == "rate":
-            name = parts[1].removesuffix("_details")
-            if name == "deliver_get":
-                return self._rate(DELIVERING)
-            if name in _QUEUE_STATS:
-                return self._rate((name,))
-        return None
+        return sort_key(self, field)
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "name": thing.name,
-            "vhost": thing.vhost_name,
-            "durable": thing.durable,
-            "auto_delete": thing.auto_delete,
-            "exclusive": thing.exclusive,
-            "arguments": thing.arguments,
-            "type": thing.type,
-            "node": self.broker.node_name,
-            "state": thing.state,
-        }
-        ready, unacked = thing.messages_ready, thing.messages_unacknowledged
-        if args.disable_stats:
-            row |= applied("queue", thing)
-        if not args.disable_stats or args.enable_queue_totals:
-            row |= {
-                "messages": ready + unacked,
-                "messages_ready": ready,
-                "messages_unacknowledged": unacked,
-            }
-        if args.disable_stats:
-            return row
-        gauge = watched(self.stats, "queue", thing, args.ages)
-        ready_bytes, unacked_bytes = (
-            thing.message_bytes_ready,
-            thing.message_bytes_unacknowledged,
-        )
-        lengths = args.ages.get("lengths")
-        ready_details = details("messages_ready", gauge, lengths, self.now)
-        unacked_details = details("messages_unacknowledged", gauge, lengths, self.now)
-        row |= {
-            "messages_details": added(ready_details, unacked_details),
-            "messages_ready_details": ready_details,
-            "messages_unacknowledged_details": unacked_details,
-            "message_bytes": ready_bytes + unacked_bytes,
-            "message_bytes_ready": ready_bytes,
-            "message_bytes_unacknowledged": unacked_bytes,
-            "message_bytes_persistent": thing.message_bytes_persistent,
-            "consumers": thing.consumer_count,
-            "exclusive_consumer_tag": thing.exclusive_consumer_tag or None,
-            "single_active_consumer_tag": thing.single_active_consumer_tag,
-            **governed("queue", thing),
-            **idle_facts(gauge, thing.used_at),
-            "message_stats": message_stats(
-                _QUEUE_STATS, thing.counters(), gauge, args.ages, self.now
-            ),
-            "storage_version": 1,
-            "segments": thing.segments,
-            "disk_bytes": thing.disk_bytes,
-            "disk_bytes_live": getattr(thing, "disk_bytes_live", thing.disk_bytes),
-            "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
-            "limit_share": troubles.limit_share(thing),
-            "refuse_rate": refuse_rate(thing),
-            "trouble": troubles.of_queue(thing, gauge, self.now, self.stuck_after),
-        }
-        if thing.type != "stream":
-            row |= _held(thing)
-        row |= feature_facts(getattr(thing, "duplicates", None), row["message_stats"])
-        if thing.owner is not None:
-            row["owner_pid_details"] = {
-                "name": thing.owner.name,
-                "peer_host": thing.owner.peer[0],
-                "peer_port": thing.owner.peer[1],
-            }
+        if not args.disable_stats:
+            return QueueRows(self, args.ages).build(thing)
+        row = {name: PLAIN[name](thing) for name in LEAN}
+        row |= {"node": self.broker.node_name, "state": thing.state, **applied("queue", thing)}
+        if args.enable_queue_totals:
+            row |= {name: PLAIN[name](thing) for name in TOTALS}
         return row
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
@@ -215,19 +149,6 @@ class Queues(View):
             gauge.rate_of(DELIVERING) if gauge is not None else 0.0
         )
         return live
-
-    def _rate(self, names: tuple[str, ...]) -> Callable[[Any], float]:
-        def rate(queue: Any) -> float:
-            gauge = self.stats.gauge("queue", queue)
-            return gauge.rate_of(names) if gauge is not None else 0.0
-
-        return rate
-
-
-def refuse_rate(queue: Any) -> float:
-    """Publishes that the full queue refused, a second."""
-    refusals = getattr(queue, "refusals", None)
-    return float(refusals.rate) if refusals is not None else 0.0
 
 
 class Exchanges(View):
@@ -316,61 +237,9 @@ class Exchanges(View):
         return gauge.rate(name) if gauge is not None else 0.0
 
 
-def feature_facts(joint: Any, counters: dict[str, Any]) -> dict[str, Any]:
-    """What a feature at a joint of a queue or an exchange (or None) adds to its row; its counters
-    go among the others."""
-    if joint is None:
-        return {}
-    counters |= joint.counters()
-    facts: dict[str, Any] = joint.facts()
-    return facts
-
-
 def _count(thing: Any, name: str) -> Any:
     return getattr(thing[1], name)
 
 
-_PLAIN: dict[str, Callable[[Any], Any]] = {
-    "name": lambda queue: queue.name,
-    "vhost": lambda queue: queue.vhost_name,
-    "type": lambda queue: queue.type,
-    "state": lambda queue: queue.state,
-    "durable": lambda queue: queue.durable,
-    "auto_delete": lambda queue: queue.auto_delete,
-    "exclusive": lambda queue: queue.exclusive,
-    "messages": lambda queue: queue.messages_ready + queue.messages_unacknowledged,
-    "messages_ready": lambda queue: queue.messages_ready,
-    "messages_unacknowledged": lambda queue: queue.messages_unacknowledged,
-    "message_bytes": lambda queue: queue.message_bytes_ready + queue.message_bytes_unacknowledged,
-    "message_bytes_ready": lambda queue: queue.message_bytes_ready,
-    "consumers": lambda queue: queue.consumer_count,
-    "disk_bytes": lambda queue: queue.disk_bytes,
-}
-
-
 def _owner_name(queue: Any) -> str | None:
     return name_of(queue.owner.user) if queue.owner is not None else None
-
-
-def _held(queue: Any) -> dict[str, Any]:
-    """What a queue has in memory, and how its consumers keep up; None is not known."""
-    capacity, in_memory = queue.consumer_capacity, queue.messages_ram
-    total = queue.messages_ready + queue.messages_unacknowledged
-    size = queue.message_bytes_ready + queue.message_bytes_unacknowledged
-    is_one = in_memory in (0, total)
-    bytes_in_memory = (size if in_memory else 0) if is_one else None
-    return {
-        "messages_persistent": queue.messages_persistent,
-        "messages_ram": in_memory,
-        "messages_ready_ram": (queue.messages_ready if in_memory else 0) if is_one else None,
-        "messages_unacknowledged_ram": (
-            (queue.messages_unacknowledged if in_memory else 0) if is_one else None
-        ),
-        "messages_paged_out": total - in_memory if in_memory is not None else None,
-        "message_bytes_ram": bytes_in_memory,
-        "message_bytes_paged_out": size - bytes_in_memory if bytes_in_memory is not None else None,
-        "consumer_capacity": capacity,
-        "consumer_utilisation": capacity,
-        "head_message_timestamp": queue.head_message_timestamp,
-        "memory": queue.memory,
-    }

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from broker.routing.exchange import Binding
-from broker.server.control.encoding import Pace
+from broker.server.control.encoding import Pace, full_name
 
 _STEP = 200
 """Objects between two looks at the clock."""
@@ -87,8 +87,8 @@ class Roster:
 
 
 class BindingRoster:
-    """The bindings of one vhost by source, destination and key; one list for each exchange, made
-    again only if a binding of that exchange changed."""
+    """The bindings of one vhost by source, destination and key; one list for each exchange, which
+    follows what is bound and unbound."""
 
     def __init__(self) -> None:
         self._implicit: list[Bound] = []
@@ -98,26 +98,16 @@ class BindingRoster:
     async def bring_up(
         self, vhost: Any, queues: list[Any], exchanges: list[Any], pace: Pace
     ) -> list[Bound]:
-        """The list as of now; `queues` and `exchanges` are those of the vhost, in order."""
+        """The list as of now of those from `exchanges`; `queues` are all of the vhost. Both are in
+        order."""
         found: list[Bound] = []
-        names = {exchange.name for exchange in exchanges}
-        for gone in self._sorted.keys() - names:
+        for gone in self._sorted.keys() - vhost.exchanges.keys():
             del self._sorted[gone]
         for exchange in exchanges:
             if not exchange.name:
                 found += await self._implicit_ones(vhost, queues, pace)
-                continue
-            known = self._sorted.get(exchange.name)
-            if known is None or known[0] is not exchange or known[1] != exchange.changes:
-                changes = exchange.changes
-                bound = []
-                for place, binding in enumerate(vhost.bindings(exchange.name)):
-                    bound.append(Bound(vhost.name, binding))
-                    if place % _STEP == 0:
-                        await pace()
-                known = (exchange, changes, await in_order(bound, _ends, pace))
-                self._sorted[exchange.name] = known
-            found += known[2]
+            else:
+                found += await self._bound_to(vhost, exchange, pace)
         if not vhost.has_leaving:
             return found
         kept = []
@@ -125,6 +115,22 @@ class BindingRoster:
             kept += [bound for bound in part if not vhost.is_leaving(bound.binding)]
             await pace()
         return kept
+
+    async def _bound_to(self, vhost: Any, exchange: Any, pace: Pace) -> list[Bound]:
+        """Those of one exchange by destination and key."""
+        known = self._sorted.get(exchange.name)
+        if known is not None and known[0] is exchange and known[1] == exchange.changes:
+            return known[2]
+        changes = exchange.changes
+        present = []
+        for place, binding in enumerate(vhost.bindings(exchange.name)):
+            present.append(binding)
+            if place % _STEP == 0:
+                await pace()
+        before = known[2] if known is not None else []
+        bound = await _followed(before, present, vhost.name, pace)
+        self._sorted[exchange.name] = (exchange, changes, bound)
+        return bound
 
     async def _implicit_ones(self, vhost: Any, queues: list[Any], pace: Pace) -> list[Bound]:
         """Those of the default exchange: each queue by its name."""
@@ -151,8 +157,9 @@ class Rosters:
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
-        self._orders: dict[object, tuple[object, list[Any]]] = {}
-        """The newest come last."""
+        self._orders: dict[object, tuple[object, list[Any] | None]] = {}
+        """By scope, the version and the order, or None where it was wanted once; the newest come
+        last."""
         self.whole_lists = asyncio.Semaphore(WHOLE_LISTS_AT_ONCE)
 
     @property
@@ -174,12 +181,18 @@ class Rosters:
                 await pace()
         return found
 
-    async def bindings(self, vhosts: Iterable[Any], pace: Pace) -> list[Bound]:
-        """Bindings by vhost, source, destination and key."""
+    async def bindings(
+        self, vhosts: Iterable[Any], pace: Pace, source: str | None = None
+    ) -> list[Bound]:
+        """Bindings by vhost, source, destination and key; `source`: of that exchange only."""
         found: list[Bound] = []
         for vhost in sorted(vhosts, key=_name):
             queues = await self._of(vhost, self._queues, vhost.queues, pace)
-            exchanges = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
+            if source is None:
+                exchanges = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
+            else:
+                one = vhost.exchanges.get(full_name(vhost.exchanges, source))
+                exchanges = [] if one is None else [one]
             roster = self._bindings.setdefault(vhost, BindingRoster())
             found += await roster.bring_up(vhost, queues, exchanges, pace)
         return found
@@ -193,15 +206,37 @@ class Rosters:
         version = self.version
         if scope is None or version is None:
             return await in_order(things, key, pace)
+        order = self._order(scope, things)
+        if order is None:
+            order = await in_order(things, key, pace)
+        self._keep(scope, version, order)
+        return order
+
+    def is_sorted(self, scope: object, things: list[Any]) -> bool:
+        """Whether to ask for the order of all things even if few are wanted: it is kept, or it was
+        asked for before and nothing came or went since. Where things come and go all the time,
+        picking those few is less work."""
+        version = self.version
+        if scope is None or version is None:
+            return False
+        known = self._orders.get(scope)
+        if known is not None and known[0] == version:
+            return True
+        self._keep(scope, version, None)
+        return False
+
+    def _order(self, scope: object, things: list[Any]) -> list[Any] | None:
+        """The kept order, if it is of now."""
+        version, order = self._orders.pop(scope, (None, None))
+        is_of_now = version == self.version and order is not None and len(order) == len(things)
+        return order if is_of_now else None
+
+    def _keep(self, scope: object, version: object, order: list[Any] | None) -> None:
         for stale in [name for name, known in self._orders.items() if known[0] != version]:
             del self._orders[stale]
-        known = self._orders.pop(scope, None)
-        if known is None or len(known[1]) != len(things):
-            known = (version, await in_order(things, key, pace))
-        self._orders[scope] = known
+        self._orders[scope] = (version, order)
         while len(self._orders) > _ORDERS_KEPT:
             del self._orders[next(iter(self._orders))]
-        return known[1]
 
     async def _joined(
         self,
@@ -227,6 +262,32 @@ class Rosters:
         if roster is None:
             roster = kept[vhost] = Roster()
         return await roster.bring_up(present, self.version, pace)
+
+
+async def _followed(known: list[Bound], present: list[Any], vhost: str, pace: Pace) -> list[Bound]:
+    """The list of what is bound now, from the list of what was bound before. Bindings are told
+    apart as objects: those of the list before are still there."""
+    there: set[int] = set()
+    for part in _parts(present):
+        there.update(map(id, part))
+        await pace()
+    kept: list[Bound] = []
+    held: set[int] = set()
+    for part in _parts(known):
+        staying = [bound for bound in part if id(bound.binding) in there]
+        held.update([id(bound.binding) for bound in staying])
+        kept += staying
+        await pace()
+    added: list[Bound] = []
+    if len(kept) != len(present):
+        for part in _parts(present):
+            added += [Bound(vhost, binding) for binding in part if id(binding) not in held]
+            await pace()
+    if len(added) > _FEW:
+        return await in_order([*kept, *added], _ends, pace)
+    for bound in added:
+        insort(kept, bound, key=_ends)
+    return kept
 
 
 _rosters: WeakKeyDictionary[Any, Rosters] = WeakKeyDictionary()

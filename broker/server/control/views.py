@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from broker.columns import chosen
 from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.encoding import Pace
@@ -33,11 +33,11 @@ class View:
     kept_order: tuple[str, ...] = ()
     """By which fields `everything` is in order already, the first first; none: in no order."""
 
-    plain: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
-    """Fields of the row that can be read of a thing by themselves."""
-
     fixed: frozenset[str] = frozenset()
     """Fields, of those that `sort_key` knows, which never change while a thing is there."""
+
+    knows_fields = False
+    """Whether `sort_key` knows every field that differs between rows."""
 
     figures: frozenset[str] = frozenset()
     """Fields that `broker.stats.ordering` reads of these things."""
@@ -138,6 +138,12 @@ class View:
         """The row of a list."""
         raise NotImplementedError
 
+    def chooser(self, args: List) -> Callable[[Any], dict[str, Any]]:
+        """Builds a row, or what the wanted columns name of it, and no more where the noun can."""
+        if not args.columns:
+            return lambda thing: self.row(thing, args)
+        return lambda thing: chosen(self.row(thing, args), args.columns)
+
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
         """The row with details, for one thing alone."""
         return self.row(thing, args)
@@ -161,12 +167,19 @@ def idle_facts(gauge: Gauge | None, used_at: int) -> dict[str, str]:
 
     `used_at` is when the object was made or used otherwise than by messages, ms since 1970.
     """
-    if gauge is not None and not gauge.is_quiet:
+    since = idle_from(gauge, used_at)
+    if since is None:
         return {}
-    changed_at = gauge.changed_at if gauge is not None else 0
-    seconds, milliseconds = divmod(max(changed_at, used_at), 1000)
+    seconds, milliseconds = divmod(since, 1000)
     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return {"idle_since": f"{text}.{milliseconds:03d}+00:00"}
+
+
+def idle_from(gauge: Gauge | None, used_at: int) -> int | None:
+    """Since when it is idle, ms since 1970; None while it is in use."""
+    if gauge is None:
+        return used_at
+    return max(gauge.changed_at, used_at) if gauge.is_quiet else None
 
 
 def channel_name(channel: Any) -> str:

@@ -1,0 +1,141 @@
+"""The few that are wanted of many things: the first by a key, without sorting them all, and those
+with a name that a pattern finds."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from broker.access.patterns import Pattern
+from broker.server.control.encoding import Pace
+from broker.stats.ordering import first_places
+
+_STEP = 250
+"""Things between two looks at the clock: 0.1 ms with a quick key."""
+
+_NOTHING = float("-inf")
+"""None comes first."""
+
+
+_NAMES_PER_LOOK = 200
+_STEPS_PER_LOOK = 4_000
+"""A step of a pattern may take as long as looking into a name."""
+
+_PATTERNS_REMEMBERED = 4
+_NAMES_REMEMBERED = 25_000
+"""Of each pattern; longer lists are matched anew each time. About 100 octets each."""
+
+_found: OrderedDict[str, dict[str, bool]] = OrderedDict()
+"""By the text of a pattern, which names it finds; the pattern used last comes last."""
+
+
+async def found_by(
+    pattern: Pattern, things: list[Any], name: Callable[[Any], str], pace: Pace
+) -> list[Any]:
+    """The things with a name that the pattern finds. A page asks for the same again and again: what
+    the patterns used lately found is remembered."""
+    known = _found.pop(pattern.text, None)
+    if known is None or len(known) > _NAMES_REMEMBERED:
+        known = {}
+    if len(things) <= _NAMES_REMEMBERED:
+        _found[pattern.text] = known
+        while len(_found) > _PATTERNS_REMEMBERED:
+            _found.popitem(last=False)
+    kept = []
+    at_a_time = max(1, _STEPS_PER_LOOK // pattern.steps)
+    for start in range(0, len(things), _NAMES_PER_LOOK):
+        part = things[start : start + _NAMES_PER_LOOK]
+        names = list(map(name, part))
+        new = [one for one in names if one not in known]
+        for first in range(0, len(new), at_a_time):
+            for one in new[first : first + at_a_time]:
+                known[one] = pattern.matches(one)
+            await pace()
+        kept += [thing for thing, one in zip(part, names, strict=True) if known[one]]
+        await pace()
+    return kept
+
+
+async def having(
+    wanted: str, things: list[Any], name: Callable[[Any], str], pace: Pace
+) -> list[Any]:
+    """The things with `wanted` in their names."""
+    kept = []
+    for start in range(0, len(things), _NAMES_PER_LOOK):
+        part = things[start : start + _NAMES_PER_LOOK]
+        kept += [thing for thing, one in zip(part, map(name, part), strict=True) if wanted in one]
+        await pace()
+    return kept
+
+
+async def first_by_key(
+    things: list[Any], key: Callable[[Any], Any], enough: int, reverse: bool, pace: Pace
+) -> list[int]:
+    """The places of the first `enough` things by their keys, in short steps; equals stay in the
+    order they come in. Keys are of any types: nothing comes first, then numbers, texts, tuples, and
+    others as text."""
+    keys: list[Any] = []
+    for start in range(0, len(things), _STEP):
+        keys += map(key, things[start : start + _STEP])
+        await pace()
+    numbers = array("d")
+    are_numbers = are_texts = True
+    for part in (keys[start : start + _STEP] for start in range(0, len(keys), _STEP)):
+        are_numbers = are_numbers and _add_numbers(numbers, part)
+        are_texts = are_texts and not are_numbers and set(map(type, part)) == {str}
+        await pace()
+    if are_numbers:
+        return first_places(numbers, enough, reverse)
+    if not are_texts:
+        for start in range(0, len(keys), _STEP):
+            keys[start : start + _STEP] = map(_orderable, keys[start : start + _STEP])
+            await pace()
+    return await _first_of(keys, enough, reverse, pace)
+
+
+def _add_numbers(numbers: array[float], part: list[Any]) -> bool:
+    """Adds a part to the numbers, None as the first of all; False where one is no number."""
+    try:
+        try:
+            numbers.extend(array("d", part))
+        except TypeError:
+            numbers.extend(array("d", [_NOTHING if one is None else one for one in part]))
+    except (TypeError, OverflowError):
+        return False
+    return True
+
+
+async def _first_of(keys: list[Any], enough: int, reverse: bool, pace: Pace) -> list[int]:
+    """Like `first_places` for keys that can be compared. Most are out with one comparison: they lie
+    behind the last of those picked so far."""
+    best: list[int] = []
+    for start in range(0, len(keys), _STEP):
+        places = range(start, min(start + _STEP, len(keys)))
+        if len(best) >= enough > 0:
+            last = keys[best[-1]]
+            if reverse:
+                near = [place for place in places if keys[place] > last]
+            else:
+                near = [place for place in places if keys[place] < last]
+        else:
+            near = list(places)
+        if near:
+            # Stable also where it is reversed: an earlier place comes first among equals.
+            best = sorted([*best, *near], key=keys.__getitem__, reverse=reverse)[:enough]
+        await pace()
+    return best
+
+
+def _orderable(value: Any) -> tuple[int, Any]:
+    """Values of any type in one order: nothing, numbers, texts, tuples, others as text."""
+    if value is None:
+        return (0, 0)
+    if isinstance(value, int | float):
+        return (1, value)
+    if isinstance(value, str):
+        return (2, value)
+    if isinstance(value, tuple):
+        return (3, value)
+    return (4, str(value))

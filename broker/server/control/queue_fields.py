@@ -1,0 +1,324 @@
+"""The fields of a queue's row, by name: how each is read of a queue by itself.
+
+One table for whole rows, for the columns that a client chose, and for sorting by any of them: a
+list of 10,000 queues reads one field of each, and builds the rows of its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from broker.columns import value_at
+from broker.server.control import troubles
+from broker.server.control.figures import Ages, added, details, message_stats
+from broker.server.control.policy_rows import governed
+from broker.server.control.views import View, idle_facts, idle_from
+from broker.stats import Gauge
+from broker.stats.gauges import DELIVERING
+
+Read = Callable[[Any], Any]
+
+QUEUE_STATS = (
+    "publish",
+    "confirm",
+    "deliver",
+    "deliver_no_ack",
+    "get",
+    "get_no_ack",
+    "get_empty",
+    "ack",
+    "redeliver",
+    "reject",
+)
+
+LEAN = ("name", "vhost", "durable", "auto_delete", "exclusive", "arguments", "type")
+"""What a row without figures has of the table, besides its node and state."""
+
+TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
+
+
+def _of_policy(name: str, missing: Callable[[], Any]) -> Read:
+    def read(queue: Any) -> Any:
+        return missing() if queue.policy is None else getattr(queue.policy, name)
+
+    return read
+
+
+def refuse_rate(queue: Any) -> float:
+    """Publishes that the full queue refused, a second."""
+    refusals = getattr(queue, "refusals", None)
+    return float(refusals.rate) if refusals is not None else 0.0
+
+
+def _disk_bytes_live(queue: Any) -> Any:
+    return getattr(queue, "disk_bytes_live", None) or queue.disk_bytes
+
+
+def _net_rate(queue: Any) -> float:
+    return round(queue.gauge.growth, 3) if queue.gauge is not None else 0.0
+
+
+PLAIN: dict[str, Read] = {
+    "name": attrgetter("name"),
+    "vhost": attrgetter("vhost_name"),
+    "type": attrgetter("type"),
+    "state": attrgetter("state"),
+    "durable": attrgetter("durable"),
+    "auto_delete": attrgetter("auto_delete"),
+    "exclusive": attrgetter("exclusive"),
+    "arguments": attrgetter("arguments"),
+    "messages": lambda queue: queue.messages_ready + queue.messages_unacknowledged,
+    "messages_ready": attrgetter("messages_ready"),
+    "messages_unacknowledged": attrgetter("messages_unacknowledged"),
+    "message_bytes": lambda queue: queue.message_bytes_ready + queue.message_bytes_unacknowledged,
+    "message_bytes_ready": attrgetter("message_bytes_ready"),
+    "message_bytes_unacknowledged": attrgetter("message_bytes_unacknowledged"),
+    "message_bytes_persistent": attrgetter("message_bytes_persistent"),
+    "consumers": attrgetter("consumer_count"),
+    "exclusive_consumer_tag": lambda queue: queue.exclusive_consumer_tag or None,
+    "single_active_consumer_tag": attrgetter("single_active_consumer_tag"),
+    "policy": _of_policy("name", lambda: None),
+    "operator_policy": _of_policy("operator_name", lambda: None),
+    "effective_policy_definition": _of_policy("definition", dict),
+    "segments": attrgetter("segments"),
+    "disk_bytes": attrgetter("disk_bytes"),
+    "disk_bytes_live": _disk_bytes_live,
+    "storage_version": lambda queue: 1,
+    "net_rate": _net_rate,
+    "limit_share": troubles.limit_share,
+    "refuse_rate": refuse_rate,
+}
+"""Those that every queue has and that are read of it alone."""
+
+
+def _where_all_are_alike(read: Read) -> Read:
+    """A figure of the messages in memory, which is known where all are there or none."""
+
+    def of(queue: Any) -> Any:
+        in_memory = queue.messages_ram
+        if in_memory == 0:
+            return 0
+        total = queue.messages_ready + queue.messages_unacknowledged
+        return read(queue) if in_memory == total else None
+
+    return of
+
+
+def _paged_out(queue: Any) -> Any:
+    in_memory = queue.messages_ram
+    if in_memory is None:
+        return None
+    return queue.messages_ready + queue.messages_unacknowledged - in_memory
+
+
+_bytes_in_memory = _where_all_are_alike(PLAIN["message_bytes"])
+
+
+def _bytes_paged_out(queue: Any) -> Any:
+    in_memory = _bytes_in_memory(queue)
+    return None if in_memory is None else PLAIN["message_bytes"](queue) - in_memory
+
+
+STORED: dict[str, Read] = {
+    "messages_persistent": attrgetter("messages_persistent"),
+    "messages_ram": attrgetter("messages_ram"),
+    "messages_ready_ram": _where_all_are_alike(attrgetter("messages_ready")),
+    "messages_unacknowledged_ram": _where_all_are_alike(attrgetter("messages_unacknowledged")),
+    "messages_paged_out": _paged_out,
+    "message_bytes_ram": _bytes_in_memory,
+    "message_bytes_paged_out": _bytes_paged_out,
+    "consumer_capacity": attrgetter("consumer_capacity"),
+    "consumer_utilisation": attrgetter("consumer_capacity"),
+    "head_message_timestamp": attrgetter("head_message_timestamp"),
+    "memory": attrgetter("memory"),
+}
+"""Those that streams do not have; None is not known."""
+
+
+class Wanted(NamedTuple):
+    """What of a row is wanted. `stats`: the counters of `message_stats`."""
+
+    plain: dict[str, Read]
+    stored: dict[str, Read]
+    groups: tuple[Callable[[QueueRows, Any], dict[str, Any]], ...]
+    stats: tuple[str, ...]
+
+
+class QueueRows:
+    """Builds rows with figures, or of each what is wanted, as of now; `view` is of queues."""
+
+    def __init__(self, view: View, ages: Ages, columns: list[str] | None = None) -> None:
+        self._view = view
+        self._ages = ages
+        self._stats = view.stats
+        plain = PLAIN | {"node": lambda queue: view.broker.node_name, "trouble": view.trouble}
+        self._wanted = (
+            Wanted(plain, STORED, tuple(_GROUPS), QUEUE_STATS)
+            if columns is None
+            else _chosen(columns, plain)
+        )
+
+    def build(self, queue: Any) -> dict[str, Any]:
+        """One row."""
+        wanted = self._wanted
+        row = {name: read(queue) for name, read in wanted.plain.items()}
+        if wanted.stored and queue.type != "stream":
+            for name, read in wanted.stored.items():
+                row[name] = read(queue)
+        for group in wanted.groups:
+            row |= group(self, queue)
+        return row
+
+    def _gauge(self, queue: Any) -> Gauge | None:
+        if self._ages:
+            self._stats.watch("queue", queue)
+        return self._stats.gauge("queue", queue)
+
+    def lengths(self, queue: Any) -> dict[str, Any]:
+        """How the numbers of messages change."""
+        gauge, age, now = self._gauge(queue), self._ages.get("lengths"), self._view.now
+        ready = details("messages_ready", gauge, age, now)
+        unacked = details("messages_unacknowledged", gauge, age, now)
+        return {
+            "messages_details": added(ready, unacked),
+            "messages_ready_details": ready,
+            "messages_unacknowledged_details": unacked,
+        }
+
+    def in_force(self, queue: Any) -> dict[str, Any]:
+        """Which arguments hold, of its own and of its policies."""
+        found = governed("queue", queue)
+        names = ("effective_arguments", "effective_policy_arguments")
+        return {name: found[name] for name in names}
+
+    def idle(self, queue: Any) -> dict[str, Any]:
+        """`idle_since`, unless it is in use."""
+        return idle_facts(self._stats.gauge("queue", queue), queue.used_at)
+
+    def counted(self, queue: Any) -> dict[str, Any]:
+        """`message_stats`, and what add-ons tell and count."""
+        gauge, counters = self._gauge(queue), queue.counters()
+        stats = message_stats(self._wanted.stats, counters, gauge, self._ages, self._view.now)
+        facts = feature_facts(getattr(queue, "duplicates", None), stats)
+        return {"message_stats": stats, **facts}
+
+    def owner(self, queue: Any) -> dict[str, Any]:
+        """The connection that an exclusive queue belongs to."""
+        if queue.owner is None:
+            return {}
+        host, port = queue.owner.peer[:2]
+        details = {"name": queue.owner.name, "peer_host": host, "peer_port": port}
+        return {"owner_pid_details": details}
+
+
+_GROUPS: dict[Callable[[QueueRows, Any], dict[str, Any]], frozenset[str]] = {
+    QueueRows.lengths: frozenset(f"{name}_details" for name in TOTALS),
+    QueueRows.in_force: frozenset(("effective_arguments", "effective_policy_arguments")),
+    QueueRows.idle: frozenset(("idle_since",)),
+    QueueRows.counted: frozenset(
+        ("message_stats", "dedup_count", "dedup_remembered", "dedup_remembered_max")
+    ),
+    QueueRows.owner: frozenset(("owner_pid_details",)),
+}
+"""Parts of a row that are built at once, and the fields of each."""
+
+FIELDS = frozenset(("node", "trouble", *PLAIN, *STORED)).union(*_GROUPS.values())
+
+
+def _chosen(columns: Iterable[str], plain: dict[str, Read]) -> Wanted:
+    """What is needed for these columns, some of them dotted."""
+    tops = dict.fromkeys(column.partition(".")[0] for column in columns)
+    stats: set[str] = set()
+    for column in columns:
+        top, _, inner = column.partition(".")
+        if top == "message_stats":
+            name = inner.partition(".")[0].removesuffix("_details")
+            stats |= set(QUEUE_STATS) if not name else {name}
+            if name == "deliver_get":
+                stats |= set(DELIVERING)
+    return Wanted(
+        {name: plain[name] for name in tops if name in plain},
+        {name: STORED[name] for name in tops if name in STORED},
+        tuple(group for group, names in _GROUPS.items() if not names.isdisjoint(tops)),
+        tuple(name for name in QUEUE_STATS if name in stats),
+    )
+
+
+def _owner_of(queue: Any) -> Any:
+    return queue.owner.name if queue.owner is not None else None
+
+
+def _arguments_in_force(queue: Any) -> list[str]:
+    if queue.policy is None:
+        return list(queue.arguments)
+    found: list[str] = governed("queue", queue)["effective_arguments"]
+    return found
+
+
+def _policy_arguments_in_force(queue: Any) -> list[str]:
+    if queue.policy is None:
+        return []
+    found: list[str] = governed("queue", queue)["effective_policy_arguments"]
+    return found
+
+
+def _as_text(read: Read) -> Read:
+    """Texts alone are compared fast: nothing and what is empty come first, tables as text."""
+
+    def text(queue: Any) -> str:
+        value = read(queue)
+        return str(value) if value else ""
+
+    return text
+
+
+_ORDERS: dict[str, Read] = {
+    **{
+        name: _as_text(PLAIN[name])
+        for name in (
+            "arguments",
+            "exclusive_consumer_tag",
+            "single_active_consumer_tag",
+            "policy",
+            "operator_policy",
+            "effective_policy_definition",
+        )
+    },
+    "idle_since": lambda queue: idle_from(queue.gauge, queue.used_at),
+    "owner_pid_details": _as_text(_owner_of),
+    "owner_pid_details.name": _as_text(_owner_of),
+    "effective_arguments": _as_text(_arguments_in_force),
+    "effective_policy_arguments": _as_text(_policy_arguments_in_force),
+}
+"""What stands for a field where queues are sorted by it, and is read faster."""
+
+
+def sort_key(view: View, field: str) -> Read | None:
+    """Reads of a queue what it is sorted by; None for what is the same of all."""
+    top, _, inner = field.partition(".")
+    if field in _ORDERS:
+        return _ORDERS[field]
+    if field in STORED:
+        stored = STORED[field]
+        return lambda queue: None if queue.type == "stream" else stored(queue)
+    if top in PLAIN:
+        read = PLAIN[top]
+        parts = inner.split(".")
+        return (lambda queue: value_at(read(queue), parts)) if inner else read
+    if top not in FIELDS or not inner:
+        return None
+    rows = QueueRows(view, {}, [field])
+    parts = field.split(".")
+    return lambda queue: value_at(rows.build(queue), parts)
+
+
+def feature_facts(joint: Any, counters: dict[str, Any]) -> dict[str, Any]:
+    """What a feature at a joint of a queue or an exchange (or None) adds to its row; its counters
+    go among the others."""
+    if joint is None:
+        return {}
+    counters |= joint.counters()
+    facts: dict[str, Any] = joint.facts()
+    return facts

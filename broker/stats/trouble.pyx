@@ -1,0 +1,109 @@
+# cython: language_level=3
+"""The word of trouble of a queue, one of `control_schema.TROUBLE`, from figures read in C.
+
+Lists and the overview ask for the words of 10,000 queues; `tests/oracles/troubles.py` says the same
+slowly.
+"""
+
+from libc.stdint cimport int64_t
+
+from broker.queues.declared cimport PUBLISH, READY, REDELIVER, UNACKED
+from broker.queues.limited cimport LimitedQueue
+from broker.queues.limits cimport Limits, PAUSED
+from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
+from broker.stats.scan cimport read_queue
+
+cdef double _NEAR_LIMIT = 0.9
+cdef double _GROWTH_MIN = 0.5
+NEAR_LIMIT = _NEAR_LIMIT
+"""So much of a limit is near it."""
+GROWTH_MIN = _GROWTH_MIN
+"""Messages a second; less is noise."""
+cdef double RATE_MIN = 0.0005    # less is shown as 0
+
+
+def of_queue(queue, Gauge gauge, int64_t now, double stuck_after) -> str:
+    """The word for a queue; `stuck_after` is the setting, in seconds. A stream has few: nobody has
+    to take anything out of it."""
+    cdef double row[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    read_queue(queue, row, signs)
+    return word_of(queue, gauge, row, signs, now, stuck_after)
+
+
+def words(list queues, Py_ssize_t start, Py_ssize_t stop, int64_t now, double stuck_after) -> list:
+    """The word of each queue of `queues[start:stop]`."""
+    cdef double row[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    cdef Py_ssize_t place
+    cdef list found = []
+    for place in range(start, min(stop, len(queues))):
+        queue = queues[place]
+        read_queue(queue, row, signs)
+        found.append(word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after))
+    return found
+
+
+cdef str word_of(object queue, Gauge gauge, const double* row, const double* signs, int64_t now,
+                 double stuck_after):
+    cdef bint is_paused, is_stream
+    cdef double share
+    cdef bint is_full
+    cdef double least
+    if isinstance(queue, LimitedQueue):
+        refusals = (<LimitedQueue> queue).refusals
+        is_paused = (<LimitedQueue> queue).features & PAUSED
+        is_stream = False
+    else:
+        refusals = getattr(queue, "refusals", None)
+        is_paused = queue.paused
+        is_stream = queue.type == "stream"
+    if refusals is not None and refusals.is_going_on:
+        return "refusing"
+    if is_paused:
+        return "paused"
+    if is_stream:
+        return "idle" if gauge is None or gauge.still() else "fine"
+    if not row[READY] and not row[UNACKED] and gauge is None:
+        return "idle"
+    if row[READY] and not signs[0]:
+        return "not served"
+    if gauge is None:
+        return "fine"
+    if row[UNACKED] and now - gauge.acked_at > stuck_after * 1000:
+        return "stuck"
+    limits = queue.limits
+    if limits is not None:
+        share = share_of(queue, <Limits> limits, row[READY])
+        is_full = share >= _NEAR_LIMIT
+        if is_full:
+            return "at a limit"
+    if row[READY]:
+        least = 0.05 * gauge.rate_at(PUBLISH)
+        if gauge.growth > (least if least > _GROWTH_MIN else _GROWTH_MIN):
+            return "growing"
+    if gauge.rate_at(REDELIVER) >= RATE_MIN:
+        return "redelivering"
+    return "idle" if not row[READY] and not row[UNACKED] and gauge.still() else "fine"
+
+
+cdef double share_of(object queue, Limits limits, double ready) except -2:
+    """How full the queue is against its nearest limit, from 0 to 1; -1 without a limit."""
+    cdef double share = -1, other
+    if limits.max_length > 0:
+        share = ready / limits.max_length
+    if limits.max_length_bytes > 0:
+        other = <double> queue.message_bytes_ready / limits.max_length_bytes
+        if other > share:
+            share = other
+    return share
+
+
+def limit_share(queue) -> float | None:
+    """How full the queue is against its nearest limit, from 0 to 1; None without a limit."""
+    cdef double share
+    limits = queue.limits
+    if limits is None:
+        return None
+    share = share_of(queue, <Limits> limits, queue.messages_ready)
+    return share if share >= 0 else None
