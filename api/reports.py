@@ -6,14 +6,16 @@ two tags.
 """
 
 from asyncio import to_thread
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Router
 
 from management.appliance import config
 from management.broker_client import BrokerError
 from management.reports import desk
+from management.reports.catalog import REPORTS
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk
 from management.reports.runs import RESULT_FORMATS, RunNotFound
@@ -28,7 +30,7 @@ async def _at_desk(method: str, *arguments: Any) -> Any:
         return await to_thread(getattr(Desk(config().data_dir), method), *arguments)
     except RunNotFound as error:
         raise BrokerError(404, "Object Not Found", str(error)) from None
-    except ReportsRefused as error:
+    except (ReportsRefused, ValueError) as error:
         raise BrokerError(400, "bad_request", str(error)) from None
     except ReportsUnavailable as error:
         raise BrokerError(503, "service_unavailable", str(error)) from None
@@ -65,20 +67,32 @@ async def run_report(request: HttpRequest, name: str) -> Any:
 
 
 @router.get("/reports/{seg:name}/runs/{seg:run}")
-async def get_run(request: HttpRequest, name: str, run: str) -> Any:
+async def get_run(
+    request: HttpRequest, name: str, run: str, page: int = 0, page_size: int = 100
+) -> Any:
     """The record of a run; with `.json`, `.csv` or `.parquet` behind its id, its result. The id
-    `latest` is the newest run that has one."""
+    `latest` is the newest run that has one. `vhost` and `q` (part of a queue's name) choose rows;
+    with `page`, JSON holds one page of `page_size` rows."""
     vhosts = await visible_vhosts(request.user)
     run_id, _, form = run.partition(".")
     record = await _at_desk("find", name, run_id)
     if not form:
         return desk.described_run(record, everything=_sees_everything(request))
-    content = await _at_desk("file", record, form, vhosts)
-    response = HttpResponse(content, content_type=RESULT_FORMATS[form])
+    where = desk.where(REPORTS[name], request.GET, vhosts)
+    if page and form == "json":
+        return await _at_desk("page", record, where, page, page_size)
+    parts = await _at_desk("file", record, form, where)
+    response = StreamingHttpResponse(_in_threads(parts), content_type=RESULT_FORMATS[form])
     if form != "json":
         file_name = f"{name}-{record.run_id}.{form}"
         response["Content-Disposition"] = f'attachment; filename="{file_name}"'
     return response
+
+
+async def _in_threads(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a file, each made in a thread when it is asked for."""
+    while part := await to_thread(next, parts, b""):
+        yield part
 
 
 @router.delete("/reports/{seg:name}/runs/{seg:run}", response={204: None})

@@ -779,6 +779,16 @@ class Config:
     usage_interval: int = setting(
         "reports", 10, "time", "usage is written to the feed this often", least=1, most=3600
     )
+    usage_lines_keep: int = setting(
+        "reports",
+        2 * 86400,
+        "time",
+        "the feed's own lines are deleted so long after their hour, once they are in the tables",
+        least=0,
+    )
+    usage_hourly_keep: int = setting(
+        "reports", 93 * 86400, "time", "usage older than this is kept by the day only", least=86400
+    )
     usage_keep: int = setting(
         "reports", 400 * 86400, "time", "usage older than this is deleted", least=86400
     )

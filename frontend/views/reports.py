@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +13,8 @@ from django.urls import reverse
 
 from frontend.asking import done, is_fragment
 from management.appliance import config
-from management.reports.catalog import REPORTS, Column
+from management.reports import desk as queries
+from management.reports.catalog import REPORTS
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk, Standing
 from management.reports.runs import Run, RunNotFound
@@ -99,37 +99,30 @@ def _result(
 ) -> dict[str, Any]:
     """The part of the result that the URL asks for: `vhost`, `q` (part of a queue's name), `page`.
 
-    Newest hours first; the chart adds up all rows that match.
+    The chart adds up all rows that match.
     """
-    table = desk.table(run, vhosts)
-    columns = REPORTS[run.report].columns
-    names = [column.name for column in columns]
-    vhost_at, queue_at = names.index("vhost"), names.index("queue")
-    vhost, text = request.GET.get("vhost", ""), request.GET.get("q", "")
-    rows = [
-        row
-        for row in reversed(table["rows"])
-        if (not vhost or row[vhost_at] == vhost)
-        and (not text or text.casefold() in row[queue_at].casefold())
-    ]
-    page_count = max(1, -(-len(rows) // ROWS_A_PAGE))
+    report = REPORTS[run.report]
+    result = desk.result(run)
+    where = queries.where(report, request.GET, vhosts)
+    everything = queries.where(report, {}, vhosts)
+    row_count = result.count(where)
+    page_count = max(1, -(-row_count // ROWS_A_PAGE))
     page = min(_page(request), page_count)
     first = (page - 1) * ROWS_A_PAGE
-    shown = rows[first : first + ROWS_A_PAGE]
-    query = {name: value for name, value in (("vhost", vhost), ("q", text)) if value}
+    shown = result.page(where, first, ROWS_A_PAGE)
+    query = {name: request.GET[name] for name in ("vhost", "q") if request.GET.get(name)}
     return {
-        "columns": columns,
-        "rows": [_cells(row, columns) for row in shown],
-        "row_count": len(rows),
-        "total_count": table["row_count"],
-        "truncated": table["truncated"],
+        "columns": report.columns,
+        "rows": [list(zip(report.columns, row, strict=True)) for row in shown],
+        "row_count": row_count,
+        "total_count": result.count(everything),
         "first": first + 1,
         "last_shown": first + len(shown),
-        "vhosts": sorted({row[vhost_at] for row in table["rows"]}),
-        "query": {"vhost": vhost, "q": text},
+        "vhosts": result.distinct("vhost", everything),
+        "query": {"vhost": "", "q": ""} | query,
         "previous_url": _address(request, query, page - 1) if page > 1 else "",
         "next_url": _address(request, query, page + 1) if page < page_count else "",
-        "history": _per_hour(rows, names),
+        "history": _per_hour(result.sums("hour", CHARTED, where)),
     }
 
 
@@ -142,30 +135,12 @@ def _address(request: HttpRequest, query: dict[str, str], page: int) -> str:
     return request.path + "?" + urlencode({**query, "page": page})
 
 
-def _cells(row: list[Any], columns: tuple[Column, ...]) -> list[tuple[Column, Any]]:
-    """A row's values beside their columns; times as UTC milliseconds."""
-    return [
-        (column, _milliseconds(value) if column.kind == "time" else value)
-        for column, value in zip(columns, row, strict=True)
-    ]
-
-
-def _milliseconds(text: str) -> int:
-    return int(datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()) * 1000
-
-
-def _per_hour(rows: list[list[Any]], names: list[str]) -> dict[str, Any]:
-    """The rows added up per hour, as charts take them; an hour without rows is zero, not a gap."""
-    at = [names.index(name) for name in CHARTED]
-    sums: dict[int, list[int]] = {}
-    for row in rows:
-        total = sums.setdefault(_milliseconds(row[0]), [0] * len(at))
-        for index, position in enumerate(at):
-            total[index] += row[position]
+def _per_hour(sums: dict[int, tuple[int, ...]]) -> dict[str, Any]:
+    """Sums by the hour as charts take them; an hour without rows is zero, not a gap."""
     if not sums:
         return {"step_ms": HOUR_MS, "times": [], "series": {}}
     times = list(range(min(sums), max(sums) + 1, HOUR_MS))
-    none = [0] * len(at)
+    none = (0,) * len(CHARTED)
     series = {
         name: [sums.get(time, none)[index] for time in times] for index, name in enumerate(CHARTED)
     }

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# Longest result that is kept; a longer one keeps its newest hours and says so.
-RESULT_ROWS_MAX = 100_000
-
 Kind = Literal["time", "text", "count", "bytes"]
 
 
@@ -15,7 +12,7 @@ Kind = Literal["time", "text", "count", "bytes"]
 class Column:
     """One column of a result: its key in files, what kind of value it holds, its heading, its help.
 
-    `time` is an ISO 8601 UTC text, `count` and `bytes` are integers.
+    `time` is a moment (in JSON and CSV an ISO 8601 UTC text), `count` and `bytes` are integers.
     """
 
     name: str
@@ -28,16 +25,22 @@ class Column:
 class Report:
     """One report. `transform` names the function in `transforms`, which only Spark's side imports.
 
-    `days` is how far back it looks. Every result has a column `vhost`, by which rows are shown or
-    not to users who may see some vhosts only.
+    It reads rows of the grain `reads`, `days` back. Results are sorted by the columns of `order`,
+    those of `newest_first` from the largest down. `search` names the column that a search looks in.
+    Every result has a column `vhost`, by which rows are shown or not to users who may see some
+    vhosts only.
     """
 
     name: str
     title: str
     summary: str
     transform: str
+    reads: Literal["hour", "day", "month"]
     days: int
     columns: tuple[Column, ...]
+    order: tuple[str, ...]
+    newest_first: tuple[str, ...] = ()
+    search: str = "queue"
 
 
 _IN = (
@@ -51,6 +54,7 @@ QUEUE_USAGE = Report(
     title="Messages and bytes per hour",
     summary="What each queue took in and gave out, by the hour, over the last 31 days.",
     transform="queue_usage",
+    reads="hour",
     days=31,
     columns=(
         Column("hour", "time", "Hour", "the hour begins at this time"),
@@ -64,6 +68,8 @@ QUEUE_USAGE = Report(
         Column("redelivered", "count", "Redelivered", "deliveries that were not the first"),
         Column("messages_peak", "count", "Most held", _MOST),
     ),
+    order=("hour", "vhost", "queue"),
+    newest_first=("hour",),
 )
 
 REPORTS = {report.name: report for report in (QUEUE_USAGE,)}

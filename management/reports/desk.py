@@ -7,20 +7,21 @@ the pages see results, but only the rows of virtual hosts they have permissions 
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from . import client, results
+from . import client
 from .catalog import REPORTS, Report
-from .runs import Run, RunNotFound, Runs
+from .pages import Result, Where
+from .runs import RESULT_FORMATS, Run, RunNotFound, Runs
 
 LATEST = "latest"
+PAGE_SIZE_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -99,36 +100,39 @@ class Desk:
             raise RunNotFound(f"report {name} has no result yet")
         return run
 
-    def file(self, run: Run, form: str, vhosts: Collection[str] | None) -> bytes:
-        """A result as a file. `vhosts` limits the rows; None shows all. Raises RunNotFound.
+    def result(self, run: Run) -> Result:
+        """The result of a run, to read pages of. Raises RunNotFound."""
+        return Result(self.runs.result(run), REPORTS[run.report].columns)
 
-        Parquet is not cut down to some vhosts: for such users there is none.
-        """
-        if vhosts is None:
-            return self.runs.result(run, form).read_bytes()
-        if form not in ("csv", "json"):
-            raise RunNotFound(f"the result as {form} holds all virtual hosts: ask for csv or json")
-        table = self.table(run, vhosts)
+    def page(self, run: Run, where: Where, page: int, page_size: int) -> dict[str, Any]:
+        """One page of the rows that match, as the API shows it. Raises RunNotFound, ValueError."""
+        if page < 1 or not 1 <= page_size <= PAGE_SIZE_MAX:
+            raise ValueError(f"page is 1 or more, page_size 1 to {PAGE_SIZE_MAX}")
+        return self.result(run).as_page(
+            where, {"report": run.report, "run_id": run.run_id}, page, page_size
+        )
+
+    def file(self, run: Run, form: str, where: Where) -> Iterator[bytes]:
+        """The rows that match as a file, piece by piece. Raises RunNotFound."""
+        result = self.result(run)
         if form == "json":
-            return msgspec.json.encode(table)
-        return results.as_csv(REPORTS[run.report].columns, table["rows"])
-
-    def table(self, run: Run, vhosts: Collection[str] | None) -> dict[str, Any]:
-        """A result as in its JSON file, its rows limited to `vhosts`. Raises RunNotFound."""
-        path = self.runs.result(run, "json")
-        table = _read(path, path.stat().st_mtime_ns)
-        if vhosts is None:
-            return table
-        at = [column["name"] for column in table["columns"]].index("vhost")
-        rows = [row for row in table["rows"] if row[at] in vhosts]
-        return {**table, "rows": rows, "row_count": len(rows)}
+            return result.as_json(where, {"report": run.report, "run_id": run.run_id})
+        if form == "csv":
+            return result.as_csv(where)
+        if form == "parquet":
+            return result.as_parquet(where)
+        raise RunNotFound(f"there are results as {', '.join(RESULT_FORMATS)}, not as {form!r}")
 
 
-@functools.lru_cache(maxsize=2)
-def _read(path: Path, _: int) -> dict[str, Any]:
-    """A result file, decoded once for all who look at it; nobody may change what is returned."""
-    table: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    return table
+def where(report: Report, query: Mapping[str, str], vhosts: Collection[str] | None) -> Where:
+    """The rows that a URL's query asks for, within the virtual hosts that a user may see."""
+    names = [column.name for column in report.columns]
+    vhost, text = query.get("vhost", ""), query.get("q", "")
+    return Where(
+        None if vhosts is None else frozenset(vhosts),
+        (("vhost", vhost),) if vhost else (),
+        ((report.search, text),) if text and report.search in names else (),
+    )
 
 
 def described(standing: Standing, *, everything: bool) -> dict[str, Any]:

@@ -22,13 +22,26 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from .catalog import REPORTS
+from .gaps import Gap
+from .keeping import Keeping
 from .progress import Watch
 from .runs import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .bronze import Census
+    from .intake import Intake
+
 ERROR_LENGTH_MAX = 2000
+
+# The job's own directory below the usage directory; emptied by the next run if it is killed.
+WORK = "work"
+
+END_OF_TIME = 1 << 60
+
+# With more rows to read than this the JVM starts slower and then computes faster.
+LARGE_ROWS = 2_000_000
 
 
 class Specification(msgspec.Struct, kw_only=True):
@@ -38,7 +51,7 @@ class Specification(msgspec.Struct, kw_only=True):
     run_id: str
     run_directory: str
     usage_directory: str
-    usage_keep: int
+    keeping: Keeping
     launcher_directory: str
     java_home: str | None
     spark_master: str
@@ -53,6 +66,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     rows_unreadable: int | None = None
     rows_written: int | None = None
     hours_compacted: int | None = None
+    gaps: list[Gap] = []
     stages: int = 0
     spark: str | None = None
     error: str | None = None
@@ -94,9 +108,18 @@ def main() -> NoReturn:
 
 
 def run(specification: Specification, scratch: Path, watch: Watch, outcome: Outcome) -> None:
-    """Compact what is due, compute the report, write its result; fills `outcome` on the way."""
+    """Take in what is due, compute the report, write its result; fills `outcome` on the way."""
+    from .intake import Intake
     from .session import is_connect, open_session
 
+    now = datetime.now(UTC)
+    # On the tables' file system, so that files are moved in by a rename.
+    work = Path(specification.usage_directory) / WORK
+    intake = Intake(Path(specification.usage_directory), work, specification.keeping, now)
+    intake.begin()
+    report = REPORTS[specification.report]
+    first = (now - timedelta(days=report.days)).replace(minute=0, second=0, microsecond=0)
+    rows = sum(file.rows for file in intake.tables.files(report.reads, first))
     connect = is_connect(specification.spark_master)
     java_home = specification.java_home
     spark, outcome.spark = open_session(
@@ -105,42 +128,49 @@ def run(specification: Specification, scratch: Path, watch: Watch, outcome: Outc
         Path(java_home) if java_home else None,
         scratch,
         Path(specification.launcher_directory),
+        large=rows > LARGE_ROWS,
     )
     if connect:
         # Killing this process would leave the work running on the server.
         signal.signal(signal.SIGTERM, lambda *_: _interrupt(spark))
     watch.watch(spark, connect=connect)
     try:
-        _compute(spark, specification, scratch, watch, outcome)
+        watch.step("adding closed hours to the tables")
+        outcome.hours_compacted, census = intake.finish(lambda: spark)
+        _compute(spark, specification, intake, first, scratch, watch, outcome, census)
     finally:
         watch.close()
         spark.stop()
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _compute(
     spark: SparkSession,
     specification: Specification,
+    intake: Intake,
+    first: datetime,
     scratch: Path,
     watch: Watch,
     outcome: Outcome,
+    census: Census,
 ) -> None:
-    from . import results, transforms
-    from .feed_input import FeedInput
+    from . import folding, results, transforms
 
     report = REPORTS[specification.report]
-    now = datetime.now(UTC)
-    feed_input = FeedInput(spark, Path(specification.usage_directory))
-    feed_input.forget_before(now - timedelta(seconds=specification.usage_keep))
-    watch.step("compacting closed hours")
-    outcome.hours_compacted, compacted = feed_input.compact()
-    watch.step("reading the usage feed")
-    feed, census = feed_input.read(now - timedelta(days=report.days), scratch)
-    outcome.rows_read = census.lines
-    outcome.rows_unreadable = compacted.unreadable + census.unreadable
+    watch.step("reading the hour under way")
+    unclosed, found, new_gaps = intake.open_hour()
+    files = intake.tables.files(report.reads, first)
+    outcome.rows_read = census.lines + found.lines
+    outcome.rows_unreadable = census.unreadable + found.unreadable
+    first_ms = int(first.timestamp() * 1000)
+    recent = [gap for gap in new_gaps if gap.until > first_ms]
+    outcome.gaps = sorted({*intake.tables.gaps(first_ms, END_OF_TIME), *recent})
     watch.step("computing")
-    frame = getattr(transforms, report.transform)(feed)
+    rows = folding.read(spark, [*intake.tables.paths(files), *unclosed])
+    frame = getattr(transforms, report.transform)(transforms.within(rows, first))
     directory = Path(specification.run_directory)
-    outcome.rows_written = results.write(frame, report, specification.run_id, directory)
+    size = sum(file.rows for file in files)
+    outcome.rows_written = results.write(frame, report, directory, scratch, size)
 
 
 def _interrupt(spark: SparkSession) -> NoReturn:

@@ -29,6 +29,7 @@ from .catalog import REPORTS
 from .child import Child
 from .client import FRAME_MAX, LENGTH, Reply, Request
 from .job import Specification
+from .keeping import Keeping
 from .runs import Progress, Run, RunNotFound, Runs
 
 log = logging.getLogger(__name__)
@@ -240,6 +241,7 @@ class Reports:
         run.rows_written = outcome.rows_written
         run.hours_compacted = outcome.hours_compacted
         run.spark = outcome.spark
+        run.gaps = outcome.gaps
         if outcome.error is None:
             run.progress = Progress(
                 step="done",
@@ -270,7 +272,11 @@ class Reports:
             run_id=run.run_id,
             run_directory=str(directory),
             usage_directory=str(self._data_dir / "usage"),
-            usage_keep=config.usage_keep,
+            keeping=Keeping(
+                lines=config.usage_lines_keep,
+                hours=config.usage_hourly_keep,
+                everything=config.usage_keep,
+            ),
             launcher_directory=str(self._data_dir / "run" / "java"),
             java_home=str(config.java_home) if config.java_home else None,
             spark_master=config.spark_master,

@@ -1,80 +1,45 @@
-"""Writes a report's result: small files that browsers, spreadsheets and other programs read."""
+"""Writes a report's result as Parquet, sorted as it is shown, however many rows there are."""
 
 from __future__ import annotations
 
-import csv
-import io
-from datetime import UTC, datetime
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
+import pyarrow.parquet
+from pyspark.sql import functions as f
 
-from .catalog import RESULT_ROWS_MAX, Column, Report
-from .runs import replace
+from .catalog import Report
+from .runs import RESULT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-# A spreadsheet takes a text cell that begins so for a formula. Names come from clients.
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+# One file holds about so many rows; a page reads one row group, not a file.
+ROWS_PER_FILE = 2_000_000
+WRITE_OPTIONS = {"parquet.block.size": str(2 << 20), "parquet.writer.version": "PARQUET_2_0"}
 
 
-def write(frame: DataFrame, report: Report, run_id: str, directory: Path) -> int:
-    """Collect the frame and write `result.json`, `result.csv` and `result.parquet`, each whole.
+def write(frame: DataFrame, report: Report, directory: Path, scratch: Path, rows_in: int) -> int:
+    """Compute the frame and write it as `result/` in `directory`, whole or not at all.
 
-    The frame must begin with a column of time and is cut to its newest RESULT_ROWS_MAX rows.
-    Returns the number of rows written. Raises OSError and Spark's errors.
+    `rows_in` is how many rows it is computed from. The files' names are in the order of their rows.
+    Returns the number of rows. Raises OSError and Spark's errors.
     """
-    import pyarrow as pa
-    import pyarrow.parquet
-
     names = [column.name for column in report.columns]
-    newest_first = frame.select(*names).orderBy(frame[names[0]].desc(), *names[1:])
-    table = newest_first.limit(RESULT_ROWS_MAX + 1).toArrow()
-    truncated = table.num_rows > RESULT_ROWS_MAX
-    table = table.slice(0, RESULT_ROWS_MAX).sort_by([(name, "ascending") for name in names[:3]])
-    rows = [list(row.values()) for row in table.to_pylist()]
-    for row in rows:
-        for index, value in enumerate(row):
-            if isinstance(value, datetime):
-                row[index] = value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    sink = pa.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink, compression="zstd")
-    replace(directory / "result.parquet", sink.getvalue().to_pybytes())
-    replace(directory / "result.csv", as_csv(report.columns, rows))
-    replace(directory / "result.json", as_json(report, run_id, rows, truncated))
-    return len(rows)
-
-
-def as_json(report: Report, run_id: str, rows: list[list[Any]], truncated: bool) -> bytes:
-    """The result as one JSON object: columns described once, rows as arrays in their order."""
-    return msgspec.json.encode(
-        {
-            "report": report.name,
-            "run_id": run_id,
-            "columns": [
-                {"name": column.name, "kind": column.kind, "title": column.title}
-                for column in report.columns
-            ],
-            "row_count": len(rows),
-            "truncated": truncated,
-            "rows": rows,
-        }
-    )
-
-
-def as_csv(columns: tuple[Column, ...], rows: list[list[Any]]) -> bytes:
-    """The result as CSV (RFC 4180, UTF-8). A text that a spreadsheet would run gets a quote."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow([column.name for column in columns])
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-    return text.getvalue().encode()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return "'" + value
-    return value
+    order: list[Column] = [
+        f.col(name).desc() if name in report.newest_first else f.col(name).asc()
+        for name in report.order
+    ]
+    files = -(-rows_in // ROWS_PER_FILE)
+    chosen = frame.select(*names)
+    if files > 1:
+        chosen = chosen.repartitionByRange(files, *order)
+    else:
+        chosen = chosen.repartition(1)
+    place = scratch / RESULT
+    shutil.rmtree(place, ignore_errors=True)
+    chosen.sortWithinPartitions(*order).write.options(**WRITE_OPTIONS).parquet(f"file://{place}")
+    place.rename(directory / RESULT)
+    parts = (directory / RESULT).glob("*.parquet")
+    return sum(pyarrow.parquet.ParquetFile(part).metadata.num_rows for part in parts)

@@ -2,8 +2,7 @@
 
 `<data>/reports/<report>/<run id>/` holds `run.json` (the record, replaced whole at every change, so
 that a reader always sees a complete one), `log` (what Spark printed) and, once the run is done,
-`result.json`, `result.csv` and `result.parquet`. Only the reports process writes records; the web
-process reads them.
+`result/` with Parquet files. Only the reports process writes records; the web process reads them.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ import secrets
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from .catalog import REPORTS
+from .gaps import Gap
 
 # Runs kept of each report; the oldest finished ones go first.
 RUNS_KEPT = 50
 
 RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
+RESULT = "result"
 RESULT_FORMATS = {"json": "application/json", "csv": "text/csv", "parquet": "application/x-parquet"}
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -49,8 +50,9 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Run(msgspec.Struct, kw_only=True):
     """The record of one run. Times are UTC milliseconds; `asked_by` is None for the schedule.
 
-    `rows_read` and `rows_unreadable` are lines of the usage feed, `rows_written` rows of the
-    result, `hours_compacted` files that were turned into Parquet on the way.
+    `rows_read` and `rows_unreadable` are new lines of the usage feed, `rows_written` rows of the
+    result, `hours_compacted` closed feed files that were taken into the tables on the way,
+    `gaps` times within its range for which counts are missing.
     """
 
     report: str
@@ -65,6 +67,7 @@ class Run(msgspec.Struct, kw_only=True):
     rows_unreadable: int | None = None
     rows_written: int | None = None
     hours_compacted: int | None = None
+    gaps: list[Gap] = []
     spark: str | None = None
     error: str | None = None
 
@@ -131,17 +134,14 @@ class Runs:
         """The newest run that has a result. Raises RunNotFound if there is no such report."""
         return next((run for run in self.all(report) if run.state == "done"), None)
 
-    def result(self, run: Run, form: str) -> Path:
-        """The file of a finished run's result. Raises RunNotFound."""
-        path = self.path(run.report, run.run_id) / f"result.{form}"
-        if form not in RESULT_FORMATS or not path.is_file():
-            raise RunNotFound(f"run {run.run_id} of {run.report} has no result as {form}")
-        return path
-
-    def result_table(self, run: Run) -> dict[str, Any]:
-        """The result as `results` wrote it: `columns`, `rows` and more. Raises RunNotFound."""
-        table: dict[str, Any] = msgspec.json.decode(self.result(run, "json").read_bytes())
-        return table
+    def result(self, run: Run) -> tuple[Path, ...]:
+        """The Parquet files of a finished run's result, in their order. Raises RunNotFound."""
+        directory = self.path(run.report, run.run_id)
+        # Earlier versions wrote one file.
+        found = sorted((directory / RESULT).glob("*.parquet")) or [directory / "result.parquet"]
+        if not all(path.is_file() for path in found):
+            raise RunNotFound(f"run {run.run_id} of {run.report} has no result")
+        return tuple(found)
 
     def end_abandoned(self, now_ms: int) -> None:
         """Say of runs that an earlier reports process left unfinished that they failed."""

@@ -17,21 +17,25 @@ if TYPE_CHECKING:
 
 APPLICATION = "leveret reports"
 
-# Reports are short: starting quickly matters more than peak throughput (7.5 s against 9.8 s, and
-# half the CPU).
+# Most runs are short: starting quickly matters more to them than peak throughput (7.5 s against
+# 9.8 s, and half the CPU). A run over many rows needs the second compiler.
 JVM_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JVM_FLAGS_LARGE = "-XX:+UseSerialGC"
 
 OPTIONS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": JVM_FLAGS,
     "spark.driver.memory": "512m",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
     # Listing some thousand files is quicker here than as a job of as many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # One rename a file; nothing reads the directory before all of them are done.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.sql.debug.maxToStringFields": "30",
 }
 
 # A session in this machine's own JVM listens on loopback only. A cluster's workers must be able to
@@ -44,6 +48,7 @@ CONNECT_OPTIONS = (
     "spark.sql.shuffle.partitions",
     "spark.sql.sources.parallelPartitionDiscovery.threshold",
     "spark.sql.parquet.compression.codec",
+    "spark.sql.parquet.outputTimestampType",
 )
 
 
@@ -65,8 +70,12 @@ def open_session(
     java_home: Path | None,
     scratch: Path,
     launcher_directory: Path,
+    *,
+    large: bool = False,
 ) -> tuple[SparkSession, str]:
     """Open the session and say in a few words what runs it, for the run record.
+
+    `large` says that it is to read millions of rows.
 
     `options` are the operator's own `spark.*` keys and win over the ones set here. `scratch` is an
     existing absolute directory for temporary files; the caller removes it. Changes os.environ, so
@@ -85,6 +94,7 @@ def open_session(
     from pyspark.sql import SparkSession
 
     settings = dict(OPTIONS)
+    settings["spark.driver.extraJavaOptions"] = JVM_FLAGS_LARGE if large else JVM_FLAGS
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(scratch)
     settings["spark.driver.defaultJavaOptions"] = _quoted(f"-Djava.io.tmpdir={scratch}")
     if is_local(master):

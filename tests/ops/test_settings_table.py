@@ -66,6 +66,7 @@ GOOD = {
     "segment_size": "4 MiB",
     "tail_memory": "2 MiB",
     "spark_driver_memory": "1 GiB",
+    "usage_hourly_keep": "100 d",
     "usage_keep": "100 d",
 }
 WITH = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 from typing import Any
 
 import httpx
 import pika
+import pyarrow.parquet
 import pytest
 
 from tests.appliance import Appliance
@@ -118,7 +120,12 @@ def test_it_shows_others_only_the_rows_of_their_virtual_hosts(appliance: Applian
     assert {row[1] for row in table["rows"]} == {"shop"} and table["row_count"] == 4
     lines = anna.get("/reports/queue-usage/runs/latest.csv").text.splitlines()
     assert len(lines) == 5 and all(",shop," in line for line in lines[1:])
-    assert anna.get("/reports/queue-usage/runs/latest.parquet").status_code == 404
+    parquet = anna.get("/reports/queue-usage/runs/latest.parquet").content
+    rows = pyarrow.parquet.read_table(io.BytesIO(parquet))
+    assert set(rows["vhost"].to_pylist()) == {"shop"}
+    page = anna.get("/reports/queue-usage/runs/latest.json?page=2&page_size=3").json()
+    assert (page["row_count"], page["page_count"], len(page["rows"])) == (4, 2, 1)
+    assert anna.get("/reports/queue-usage/runs/latest.json?page=1&page_size=0").status_code == 400
     record = anna.get("/reports/queue-usage/runs/latest").json()
     assert "rows_read" not in record and "asked_by" not in record
     assert anna.post("/reports/queue-usage/run").status_code == 401

@@ -17,6 +17,8 @@ import pytest
 
 from management.reports import client
 from management.reports.child import ROOT
+from management.reports.desk import Desk
+from management.reports.pages import Where
 from management.reports.runs import Progress
 from tests.reports.conftest import ReportsProcess, wait_until
 from tests.reports.feeds import queue_line
@@ -97,15 +99,17 @@ def test_it_runs_a_report_with_the_embedded_java_and_tells_its_progress(
         [hour, "/", "=cmd|' /C calc'!A0", 2, 32, 0, 0, 0, 0, 0],
         [hour, "/", "plain", 3, 48, 1, 16, 1, 0, 0],
     ]
-    table = json.loads(reports.runs.result(run, "json").read_bytes())
+    desk = Desk(reports.data_dir)
+    table = json.loads(b"".join(desk.file(run, "json", Where())))
     assert (table["rows"], table["row_count"], table["truncated"]) == (rows, 2, False)
     assert [column["name"] for column in table["columns"]][:3] == ["hour", "vhost", "queue"]
-    csv = reports.runs.result(run, "csv").read_text().splitlines()
+    csv = b"".join(desk.file(run, "csv", Where())).decode().splitlines()
     assert csv[1] == f"{hour},/,'=cmd|' /C calc'!A0,2,32,0,0,0,0,0"
-    parquet = pyarrow.parquet.read_table(reports.runs.result(run, "parquet"))
+    parquet = pyarrow.parquet.read_table(reports.runs.result(run)[0])
     assert parquet.column("messages_in").to_pylist() == [2, 3]
     names = {path.name for path in reports.runs.path("queue-usage", run_id).iterdir()}
-    assert names == {"run.json", "log", "result.json", "result.csv", "result.parquet"}
+    assert names == {"run.json", "log", "result"}
+    assert not (usage / "work").exists()
     assert reports.stop() == 0
 
 

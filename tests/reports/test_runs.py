@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from management.reports import results, runs, schedule
-from management.reports.catalog import QUEUE_USAGE, Column
+from management.reports import pages, runs, schedule
 from management.reports.runs import RunNotFound, Runs
 from tests.reports.feeds import TEN
 
@@ -50,29 +49,22 @@ def test_it_takes_no_odd_name_for_a_path(tmp_path: Path, run_id: str) -> None:
 def test_it_gives_no_file_but_results(tmp_path: Path) -> None:
     kept = Runs(tmp_path)
     run = kept.new("queue-usage", None, TEN)
-    (kept.path("queue-usage", run.run_id) / "result.csv").write_text("a\r\n")
-    assert kept.result(run, "csv").read_text() == "a\n"
-    for form in ("json", "../log", "exe"):
-        with pytest.raises(RunNotFound):
-            kept.result(run, form)
+    with pytest.raises(RunNotFound, match="has no result"):
+        kept.result(run)
+    directory = kept.path("queue-usage", run.run_id)
+    (directory / "result.parquet").write_bytes(b"PAR1")  # of an earlier version
+    assert kept.result(run) == (directory / "result.parquet",)
+    (directory / "result").mkdir()
+    for name in ("part-1.parquet", "part-0.parquet", "_SUCCESS"):
+        (directory / "result" / name).write_bytes(b"PAR1")
+    assert [path.name for path in kept.result(run)] == ["part-0.parquet", "part-1.parquet"]
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_it_takes_the_sting_out_of_cells_that_a_spreadsheet_would_run(start: str) -> None:
-    columns = (Column("name", "text", "Name"), Column("n", "count", "N"))
-    text = results.as_csv(columns, [[start + "1", -5], ['a "b", c\nd', 0]]).decode()
+    text = pages.csv_rows([["name", "n"], [start + "1", -5], ['a "b", c\nd', 0]]).decode()
     assert list(csv.reader(io.StringIO(text, newline=""))) == [
         ["name", "n"],
         ["'" + start + "1", "-5"],
         ['a "b", c\nd', "0"],
     ]
-
-
-def test_it_describes_the_columns_of_a_result(tmp_path: Path) -> None:
-    kept = Runs(tmp_path)
-    run = kept.new("queue-usage", None, TEN)
-    path = kept.path("queue-usage", run.run_id) / "result.json"
-    path.write_bytes(results.as_json(QUEUE_USAGE, run.run_id, [], truncated=False))
-    table = kept.result_table(run)
-    assert (table["report"], table["run_id"], table["rows"]) == ("queue-usage", run.run_id, [])
-    assert table["columns"][0] == {"name": "hour", "kind": "time", "title": "Hour"}

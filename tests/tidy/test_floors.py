@@ -57,6 +57,8 @@ SHARED = (
     "broker.client",
     "broker.config",
     "broker.control_schema",
+    # The table of the usage feed's columns, which imports nothing.
+    "broker.features.usage.records",
     "broker.lifetime",
     "broker.logs",
     "broker.origins",
