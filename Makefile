@@ -7,7 +7,7 @@ SETUP := python3 tools/environment.py
 JOBS := 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -41,6 +41,12 @@ full-disk: test-environment  ## fill a small disk again and again, drain it, los
 
 fuzz: test-environment  ## send ten million mutants through every door, two hours at most (ARGS="--seconds 600 --door tcp")
 	@$(PYTHON) -m tests.fuzz $(ARGS)
+
+soak: test-environment  ## half an hour of mixed load, kills and attackers; nothing is lost, nothing grows (ARGS="--minutes 120")
+	@$(PYTHON) -m tests.soak $(ARGS)
+
+hostile: test-environment  ## what one user can do to others, in full size: objects, bombs, floods (ARGS="--only bindings")
+	@$(PYTHON) -m tests.hostile $(ARGS)
 
 stalled-disk: test-environment  ## let the disk not answer for a while; consuming goes on (options: ARGS="--seconds 30")
 	@$(PYTHON) -m tests.store.stalled_disk $(ARGS)

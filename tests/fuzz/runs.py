@@ -10,7 +10,7 @@ import contextlib
 import random
 import ssl
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,13 @@ def memory(pid: int) -> int:
 
 def tidy(appliance: Appliance) -> None:
     """Deletes what mutants have made, so that what a process still holds was not given back."""
-    asyncio.run(_tidy(appliance))
+    delete_all(appliance, lambda _name: False)
+
+
+def delete_all(appliance: Appliance, keep: Callable[[str], bool]) -> None:
+    """Deletes vhosts, users, policies, queues, exchanges and parameters; queues and exchanges only
+    if their name is none to `keep`."""
+    asyncio.run(_delete_all(appliance, keep))
 
 
 async def _add_user(appliance: Appliance) -> None:
@@ -151,7 +157,7 @@ async def _add_user(appliance: Appliance) -> None:
         await client.close()
 
 
-async def _tidy(appliance: Appliance) -> None:
+async def _delete_all(appliance: Appliance, keep: Callable[[str], bool]) -> None:
     client = BrokerClient(appliance.control_socket)
     try:
         for row in await _rows(client, "vhosts"):
@@ -166,9 +172,11 @@ async def _tidy(appliance: Appliance) -> None:
             for row in await _rows(client, plural):
                 await _try(client, f"{noun}.delete", vhost=row["vhost"], name=row["name"])
         for row in await _rows(client, "queues"):
-            await _try(client, "queue.delete", vhost=row["vhost"], name=row["name"])
+            if not keep(row["name"]):
+                await _try(client, "queue.delete", vhost=row["vhost"], name=row["name"])
         for row in await _rows(client, "exchanges"):
-            if row["name"] and not row["name"].startswith("amq."):
+            name = row["name"]
+            if name and not name.startswith("amq.") and not keep(name):
                 await _try(client, "exchange.delete", vhost=row["vhost"], name=row["name"])
         for row in await _rows(client, "parameters"):
             await _try(
