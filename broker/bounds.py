@@ -23,6 +23,11 @@ class Bounds:
     hash_ring_weights: int
     topic_visits: int
     headers_comparisons: int
+    queues: int
+    exchanges: int
+    bindings: int
+    policies: int
+    parameters: int
 
 
 def bounds_of(config: Config) -> Bounds:
@@ -36,6 +41,11 @@ def bounds_of(config: Config) -> Bounds:
         hash_ring_weights=config.hash_ring_weights_max,
         topic_visits=config.topic_visits_max,
         headers_comparisons=config.headers_comparisons_max,
+        queues=config.queues_max,
+        exchanges=config.exchanges_max,
+        bindings=config.bindings_max,
+        policies=config.policies_max,
+        parameters=config.parameters_max,
     )
 
 

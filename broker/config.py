@@ -139,6 +139,14 @@ class Config:
         least=1,
         reload=True,
     )
+    consumers_per_connection_max: int = setting(
+        "amqp",
+        50_000,
+        "count",
+        "consumers of all channels of a connection; one more closes it with 530",
+        least=1,
+        reload=True,
+    )
     heartbeat: int = setting(
         "amqp",
         60,
@@ -577,6 +585,49 @@ class Config:
         "count",
         "weights of all bindings of one consistent-hash exchange with a ring, together; each unit"
         " takes about 10 kB of memory; more are refused with 406",
+        least=1,
+        most=1_000_000,
+    )
+    queues_max: int = setting(
+        "queues",
+        250_000,
+        "count",
+        "queues a virtual host may have; one more is refused with 406. The limit max-queues of a"
+        " virtual host may be lower",
+        least=1,
+        most=100_000_000,
+    )
+    exchanges_max: int = setting(
+        "queues",
+        100_000,
+        "count",
+        "exchanges a virtual host may have; one more is refused with 406",
+        least=16,
+        most=100_000_000,
+    )
+    bindings_max: int = setting(
+        "queues",
+        1_000_000,
+        "count",
+        "bindings a virtual host may have; one more is refused with 406",
+        least=1,
+        most=100_000_000,
+    )
+    policies_max: int = setting(
+        "queues",
+        5_000,
+        "count",
+        "policies a virtual host may have, and as many operator policies: each name that is"
+        " declared is compared with all of them",
+        least=1,
+        most=100_000,
+    )
+    parameters_max: int = setting(
+        "queues",
+        5_000,
+        "count",
+        "parameters a virtual host may have, such as shovels that are stored and do not run, and"
+        " global parameters",
         least=1,
         most=1_000_000,
     )

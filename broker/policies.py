@@ -19,6 +19,7 @@ import msgspec
 from broker.access.patterns import BadPattern, Pattern
 from broker.access.records import BadSetting
 from broker.arguments import against_lean
+from broker.bounds import DEFAULTS
 from broker.policy_keys import APPLY_TO, KEYS, BadDefinition, check, check_together, lower, term
 from broker.queues import types as queue_types
 from broker.settings_files import SettingsError, SettingsFiles
@@ -99,8 +100,10 @@ class _Compiled(NamedTuple):
 class Policies:
     """The policies and operator policies of all vhosts."""
 
-    def __init__(self, files: SettingsFiles) -> None:
+    def __init__(self, files: SettingsFiles, most: int = DEFAULTS.policies) -> None:
         self._files = files
+        self.most = most
+        """Policies of a vhost, and operator policies."""
         self._records: dict[bool, dict[tuple[str, str], _Compiled]] = {False: {}, True: {}}
         self._ranked: dict[tuple[bool, str], list[_Compiled]] | None = None
         self._in_force: dict[tuple[int, int], InForce] = {}
@@ -144,6 +147,11 @@ class Policies:
         compiled = self.check(policy, operator=operator)
         records = self._records[operator]
         created = (policy.vhost, policy.name) not in records
+        if created and self.how_many(policy.vhost, operator=operator) >= self.most:
+            raise BadSetting(
+                f"vhost '{policy.vhost}' has {self.most} policies, and no more are allowed "
+                "(policies_max)"
+            )
         records[policy.vhost, policy.name] = compiled
         self._ranked = None
         self._save(operator)
@@ -194,6 +202,10 @@ class Policies:
     def get(self, vhost: str, name: str, *, operator: bool = False) -> Policy | None:
         found = self._records[operator].get((vhost, name))
         return found.policy if found is not None else None
+
+    def how_many(self, vhost: str, *, operator: bool = False) -> int:
+        """How many a vhost has."""
+        return sum(of == vhost for of, _ in self._records[operator])
 
     def of(self, vhost: str, owner: str, name: str, type: str) -> InForce | None:
         """What an object is under; None without any policy. `owner` is queue or exchange."""

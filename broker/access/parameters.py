@@ -22,6 +22,7 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
+from broker.bounds import DEFAULTS
 from broker.policy_keys import term
 from broker.settings_files import SettingsError, SettingsFiles
 
@@ -44,6 +45,8 @@ class Parameters:
         self.node: dict[str, Any] = {}
         """Global parameters by name."""
         self._stored: dict[tuple[str, str, str], Parameter] = {}
+        self.most = DEFAULTS.parameters
+        """Stored ones of a vhost, and global ones."""
         self._files = files
         self._changed = changed
 
@@ -89,7 +92,17 @@ class Parameters:
         """max-connections or max-queues of a vhost; None if unlimited."""
         return limit_of(self.vhost_limits.get(vhost, {}), name)
 
+    def count(self, vhost: str) -> int:
+        """How many a vhost has, its limits not counted."""
+        return sum(key[1] == vhost for key in self._stored)
+
     # Changes.
+
+    def _check_room(self, there: int, who: str) -> None:
+        if there >= self.most:
+            raise BadSetting(
+                f"{who} {there} parameters, and no more are allowed (parameters_max)"
+            )
 
     def put(self, parameter: Parameter) -> bool:
         """Stores a parameter of a component other than the limits; True if it is new. Raises
@@ -97,6 +110,8 @@ class Parameters:
         check_parameter(parameter)
         key = parameter.component, parameter.vhost, parameter.name
         created = key not in self._stored
+        if created:
+            self._check_room(self.count(parameter.vhost), f"vhost '{parameter.vhost}' has")
         self._stored[key] = parameter
         self._save()
         return created
@@ -116,8 +131,10 @@ class Parameters:
         self._save()
 
     def put_global(self, name: str, value: Any) -> bool:
-        """Sets a global parameter; True if it is new."""
+        """Sets a global parameter; True if it is new. Raises BadSetting."""
         created = name not in self.node
+        if created:
+            self._check_room(len(self.node), "there are")
         self.node[name] = value
         self._save()
         return created

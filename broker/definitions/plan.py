@@ -48,6 +48,7 @@ class Plan:
         self.swept: set[str] = set()
         """Vhosts whose policies change."""
         self._seen: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self._more: dict[tuple[str, str], int] = {}
         self.tenants = Tenants(self)
         self.users = Users(self)
         self.topology = Topology(self)
@@ -115,6 +116,17 @@ class Plan:
         if before != content:
             raise ValueError("it is in the document twice, with different contents")
         return False
+
+    def check_room(self, kind: str, vhost: str, there: int, most: int) -> None:
+        """Counts one more object of a kind, such as `queues`, where there are so many already.
+        Raises ValueError where the settings allow no more: before anything is changed, since to
+        take back so many would hold up the loop."""
+        count = self._more[kind, vhost] = self._more.get((kind, vhost), 0) + 1
+        if there + count > most:
+            raise ValueError(
+                f"virtual host '{vhost}' would have more than {most} {kind.replace('_', ' ')} "
+                f"({kind.split('_')[-1]}_max); it has {there}"
+            )
 
     def change(
         self,

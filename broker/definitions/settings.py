@@ -56,6 +56,9 @@ class Settings:
             return
         check_parameter(parameter)
         old = parameters.get(*key)
+        if old is None:
+            there = parameters.count(parameter.vhost)
+            plan.check_room("parameters", parameter.vhost, there, parameters.most)
         if old is not None and without_secrets(old.value) == parameter.value:
             # An export without secrets does not take them away.
             parameter = old
@@ -81,6 +84,8 @@ class Settings:
             raise LeftOut("it identifies the cluster that the file comes from")
         parameters = self._broker.access.parameters
         there = name in parameters.node
+        if not there:
+            self._plan.check_room("parameters", "", len(parameters.node), parameters.most)
         old = parameters.node.get(name)
         if there and without_secrets(old) == value:
             value = old
@@ -133,6 +138,9 @@ class Settings:
                 raise LeftOut(f"{FOREIGN_PATTERN}: {error}") from None
         policies.check(policy, operator=operator)
         old = policies.get(vhost, name, operator=operator)
+        if old is None:
+            kind = "operator_policies" if operator else "policies"
+            plan.check_room(kind, vhost, policies.how_many(vhost, operator=operator), policies.most)
 
         def tell() -> None:
             data = {"vhost": vhost, "name": name, "operator": operator}

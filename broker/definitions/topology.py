@@ -80,6 +80,7 @@ class Topology:
         probe = check_new_exchange(name, vhost, type, **given)
         if there is not None:
             probe.bounds = there.exchanges[""].bounds
+        self._check_room("exchanges", vhost, len(there.exchanges) if there is not None else 0)
         self._exchanges[vhost, name] = probe
 
         def do() -> Undo:
@@ -125,6 +126,7 @@ class Topology:
         if isinstance(kind, str) and kind not in queue_types.TYPES:
             raise LeftOut(f"there is no queue type '{kind[:100]}' here")
         check_new_queue(name, vhost, **given)
+        self._check_room("queues", vhost, len(there.queues) if there is not None else 0)
         self._queues.add((vhost, name))
         self._new_queues[vhost] = self._new_queues.get(vhost, 0) + 1
 
@@ -194,6 +196,7 @@ class Topology:
         if there is not None and there.has_binding(binding):
             before = {"arguments": binding.arguments}
         else:
+            self._check_room("bindings", vhost, there.binding_count if there is not None else 0)
             try:
                 source.check(binding)
             except BoundReached as error:
@@ -230,6 +233,9 @@ class Topology:
                 raise LeftOut(f"{what} is left out")
             raise LeftOut(f"there is no {what}, here or in the document")
         return found
+
+    def _check_room(self, kind: str, vhost: str, there: int) -> None:
+        self._plan.check_room(kind, vhost, there, getattr(self._broker.config, f"{kind}_max"))
 
     # -- both --------------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ class Broker(SignIn):
             login_limits=limits_of(config),
             rehash_at_login=config.rehash_at_login,
         )
-        self.policies = Policies(self.files)
+        self.policies = Policies(self.files, config.policies_max)
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
         self.stats = Stats(clock.now)
         self.history = kept_history(config)

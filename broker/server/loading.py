@@ -42,6 +42,7 @@ class Loading:
         """Reads users and the files to load, and makes the first user where a new data directory
         has none and the files bring none. Raises SettingsError, one line."""
         access, config = self._broker.access, self._broker.config
+        access.parameters.most = config.parameters_max
         is_new = not access.load()
         self._read()
         if is_new:

@@ -32,6 +32,8 @@ class Bindings:
         self._to: dict[End, dict[Row, Binding]] = {}
         self._picked: dict[End, dict[Row, Binding]] = {}
         self.leaving: dict[End, dict[Row, Binding]] = {}
+        self.count = 0
+        """How many exchanges have, those that leave included."""
 
     def add(self, binding: Binding) -> None:
         """Adds it where it is not there. Raises KeyError if its exchange is not."""
@@ -40,8 +42,10 @@ class Bindings:
         current = exchange.bindings.get(row)
         if current is not None and self.is_leaving(current):
             exchange.unbind(current)
+            self.count -= 1
             _drop(self.leaving, current, row)
         if exchange.bind(binding):
+            self.count += 1
             self._to.setdefault(end, {})[binding.source, row] = binding
             if exchange.picks_one:
                 self._picked.setdefault(end, {})[binding.source, row] = binding
@@ -65,6 +69,7 @@ class Bindings:
         row = identity(binding)
         found = exchange.bindings[row]
         exchange.unbind(found)
+        self.count -= 1
         _drop(self._to, found, row)
         if exchange.picks_one:
             _drop(self._picked, found, row)
@@ -99,12 +104,14 @@ class Bindings:
             # Another exchange may have this name now.
             if exchange is not None and exchange.bindings.get(row) is binding:
                 exchange.unbind(binding)
+                self.count -= 1
             yield exchange
 
     def drop_from(self, gone: BoundExchange) -> Iterator[None]:
         """Removes those of an exchange that is gone, one a step."""
         while gone.bindings:
             row, binding = gone.bindings.popitem()
+            self.count -= 1
             for table in (self._to, self._picked, self.leaving):
                 _drop(table, binding, row)
             yield

@@ -33,6 +33,16 @@ def check_name(kind: str, name: str) -> None:
         raise PreconditionFailed(f"the {kind} name is longer than 255 bytes")
 
 
+def check_room(resource: str, vhost: str, there: int, most: int, kind: str) -> None:
+    """Raises PreconditionFailed where a vhost has as many objects of a kind, such as `queues`, as
+    the settings allow: what is kept for one user is no one else's to use."""
+    if there >= most:
+        raise PreconditionFailed(
+            f"cannot declare {resource}: vhost '{vhost}' has {there} {kind}, and no more than "
+            f"{most} are allowed ({kind}_max): delete some, or have the setting raised"
+        )
+
+
 def locked(resource: str) -> ResourceLocked:
     """A queue that is exclusive to another connection, or not exclusive though it should be."""
     return ResourceLocked(

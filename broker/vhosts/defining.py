@@ -34,6 +34,7 @@ from broker.vhosts.dead_letters import DeadLetters
 from broker.vhosts.declaring import (
     check_exchange_type,
     check_name,
+    check_room,
     check_same_exchange,
     check_same_queue,
     locked,
@@ -249,6 +250,7 @@ class DefiningVHost:
         check_name("exchange", name)
         argument_table.check("exchange", arguments, resource)
         TYPES[type].check_arguments(arguments)
+        check_room(resource, self.name, len(self.exchanges), self._bounds.exchanges, "exchanges")
         change = {
             "exchange": name,
             "type": type,
@@ -394,6 +396,7 @@ class DefiningVHost:
                 f"cannot declare {resource}: "
                 f"queue limit in vhost '{self.name}' ({limit}) is reached"
             )
+        check_room(resource, self.name, len(self.queues), self._bounds.queues, "queues")
         # An exclusive queue ends with its connection, so there is nothing about it to survive.
         durable = durable and not exclusive
         incarnation = self._next_incarnation()
@@ -541,6 +544,8 @@ class DefiningVHost:
         self.exchange(source).check(binding)
         if self._bindings.has(binding):
             return False
+        there, most = self._bindings.count, self._bounds.bindings
+        check_room(f"a binding of '{source[:100]}'", self.name, there, most, "bindings")
         method, change = binding_change(binding, "bind")
         self._change(method, change, durable=self._bindings.is_durable(binding))
         self._emit(
@@ -582,6 +587,11 @@ class DefiningVHost:
     def has_binding(self, binding: Binding) -> bool:
         """Whether there is such a binding."""
         return self._bindings.has(binding)
+
+    @property
+    def binding_count(self) -> int:
+        """Bindings that exchanges have, those of the default exchange not counted."""
+        return self._bindings.count
 
     def bindings(
         self,

@@ -52,6 +52,7 @@ class Session(Connection):
         "auth_mechanism",
         "close_reason",
         "connected_at_ms",
+        "consumers_begun",
         "exclusive_queues",
         "handshake",
         "heartbeat",
@@ -98,6 +99,8 @@ class Session(Connection):
         self.auth_mechanism = ""
         self.close_reason = ""
         self.connected_at_ms = connected_at_ms
+        # Since they were counted last: never fewer than there are.
+        self.consumers_begun = 0
         # Kept true by the vhost, since such a queue may go, and its name to somebody else.
         self.exclusive_queues: set[str] = set()
         self.heartbeat = 0

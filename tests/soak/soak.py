@@ -45,7 +45,8 @@ class Soak:
 
     def go(self) -> Verdict:
         whole = self.whole
-        crash = Crash(whole, self.directory / "journals", self.seed, self.seed)  # type: ignore[arg-type]
+        victim: Any = whole
+        crash = Crash(victim, self.directory / "journals", self.seed, self.seed)
         crash.prepare()
         crash.log = whole.output
         begun = time.monotonic()

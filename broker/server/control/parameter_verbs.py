@@ -70,7 +70,12 @@ async def parameter_delete(request: Request[ParameterDelete]) -> Any:
 async def global_parameter_put(request: Request[GlobalParameterPut]) -> Any:
     if request.args.name == "cluster_name":
         request.caller.require("administrator")
-    created = request.broker.access.parameters.put_global(request.args.name, request.args.value)
+    try:
+        created = request.broker.access.parameters.put_global(
+            request.args.name, request.args.value
+        )
+    except BadSetting as error:
+        raise _invalid(str(error)) from None
     return {"created": created}
 
 

@@ -80,6 +80,7 @@ def basic_consume(
     most = session.host.config.consumers_per_channel_max
     if len(channel.consumers) >= most:
         raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
+    _check_room(session)
     argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
     if added is not None:
         found = added.open_queue(session, channel, no_ack)
@@ -114,6 +115,17 @@ def basic_consume(
         channel.reply(
             method_frame(channel.number, "basic.consume-ok", consumer_tag=consumer_tag), start
         )
+
+
+def _check_room(session: Session) -> None:
+    """Raises NotAllowed where the connection's channels have as many consumers as may be."""
+    most = session.host.config.consumers_per_connection_max
+    if session.consumers_begun >= most:
+        # Some of them may have been cancelled.
+        session.consumers_begun = sum(len(each.consumers) for each in session.channels.values())
+        if session.consumers_begun >= most:
+            raise NotAllowed(f"reached maximum ({most}) of consumers per connection")
+    session.consumers_begun += 1
 
 
 def is_single_active(queue: Any) -> bool:
