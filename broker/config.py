@@ -315,8 +315,26 @@ class Config:
         "http",
         30.0,
         "time",
-        "time for a request's head to come; its body has a second more for each KiB",
+        "time for a request's head to come, and longest pause of its body",
         least=0.1,
+        reload=True,
+    )
+    http_body_rate_min: int = setting(
+        "http",
+        16 * 1024,
+        "size",
+        "bytes a second that a request's body has to come at, once it is http_timeout behind them",
+        least=1,
+        reload=True,
+    )
+    http_unfinished_max: int = setting(
+        "http",
+        64 * 1024 * 1024,
+        "size",
+        "memory for requests that are not finished: three quarters for bodies of signed-in users, a"
+        " third of it for one user; one quarter for all else, a quarter of it for one address; more"
+        " is refused with 503",
+        least=40 * 1024 * 1024,
         reload=True,
     )
     http_write_timeout: float = setting(
@@ -502,11 +520,31 @@ class Config:
         reload=True,
     )
 
+    login_refusal_delay: float = setting(
+        "login",
+        2.0,
+        "time",
+        "a login that is refused because of too many wrong passwords, or too many logins at once,"
+        " is answered later by half to all of this",
+        least=0,
+        most=30,
+        reload=True,
+    )
     logins_waiting_max: int = setting(
         "login",
         1024,
         "count",
-        "logins that may wait for their password to be checked; one more is refused",
+        "logins that may wait for their password to be checked; one more is refused, or takes the"
+        " place of one from the address that has most",
+        least=1,
+        reload=True,
+    )
+    logins_address_max: int = setting(
+        "login",
+        256,
+        "count",
+        "logins from one address (/64 for IPv6; the Unix socket is one) that may wait so; one more"
+        " is refused",
         least=1,
         reload=True,
     )

@@ -104,12 +104,24 @@ def verb(
 
 @verb("authenticate", "appliance", "node", "{name, tags, epoch}")
 class Authenticate(Arguments):
-    """Checks a password. `peer`: the address the person's socket comes from, without port."""
+    """Checks a password. `peer`: the address the person's socket comes from, without port. `again`:
+    the same connection was let in with both before; it does not wait for passwords of others.
+    `login`: a number of the caller's for `authenticate.leave`."""
 
     user: str
     password: str
     peer: str
     door: Literal["http", "websocket", "amqp"] = "http"
+    again: bool = False
+    login: int | None = None
+
+
+@verb("authenticate.leave", "appliance", "node", "{}")
+class AuthenticateLeave(Arguments):
+    """The client of a login has gone: its password need not be checked any more. `login`: the
+    number that was given with it on this control connection."""
+
+    login: int
 
 
 @verb("session.valid", "appliance", "node", "{valid, tags}")

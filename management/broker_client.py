@@ -89,6 +89,25 @@ class BrokerClient:
         """
         return await self._ask(verb, as_user, args, timeout_s)
 
+    async def authenticate(
+        self, user: str, password: str, peer: str, *, again: bool = False
+    ) -> dict[str, Any]:
+        """The user with this password, by verb `authenticate`; BrokerError says why not. When it is
+        cancelled, because the client has gone, the broker forgets what it need not check."""
+        self._next_id += 1
+        number, is_open = self._next_id, True
+        args = {"user": user, "password": password, "peer": peer, "again": again, "login": number}
+        try:
+            found: dict[str, Any] = await self._ask("authenticate", None, args, 60.0)
+            is_open = False
+        except BrokerError as error:
+            is_open = error.error == "broker_away"
+            raise
+        finally:
+            if is_open:
+                self._send_quietly("authenticate.leave", {"login": number})
+        return found
+
     async def listed(
         self, *, as_user: str | None = None, **args: Any
     ) -> AsyncGenerator[dict[str, Any]]:

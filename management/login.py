@@ -37,12 +37,8 @@ async def login(request: HttpRequest) -> HttpResponseBase:
         return _form(request, target)
     username = request.POST.get("username", "")
     try:
-        found = await broker().call(
-            "authenticate",
-            user=username,
-            password=request.POST.get("password", ""),
-            peer=peer_of(request.scope),
-            door="http",
+        found = await broker().authenticate(
+            username, request.POST.get("password", ""), peer_of(request.scope)
         )
     except BrokerError as error:
         reason = REFUSED if error.status == 401 else error.reason

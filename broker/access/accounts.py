@@ -123,11 +123,20 @@ class Access:
     # Logging in.
 
     def begin(
-        self, user: str, password: str, peer_is_loopback: bool, *, peer: str, door: str
+        self,
+        user: str,
+        password: str,
+        peer_is_loopback: bool,
+        *,
+        peer: str,
+        door: str,
+        again: bool = False,
     ) -> User | Refused | Job:
         """Starts a login. A `Job` means: run `verify` in a thread, then `finish`.
 
         `peer` is the address the person's socket comes from; `door` is http, websocket or amqp.
+        `again`: the same connection was let in with the same user and password before. Such a
+        login does not wait for those of others, however many wrong passwords come.
         """
         known = self.users.get(user)
         wait = self.throttle.wait(user, peer)
@@ -142,14 +151,14 @@ class Access:
         if (
             known is not None
             and self._verified.holds(known, mac)
-            and not self.throttle.is_flooded(user, peer)
+            and (again or not self.throttle.is_flooded(user, peer))
         ):
             self.throttle.trust(user, peer)
             return self._let_in(known, door, peer)
         shared = self._jobs.get((mac, peer))
         if shared is not None:
             return shared
-        if not self.throttle.begin(user, peer):
+        if not self.throttle.begin(user, peer, again=again):
             return self._refuse_throttled(user, peer, door, Wait(1.0))
         job = Job(
             user=user,
@@ -160,6 +169,7 @@ class Access:
             epoch=known.epoch if known is not None else -1,
             mac=mac,
             rehash=self.rehash_at_login,
+            is_trusted=self.throttle.is_trusted(user, peer),
         )
         self._jobs[mac, peer] = job
         return job
@@ -221,7 +231,8 @@ class Access:
         return Refused()
 
     def abandon(self, job: Job) -> None:
-        """Drops a job whose password was not looked at; it does not count as a wrong one."""
+        """Drops a job whose password was not looked at; it does not count as a wrong one. The next
+        login with the same password begins a new one."""
         if self._jobs.pop((job.mac, job.peer), None) is not None:
             self.throttle.give_back(job.user, job.peer)
 

@@ -61,8 +61,12 @@ class Job:
     rehash: bool = False
     """Whether a hash of another form than argon2id is to be replaced, if the password fits."""
     upgraded_hash: str | None = field(default=None, repr=False)
+    is_trusted: bool = False
+    """Whether this user was let in from there lately."""
     outcome: Any = None
     """Room for the server: what the logins that share the job wait for."""
+    askers: int = 0
+    """Room for the server: how many logins wait for the outcome."""
 
 
 class VerifiedPairs:

@@ -65,7 +65,7 @@ class Throttle:
 
     def wait(self, user: str, address: str) -> Wait | None:
         """How long this user may not be tried from there; None if at once."""
-        if self._is_trusted(user, address):
+        if self.is_trusted(user, address):
             return None
         now = self._monotonic()
         limits = self._limits
@@ -75,18 +75,18 @@ class Throttle:
             return Wait(of_all, is_address=True)
         return Wait(seconds) if seconds else None
 
-    def begin(self, user: str, address: str) -> bool:
+    def begin(self, user: str, address: str, *, again: bool = False) -> bool:
         """Takes one of the tries, which `end` or `give_back` gives back; False if all are taken
-        just now."""
+        just now. One is always left for who was let in on the same connection (`again`)."""
         limits = self._limits
-        is_trusted = self._is_trusted(user, address)
+        is_trusted = self.is_trusted(user, address)
         of_all = self._addresses.get(address)
         if not is_trusted and of_all is not None and of_all.taken >= limits.address_failures_max:
             return False
         pair = self._pairs.get((user, address))
         if pair is not None:
             taken = pair.open if is_trusted else pair.taken
-            if taken >= limits.failures_max:
+            if taken >= limits.failures_max and not (again and is_trusted):
                 return False
         _of(self._pairs, (user, address)).open += 1
         _of(self._addresses, address).open += 1
@@ -108,7 +108,7 @@ class Throttle:
         limits = self._limits
         pair = _of(self._pairs, (user, address))
         pair.add(now, max(limits.failures_max, limits.address_failures_max))
-        if self._is_trusted(user, address):
+        if self.is_trusted(user, address):
             # Its own affair: others at the address shall not wait for it.
             return
         of_all = _of(self._addresses, address)
@@ -151,7 +151,7 @@ class Throttle:
         tries.drop_old(self._monotonic())
         return len(tries.wrong) >= self._limits.address_failures_max
 
-    def _is_trusted(self, user: str, address: str) -> bool:
+    def is_trusted(self, user: str, address: str) -> bool:
         until = self._trusted.get((user, address))
         return until is not None and self._monotonic() < until
 

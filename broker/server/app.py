@@ -239,7 +239,12 @@ class Broker(SignIn):
         self.loop = loop = asyncio.get_running_loop()
         self.timers = TimingWheel(loop)
         self.turn.schedule = loop.call_soon
-        self.logins = Logins(self.access, self.config.logins_waiting_max)
+        self.logins = Logins(
+            self.access,
+            self.config.logins_waiting_max,
+            self.config.logins_address_max,
+            self.config.login_refusal_delay,
+        )
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
         self.persister.start()
@@ -406,11 +411,12 @@ class Broker(SignIn):
         if hasattr(self, "control"):
             self.control.publish(event, data)
 
-    def run_task(self, work: Any) -> None:
-        """Runs a coroutine that nobody waits for."""
+    def run_task(self, work: Any) -> asyncio.Task[Any]:
+        """Runs a coroutine by itself; the task that is returned may be cancelled."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # -- stop --------------------------------------------------------------------------------------
 

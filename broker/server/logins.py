@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
+import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 import argon2
 
 from broker.access import Access, Job, Limits, Refused, User
+from broker.access.line import Line
 from broker.access.passwords import hash_password, verify
+from broker.addresses import address_of, is_loopback
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -24,42 +25,98 @@ _BUSY = Refused("Too many logins at once; try again", 503, "busy")
 
 
 class Logins:
-    """Checks passwords without holding up the loop, `waiting_max` at a time. One hash takes about
-    40 ms and 19 MiB."""
+    """Checks passwords without holding up the loop. One hash takes about 40 ms and 19 MiB; two are
+    computed at a time, and the others wait in a line in which addresses take turns."""
 
-    def __init__(self, access: Access, waiting_max: int) -> None:
+    def __init__(
+        self, access: Access, waiting_max: int, address_max: int, refusal_delay_s: float = 0
+    ) -> None:
         self._access = access
-        self.waiting_max = waiting_max
+        self.refusal_delay_s = refusal_delay_s
+        self._line = Line(waiting_max, address_max)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="login")
-        self._running: set[asyncio.Task[bool | None]] = set()
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._running: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Logins whose password waits to be checked."""
+        return len(self._line)
+
+    def configure(self, config: Config) -> None:
+        """Sets the bounds; who waits already stays."""
+        self._line.most = config.logins_waiting_max
+        self._line.most_of_one = config.logins_address_max
+        self.refusal_delay_s = config.login_refusal_delay
 
     async def check(
-        self, user: str, password: str, peer: str, door: str, *, from_here: bool | None = None
+        self,
+        user: str,
+        password: str,
+        peer: str,
+        door: str,
+        *,
+        from_here: bool | None = None,
+        again: bool = False,
     ) -> User | Refused:
-        """The user, or why not.
+        """The user, or why not. A login that is cancelled leaves the line; a password that is being
+        checked already still counts.
 
         `peer` is an IP address without port, or `unix`; `door` is http, websocket or amqp.
         `from_here` says whether the peer is this machine, where the address alone does not.
+        `again`: its connection was let in with the same user and password before.
         """
         address = address_of(peer)
         if from_here is None:
             from_here = is_loopback(peer)
-        begun = self._access.begin(user, password, from_here, peer=address, door=door)
+        begun = self._access.begin(user, password, from_here, peer=address, door=door, again=again)
         if not isinstance(begun, Job):
-            return begun
-        if begun.outcome is None:
-            if len(self._running) >= self.waiting_max:
+            return await self._slowly(begun)
+        if begun.outcome is None and not self._queue(begun):
+            return await self._slowly(_BUSY)
+        begun.askers += 1
+        try:
+            # Others may wait for the same password, and it still counts if all of them go.
+            ok = await asyncio.shield(begun.outcome)
+        finally:
+            begun.askers -= 1
+            if not begun.askers and self._line.remove(begun):
                 self._access.abandon(begun)
-                return _BUSY
-            # A task of its own: those who asked may go away, and the outcome still counts.
-            begun.outcome = asyncio.create_task(self._verify(begun))
-            self._running.add(begun.outcome)
-            begun.outcome.add_done_callback(self._running.discard)
-        ok = await asyncio.shield(begun.outcome)
         if ok is None:
             return _BUSY
         return self._access.finish(begun, ok, door=door)
+
+    async def _slowly(self, outcome: User | Refused) -> User | Refused:
+        """A refusal without a look at the password costs us little, and would cost whoever floods
+        us nothing: clients that ask again at once, on hundreds of connections, have to wait."""
+        if isinstance(outcome, Refused) and outcome.status != 401 and self.refusal_delay_s:
+            # Not all of them at one moment.
+            await asyncio.sleep(self.refusal_delay_s * random.uniform(0.5, 1))  # noqa: S311
+        return outcome
+
+    def _queue(self, job: Job) -> bool:
+        """Whether there is a place for one more job."""
+        waits, left = self._line.add(job)
+        if left is not None:
+            self._access.abandon(left)
+            left.outcome.set_result(None)
+        if not waits:
+            self._access.abandon(job)
+            return False
+        job.outcome = asyncio.get_running_loop().create_future()
+        self._start_next()
+        return True
+
+    def _start_next(self) -> None:
+        while len(self._line) and len(self._running) < _THREADS:
+            # A task of its own: those who asked may go away, and the outcome still counts.
+            task = asyncio.create_task(self._verify(self._line.take()))
+            self._running.add(task)
+            task.add_done_callback(self._verified)
+
+    def _verified(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            self._start_next()
 
     def check_certificate(
         self, user: str, peer: str, door: str, *, from_here: bool
@@ -80,20 +137,20 @@ class Logins:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _verify(self, job: Job) -> bool | None:
-        """Whether the password fits; None if it could not be looked at."""
-        # Two at a time from one address, so that a flood from there leaves room for others.
-        turns = self._turns.setdefault(job.peer, asyncio.Semaphore(_THREADS))
+    async def _verify(self, job: Job) -> None:
+        """Tells those who wait whether the password fits; None if it could not be looked at."""
+        ok = None
         try:
-            async with turns:
-                loop = asyncio.get_running_loop()
-                ok = await loop.run_in_executor(self._pool, Access.verify, job)
+            loop = asyncio.get_running_loop()
+            ok = await loop.run_in_executor(self._pool, Access.verify, job)
         except (MemoryError, RuntimeError, argon2.exceptions.HashingError) as error:
             log.error("cannot check a password: %r", error)
             self._access.abandon(job)
-            return None
-        self._access.settle(job, ok)
-        return ok
+        else:
+            self._access.settle(job, ok)
+        finally:
+            if not job.outcome.done():
+                job.outcome.set_result(ok)
 
 
 def limits_of(config: Config) -> Limits:
@@ -104,28 +161,3 @@ def limits_of(config: Config) -> Limits:
         longest_s=config.login_backoff_max,
         trusted_s=config.login_trusted_for,
     )
-
-
-def is_loopback(peer: str) -> bool:
-    """Whether a peer address is this machine's own; a Unix socket is."""
-    if peer == "unix":
-        return True
-    address = _parsed(peer)
-    return address is not None and address.is_loopback
-
-
-def address_of(peer: str) -> str:
-    """The address to count bad logins by: whole for IPv4, the /64 network for IPv6."""
-    address = _parsed(peer)
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address) if address is not None else peer[:64]
-
-
-def _parsed(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = getattr(address, "ipv4_mapped", None)
-    return mapped if mapped is not None else address

@@ -81,7 +81,7 @@ class Reload:
         broker.proxies = Sources(config.proxy_protocol_sources)
         broker.admission.configure(config.connections_max)
         broker.watch.configure(config)
-        broker.logins.waiting_max = config.logins_waiting_max
+        broker.logins.configure(config)
         broker.access.throttle.configure(limits_of(config))
         broker.access.rehash_at_login = config.rehash_at_login
         reloading.follow_log("broker", reloaded)

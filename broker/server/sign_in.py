@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from broker.access import Access, Refused, User
+from broker.addresses import is_loopback
 from broker.errors import NotAllowed
-from broker.server.logins import Logins, is_loopback
+from broker.server.logins import Logins
 from broker.wire.handshake import EXTERNAL, MECHANISMS
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ class SignIn:
     loop: asyncio.AbstractEventLoop
     stopping: bool
 
-    def run_task(self, work: Any) -> None:
+    def run_task(self, work: Any) -> asyncio.Task[Any]:
         raise NotImplementedError
 
-    def login(self, session: Session, user: str, password: str) -> None:
-        self.run_task(self._login(session, user, password))
+    def login(self, session: Session, user: str, password: str) -> asyncio.Task[Any]:
+        return self.run_task(self._login(session, user, password))
 
     async def _login(self, session: Session, user: str, password: str) -> None:
         outcome = await self._check(session, user, password)

@@ -55,12 +55,13 @@ HANDSHAKE = 1  # Connection.phase
 class Handshake:
     """What is known of a connection that is not open yet. `step` names the method that may come."""
 
-    __slots__ = ("_host", "_session", "step")
+    __slots__ = ("_host", "_login", "_session", "step")
 
     def __init__(self, session: Session, host: Host) -> None:
         self._session = session
         self._host = host
         self.step = "header"
+        self._login: Any = None
 
     def on_protocol_header(self, header: bytes) -> None:
         session = self._session
@@ -107,7 +108,12 @@ class Handshake:
         user, password = credentials(mechanism, response)
         self.step = "login"
         session.hold()
-        self._host.login(session, user, password)
+        self._login = self._host.login(session, user, password)
+
+    def end(self) -> None:
+        """The transport is gone: the password is not looked at, unless that has begun."""
+        if self._login is not None:
+            self._login.cancel()
 
     def logged_in(self, user: str) -> None:
         """The password was right."""

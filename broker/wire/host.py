@@ -25,8 +25,9 @@ class Host(Protocol):
     @property
     def vhosts(self) -> Mapping[str, Any]: ...
 
-    def login(self, session: Session, user: str, password: str) -> None:
-        """Checks a password; answers with `session.logged_in` or `session.login_refused`."""
+    def login(self, session: Session, user: str, password: str) -> Any:
+        """Checks a password; answers with `session.logged_in` or `session.login_refused`. What it
+        returns has `.cancel()`, for a client that leaves before."""
 
     def mechanisms(self, session: Session) -> tuple[str, ...]:
         """SASL mechanisms that are offered to the connection: those it can log in with."""

@@ -574,6 +574,8 @@ class Session(Connection):
     def lost(self, reason: str = "") -> None:
         """The transport is gone."""
         self._timer.cancel()
+        if self.handshake is not None:
+            self.handshake.end()
         if not self.close_reason:
             self.close_reason = reason
         self.end_channels()

@@ -427,7 +427,7 @@ class Broker:
         self.disk = MemoryDisk()
         self.files = SettingsFiles(directory, self.disk)
         self.access = Access(self.files)
-        self.logins = Logins(self.access, 1024)
+        self.logins = Logins(self.access, 1024, 256)
         self.policies = Policies(self.files)
         self.policy_sweep = PolicySweep(self)
         self.importing = Importing(self)

@@ -26,6 +26,7 @@ POLICY_ARGUMENTS = {"vhost": "/", "name": "p", "pattern": "^q", "definition": {"
 VHOST_LIMITS = {"component": "vhost-limits", "vhost": "/", "name": "limits"}
 EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "authenticate": (NOBODY, {"user": "none", "password": "secret", "peer": "192.0.2.1"}),
+    "authenticate.leave": (NOBODY, {"login": 1}),
     "session.valid": (NOBODY, {"user": "none", "epoch": 1, "session_id": "s"}),
     "session.end": (NOBODY, {"session_id": "s", "expires_at": 1}),
     "backup.begin": (NOBODY, {}),

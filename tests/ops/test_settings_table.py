@@ -62,6 +62,8 @@ TAKE_ANYTHING = {"list", "path", "text"}
 GOOD = {
     "body_in_memory": "2 MiB",
     "body_write_buffer": "2 MiB",
+    "http_unfinished_max": "80 MiB",
+    "login_refusal_delay": "1 s",
     "message_store_index_open_files": "100",
     "segment_size": "4 MiB",
     "tail_memory": "2 MiB",

@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">I")
 _REQUESTS_AT_ONCE = 64
+_UNPLACED = frozenset({"authenticate", "authenticate.leave"})
+"""Verbs that take none of these places: passwords wait in a line of their own, which has bounds
+(`logins_waiting_max`), and whoever is signed in does not wait behind them."""
 
 
 class ControlServer:
@@ -105,6 +108,8 @@ class Session:
         self.at_end: list[Callable[[], object]] = []
         """Called when the peer is gone."""
         self._room = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        self.logins: dict[int, asyncio.Task[Any]] = {}
+        """Logins under way, by the numbers that the peer gave them."""
         self.lists = OpenLists(broker)
         self.subscriptions = Subscriptions(broker, self.push, self.is_writable)
         task = asyncio.current_task()
@@ -121,10 +126,12 @@ class Session:
                     log.error("control socket: a frame of %d bytes was announced", length)
                     return
                 frame = decoder.decode(await self._reader.readexactly(length))
-                await self._room.acquire()
+                is_placed = frame.verb not in _UNPLACED
+                if is_placed:
+                    await self._room.acquire()
                 task = asyncio.create_task(self._answer(frame), name=f"control {frame.verb[:40]}")
                 self._requests.add(task)
-                task.add_done_callback(self._answered)
+                task.add_done_callback(self._answered if is_placed else self._requests.discard)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from typing import Any
@@ -13,6 +14,7 @@ from broker.control_schema import (
     AuthAttempts,
     AuthAttemptsReset,
     Authenticate,
+    AuthenticateLeave,
     PasswordHash,
     SessionEnd,
     SessionValid,
@@ -24,10 +26,28 @@ from broker.server.control.requests import Request, RequestError, bad_request, h
 @handles("authenticate")
 async def authenticate(request: Request[Authenticate]) -> Any:
     args = request.args
-    user = await request.broker.logins.check(args.user, args.password, args.peer, args.door)
+    logins = request.session.logins
+    task = asyncio.current_task()
+    if args.login is not None and task is not None:
+        logins[args.login] = task
+    try:
+        user = await request.broker.logins.check(
+            args.user, args.password, args.peer, args.door, again=args.again
+        )
+    finally:
+        if args.login is not None:
+            logins.pop(args.login, None)
     if isinstance(user, Refused):
         raise RequestError(user.error, user.reason, user.status)
     return {"name": user.name, "tags": list(user.tags), "epoch": user.epoch}
+
+
+@handles("authenticate.leave")
+async def authenticate_leave(request: Request[AuthenticateLeave]) -> Any:
+    task = request.session.logins.pop(request.args.login, None)
+    if task is not None:
+        task.cancel()
+    return {}
 
 
 @handles("session.valid")
