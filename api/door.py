@@ -5,6 +5,17 @@ from collections.abc import Awaitable, Callable
 from asgiref.sync import markcoroutinefunction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
+from management import bodies
+
+
+async def take_body(request: HttpRequest) -> None:
+    """Reads the body of a call that is let in; an empty one is an empty object. Raises
+    `BrokerError`."""
+    if request.method not in ("GET", "HEAD"):
+        await bodies.take(request, request.user.name)
+    if request.method in ("PUT", "POST") and not request.body:
+        request._body = b"{}"
+
 
 class ApiDoor:
     """HEAD is answered as GET (the server drops the body), OPTIONS without credentials, and a
@@ -27,8 +38,6 @@ class ApiDoor:
             return HttpResponse(status=200, headers={"Allow": "HEAD, GET, PUT, POST, DELETE"})
         if request.method == "HEAD":
             request.method = "GET"
-        if request.method in ("PUT", "POST") and not request.body:
-            request._body = b"{}"
         response = await self.get_response(request)
         if response.status_code == 405:
             return HttpResponse(status=405, headers={"Allow": response.headers.get("Allow", "")})

@@ -13,13 +13,15 @@ from django.http import HttpRequest
 from ninja.security import HttpBasicAuth
 from ninja.utils import check_csrf
 
+from api.door import take_body
 from broker.control_schema import Tag
 from broker.sight import has_tag
 from management.appliance import broker, config
 from management.broker_client import BrokerError
 from management.hosts import origin_allowed
-from management.peer import peer_of
+from management.peer import is_told, peer_of
 from management.people import User
+from management.seen import SEEN
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -42,10 +44,17 @@ class BasicOrSession(HttpBasicAuth):
         self.tag = tag
 
     async def __call__(self, request: HttpRequest) -> User:
-        user = await self._user(request)
+        has_session = request.headers.get("Authorization") is None
+        request.user = user = await self._user(request)
         if not has_tag(user.tags, self.tag):
             word = "monitor" if self.tag == "monitoring" else self.tag
             raise BrokerError(401, "not_authorised", f"Not {word} user")
+        await take_body(request)
+        # The check may look for the token in a form's fields, too.
+        if has_session and request.method not in SAFE_METHODS and check_csrf(request) is not None:
+            raise ForeignOrigin(
+                f"the CSRF token is missing or wrong; send it as {settings.CSRF_HEADER_NAME[5:]}"
+            )
         return user
 
     async def _user(self, request: HttpRequest) -> User:
@@ -54,26 +63,26 @@ class BasicOrSession(HttpBasicAuth):
             raise ForeignOrigin("the origin of this request is not allowed here")
         value = request.headers.get("Authorization")
         if value is not None:
-            user = await self.authenticate(request, *credentials(value))
-            request.user = user
-            return user
-        user = request.user
+            return await self.authenticate(request, *credentials(value))
+        user: User = request.user
         if not user.is_authenticated:
             raise NoCredentials
-        if request.method not in SAFE_METHODS and check_csrf(request) is not None:
-            raise ForeignOrigin(
-                f"the CSRF token is missing or wrong; send it as {settings.CSRF_HEADER_NAME[5:]}"
-            )
         return user
 
     async def authenticate(self, request: HttpRequest, username: str, password: str) -> User:
-        found = await broker().call(
-            "authenticate",
-            user=username,
-            password=password,
-            peer=peer_of(request.scope),
-            door="http",
-        )
+        scope, value = request.scope, request.headers["Authorization"]
+        peer = peer_of(scope)
+        # Through a trusted proxy the connection is of many clients.
+        seen = None if is_told(scope) else scope.get(SEEN)
+        again = seen is not None and seen.was_let_in(peer, value)
+        try:
+            found = await broker().authenticate(username, password, peer, again=again)
+        except BrokerError:
+            if seen is not None:
+                seen.forget()
+            raise
+        if seen is not None:
+            seen.let_in(peer, value)
         return User(found["name"], tuple(found["tags"]))
 
 

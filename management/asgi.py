@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from servestatic import ServeStaticASGI
 
-from management.body_limit import BodyLimit
+from management.bodies import Bodies
 from management.broken_answers import BrokenAnswers
 from management.hosts import AcceptableHost, origin_allowed, refuse
 from management.paths import Application, RawPath, Receive, Scope, Send
@@ -61,7 +61,7 @@ def build(config: "Config") -> Application:
         Relay(config.relay_socket),
         lambda: settings.APPLIANCE.allowed_origins,
     )
-    routes = ProtocolTypeRouter({"http": BrokenAnswers(BodyLimit(static)), "websocket": sockets})
+    routes = ProtocolTypeRouter({"http": BrokenAnswers(Bodies(static)), "websocket": sockets})
     served = AcceptableHost(routes, lambda: settings.APPLIANCE.allowed_hosts)
     return ForwardedHeaders(served, config.trusted_proxies) if config.trusted_proxies else served
 

@@ -3,7 +3,8 @@
 uvicorn waits for a request's head for ever and collects as much of it as comes. Here a head has
 `http_timeout` seconds and `HEAD_MAX` bytes, and a socket that would take the process's last
 descriptors is closed at once. Of requests that come before the answers to earlier ones a few are
-parsed; the others stay unread. Bodies have their bounds in `management.body_limit`.
+parsed; the others stay unread. Bodies are read by `management.bodies`; what came of one before
+that, and of heads, counts as memory of its address (`management.unfinished`).
 """
 
 import asyncio
@@ -17,6 +18,11 @@ from typing import Any
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from broker.addresses import address_of
+from management.bodies import WIRE, Wire
+from management.seen import SEEN, Seen
+from management.unfinished import STRANGERS
+
 log = logging.getLogger(__name__)
 
 HEAD_MAX = 64 * 1024
@@ -26,6 +32,11 @@ PIECE = 1024
 WAITING_MAX = 4
 """Parsed requests that wait for the answer to an earlier one. While there are more, nothing is
 parsed."""
+READ_MAX = 64 * 1024
+"""Bytes that are read from a socket at a time."""
+SMALL = 4096
+"""What a connection may hold without its being counted: less than its own objects take."""
+NO_ROOM = b"Requests of this address that are not finished take too much memory; try again\n"
 DESCRIPTORS_KEPT = 100
 """For the control socket, files, and relayed connections on their way."""
 SAID_EVERY_S = 10.0
@@ -73,6 +84,10 @@ class BoundedHTTP(HttpToolsProtocol):
         super().__init__(*args, **more)
         if BoundedHTTP.room is None:
             BoundedHTTP.room = Room()
+        self._seen = Seen()
+        self._wire = Wire(self._close)
+        self._address = ""
+        self._counted = 0
         self._between = True  # requests
         self._in_head = False
         self._head_bytes = 0
@@ -84,6 +99,8 @@ class BoundedHTTP(HttpToolsProtocol):
         sock = transport.get_extra_info("socket")
         assert self.room is not None
         if self.room.has(sock.fileno()):
+            if hasattr(transport, "max_size"):
+                transport.max_size = READ_MAX
             _cut_off_idle_readers(sock)
             self._await_head()
         else:
@@ -92,6 +109,31 @@ class BoundedHTTP(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unparsed += data
         self._parse()
+        self._count()
+
+    def _count(self) -> None:
+        """Counts what is held of requests that nobody has been let in for."""
+        held = len(self._unparsed)
+        if self._in_head:
+            held += self._head_bytes
+        if self.cycle is not None and not self.cycle.response_complete:
+            held += len(self.cycle.body)
+        if held <= SMALL or self._wire.is_let_in or self.transport.is_closing():
+            held = 0
+        if held == self._counted:
+            return
+        if not self._address:
+            self._address = address_of(self.client[0] if self.client else "unix")
+        if self._counted:
+            STRANGERS.give_back(self._address, self._counted)
+            self._counted = 0
+        if held and not STRANGERS.take(self._address, held):
+            self._end(b"503 Service Unavailable", NO_ROOM)
+        else:
+            self._counted = held
+
+    def _close(self) -> None:
+        self.transport.close()
 
     def _parse(self) -> None:
         """Takes in what came, unless enough requests wait already."""
@@ -118,6 +160,7 @@ class BoundedHTTP(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._count()
         if self._unparsed:
             # Not at once: this may be called from within the parser.
             self.loop.call_soon(self._parse)
@@ -125,9 +168,15 @@ class BoundedHTTP(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_timer()
         super().connection_lost(exc)
+        self._count()
+        if self._wire.on_lost is not None:
+            self._wire.on_lost()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope[SEEN] = self._seen
+        scope[WIRE] = self._wire
         self._between = False
         self._in_head = True
         self._head_bytes = 0
@@ -160,9 +209,16 @@ class BoundedHTTP(HttpToolsProtocol):
         elif self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
-    def _end(self, status: bytes) -> None:
+    def _end(self, status: bytes, text: bytes = b"") -> None:
         self._forget_timer()
+        self._unparsed.clear()
+        length = str(len(text)).encode()
         self.transport.write(
-            b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            b"HTTP/1.1 "
+            + status
+            + b"\r\ncontent-type: text/plain\r\ncontent-length: "
+            + length
+            + b"\r\nconnection: close\r\n\r\n"
+            + text
         )
         self.transport.close()

@@ -33,6 +33,11 @@ class ForwardedHeaders:
         await self.application(scope, receive, send)
 
 
+def is_told(scope: Scope) -> bool:
+    """Whether a trusted proxy named the client, and not the socket."""
+    return bool(scope.get(_TOLD))
+
+
 def peer_of(scope: Scope) -> str:
     """The peer's address without port; `unix` for a local socket.
 

@@ -14,6 +14,7 @@ TITLES = {
     400: "That did not work",
     401: "Not allowed",
     404: "Not found",
+    408: "It took too long",
     429: "Too many attempts",
     503: "The broker is away",
 }
@@ -32,6 +33,8 @@ def answer(request: HttpRequest, error: BrokerError) -> HttpResponseBase:
     else:
         status = 403 if error.status == 401 else error.status
         title = TITLES.get(error.status, "Something went wrong")
+        if error.error == "busy":
+            title = "Too much at once"
         facts = {"status": status, "title": title, "reason": error.reason}
         try:
             page = render_to_string("error.html", facts, request)

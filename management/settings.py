@@ -28,6 +28,7 @@ MIDDLEWARE = [
     "management.security.SecurityHeaders",
     "api.door.ApiDoor",
     "management.sessions.SessionMiddleware",
+    "management.bodies.BodyMiddleware",
     "management.csrf.CsrfMiddleware",
     "management.refusals.RefusalMiddleware",
 ]
