@@ -43,8 +43,7 @@ class Access:
     """All that is known about who may do what. `version` rises with every change.
 
     `begin`, `verify` and `finish` check a password; `check` and `check_topic` a permission.
-    `login_limits` bounds wrong passwords. With
-    `rehash_at_login` a login replaces an imported password hash.
+    `login_limits` bounds wrong passwords; `rehash_at_login` replaces imported hashes at logins.
     """
 
     def __init__(
@@ -135,8 +134,7 @@ class Access:
         """Starts a login. A `Job` means: run `verify` in a thread, then `finish`.
 
         `peer` is the address the person's socket comes from; `door` is http, websocket or amqp.
-        `again`: the same connection was let in with the same user and password before. Such a
-        login does not wait for those of others, however many wrong passwords come.
+        `again`: its connection was let in with both before, so that it waits for no others.
         """
         known = self.users.get(user)
         wait = self.throttle.wait(user, peer)
@@ -231,8 +229,7 @@ class Access:
         return Refused()
 
     def abandon(self, job: Job) -> None:
-        """Drops a job whose password was not looked at; it does not count as a wrong one. The next
-        login with the same password begins a new one."""
+        """Drops a job whose password was not looked at; it does not count as a wrong one."""
         if self._jobs.pop((job.mac, job.peer), None) is not None:
             self.throttle.give_back(job.user, job.peer)
 

@@ -83,8 +83,7 @@ class StartError(Exception):
 
 
 class Broker(SignIn):
-    """Everything that lives as long as the process. See `broker.wire.host.Host` for what
-    sessions ask of it."""
+    """Everything that lives as long as the process. Sessions see it as `broker.wire.host.Host`."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -115,9 +114,7 @@ class Broker(SignIn):
         self.turn.after = self.persister.collect
         self.files = SettingsFiles(config.data_dir, disk)
         self.access = Access(
-            self.files,
-            login_limits=limits_of(config),
-            rehash_at_login=config.rehash_at_login,
+            self.files, login_limits=limits_of(config), rehash_at_login=config.rehash_at_login
         )
         self.policies = Policies(self.files, config.policies_max)
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
@@ -239,12 +236,7 @@ class Broker(SignIn):
         self.loop = loop = asyncio.get_running_loop()
         self.timers = TimingWheel(loop)
         self.turn.schedule = loop.call_soon
-        self.logins = Logins(
-            self.access,
-            self.config.logins_waiting_max,
-            self.config.logins_address_max,
-            self.config.login_refusal_delay,
-        )
+        self.logins = Logins(self.access, self.config)
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
         self.persister.start()

@@ -28,12 +28,10 @@ class Logins:
     """Checks passwords without holding up the loop. One hash takes about 40 ms and 19 MiB; two are
     computed at a time, and the others wait in a line in which addresses take turns."""
 
-    def __init__(
-        self, access: Access, waiting_max: int, address_max: int, refusal_delay_s: float = 0
-    ) -> None:
+    def __init__(self, access: Access, config: Config) -> None:
         self._access = access
-        self.refusal_delay_s = refusal_delay_s
-        self._line = Line(waiting_max, address_max)
+        self.refusal_delay_s = config.login_refusal_delay
+        self._line = Line(config.logins_waiting_max, config.logins_address_max)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="login")
         self._running: set[asyncio.Task[None]] = set()
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.access import Access
 from broker.access.passwords import SHA256, rabbit_hash
-from broker.config import settings
+from broker.config import Config, settings
 from broker.errors import NotFound, PreconditionFailed, describe
 from broker.policies import Policies
 from broker.queues.limits import Limits
@@ -427,7 +427,7 @@ class Broker:
         self.disk = MemoryDisk()
         self.files = SettingsFiles(directory, self.disk)
         self.access = Access(self.files)
-        self.logins = Logins(self.access, 1024, 256)
+        self.logins = Logins(self.access, Config(login_refusal_delay=0))
         self.policies = Policies(self.files)
         self.policy_sweep = PolicySweep(self)
         self.importing = Importing(self)

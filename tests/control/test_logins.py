@@ -12,6 +12,7 @@ from broker.access.login import REMEMBERED_S, TICKET_S
 from broker.access.passwords import ARGON2ID, BCRYPT, MD5, SHA256, SHA512, rabbit_hash
 from broker.access.throttle import WINDOW_S, Limits
 from broker.addresses import address_of, is_loopback
+from broker.config import Config
 from broker.server.logins import Logins
 from broker.settings_files import SettingsFiles
 from tests.control.disks import MemoryDisk
@@ -403,6 +404,13 @@ def test_it_says_nothing_of_a_password_when_printed(access: Access) -> None:
     assert "hunter2" not in repr(access.begin("anna", "", False, peer="192.0.2.1", door="http"))
 
 
+def lined_up(access: Access, waiting: int, of_one_address: int) -> Logins:
+    config = Config(
+        logins_waiting_max=waiting, logins_address_max=of_one_address, login_refusal_delay=0
+    )
+    return Logins(access, config)
+
+
 async def test_it_hashes_once_for_logins_that_come_together(
     access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,7 +419,7 @@ async def test_it_hashes_once_for_logins_that_come_together(
     monkeypatch.setattr(
         Access, "verify", staticmethod(lambda job: verified.append(job) or verify(job))
     )
-    logins = Logins(access, 100, 50)
+    logins = lined_up(access, 100, 50)
     answers = await asyncio.gather(
         *(logins.check("anna", "secret", "192.0.2.1", "amqp") for _ in range(50))
     )
@@ -422,7 +430,7 @@ async def test_it_hashes_once_for_logins_that_come_together(
 
 
 async def test_it_counts_a_wrong_password_whose_asker_has_gone(access: Access) -> None:
-    logins = Logins(access, 100, 50)
+    logins = lined_up(access, 100, 50)
     for number in range(BAD_LOGINS):
         asking = asyncio.create_task(logins.check("anna", f"guess {number}", "192.0.2.1", "http"))
         await asyncio.sleep(0)
@@ -437,7 +445,7 @@ async def test_it_counts_a_wrong_password_whose_asker_has_gone(access: Access) -
 
 
 async def test_it_leaves_room_for_others_when_one_address_floods(access: Access) -> None:
-    logins = Logins(access, 100, 50)
+    logins = lined_up(access, 100, 50)
     order = []
 
     async def ask(user: str, peer: str) -> None:
@@ -472,7 +480,7 @@ def test_it_knows_its_own_machine(peer: str, loopback: bool, address: str) -> No
 
 
 async def test_it_refuses_more_logins_than_may_wait(access: Access) -> None:
-    logins = Logins(access, 2, 2)
+    logins = lined_up(access, 2, 2)
     waiting = [
         asyncio.create_task(logins.check(f"user {number}", "guess", f"192.0.2.{number}", "amqp"))
         for number in range(4)
@@ -499,7 +507,7 @@ def waiting_at(
 
 
 async def test_one_address_takes_its_share_of_the_waiting_line_and_no_more(access: Access) -> None:
-    logins = Logins(access, 100, 10)
+    logins = lined_up(access, 100, 10)
     flood = waiting_at(logins, "2001:db8::1", 8) + waiting_at(logins, "2001:db8::2", 12)
     unix = waiting_at(logins, "unix", 20)
     await asyncio.sleep(0)
@@ -512,7 +520,7 @@ async def test_one_address_takes_its_share_of_the_waiting_line_and_no_more(acces
 
 
 async def test_a_full_line_has_a_place_for_who_has_fewer_there(access: Access) -> None:
-    logins = Logins(access, 20, 20)
+    logins = lined_up(access, 20, 20)
     flood = waiting_at(logins, "192.0.2.1", 22)
     await asyncio.sleep(0)
     assert logins.waiting == 20
@@ -531,7 +539,7 @@ async def test_a_login_whose_client_leaves_is_not_checked(
     monkeypatch.setattr(
         Access, "verify", staticmethod(lambda job: verified.append(job.user) or verify(job))
     )
-    logins = Logins(access, 100, 50)
+    logins = lined_up(access, 100, 50)
     asking = waiting_at(logins, "192.0.2.1", 12)
     twice = [
         asyncio.create_task(logins.check("bob", "guess", "192.0.2.1", "amqp")) for _ in range(2)
@@ -549,7 +557,7 @@ async def test_a_login_whose_client_leaves_is_not_checked(
 async def test_a_trusted_user_is_checked_before_strangers_of_the_same_address(
     access: Access, clock: Clock
 ) -> None:
-    logins = Logins(access, 100, 50)
+    logins = lined_up(access, 100, 50)
     assert isinstance(await logins.check("anna", "secret", "192.0.2.1", "http"), User)
     clock.now += REMEMBERED_S
     flood = waiting_at(logins, "192.0.2.1", 30)
