@@ -14,6 +14,7 @@ FLOORS = (
     (
         "broker.kernel",
         "broker.errors",
+        "broker.addresses",
         "broker.quantities",
         "broker.config",
         "broker.config_sources",
@@ -49,6 +50,7 @@ ABOVE = ("management", "api", "frontend")
 # A backup works on the data directory itself, also where no broker runs.
 COPIED = ("broker.quantities", "broker.store.disk", "broker.store.snapshot")
 SHARED = (
+    "broker.addresses",
     "broker.arguments",
     "broker.bounds",
     "broker.certificates",
