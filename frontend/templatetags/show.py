@@ -76,16 +76,23 @@ def live(path: str, row: Any, kind: str = "count") -> SafeString:
     return mark_safe(live_writer(path, kind)(row))  # noqa: S308 - it escapes the text
 
 
-def live_writer(path: str, kind: str) -> Callable[[Any], str]:
-    """The function that writes the live value at `path` of a row, as HTML."""
+def live_writer(
+    path: str, kind: str, tag: str = "span", classes: str = "", more: SafeString | str = ""
+) -> Callable[[Any], str]:
+    """The function that writes the live value at `path` of a row as an element, as HTML.
+
+    `classes` and `more` (attributes as HTML) are the element's own beside those of a live value.
+    """
     written = _FORMATS[kind]
-    rest = format_html('" data-live="{}" data-format="{}">', path, kind)
+    first = format_html('<{} class="{}live-value', tag, f"{classes} " if classes else "")
+    rest = format_html('" data-live="{}" data-format="{}"{}>', path, kind, more)
+    last = format_html("</{}>", tag)
 
     def write(row: Any) -> str:
         found = at(row, path)
         text = written(found)
         tone = " unknown" if found is None else " zero" if text in ("0", "0 B") else ""
-        return f'<span class="live-value{tone}{rest}{escape(text)}</span>'
+        return f"{first}{tone}{rest}{escape(text)}{last}"
 
     return write
 
