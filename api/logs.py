@@ -1,5 +1,6 @@
 """The broker's log: as text, and live as server-sent events in LavinMQ's shape."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from api.ask import ask
 from api.identity import BasicOrSession
 from broker.bounds import LOG_READERS_MAX
 from management.broker_client import BrokerError
+from management.sessions import SessionEnd, SessionOver
 
 router = Router(tags=["Log"], auth=BasicOrSession("monitoring"))
 
@@ -71,7 +73,9 @@ async def _events(
         # Others began while this one was being let in: the client asks again, and is told.
         return
     _readers += 1
+    over = SessionEnd(getattr(request, "login", None))
     try:
+        await over.check()
         yield b": live log\n\n"
         while True:
             entries = answer["entries"]
@@ -81,11 +85,14 @@ async def _events(
             )
             yield data or b": nothing new\n\n"
             after = entries[-1][0] if entries else max(after, 0)
-            answer = await ask(request, "log", after=after, level=level, wait_s=WAIT_S)
-    except BrokerError:
-        # The broker went, or the caller may not read it any more: the client asks again.
+            told = {"after": after, "level": level, "epoch": answer["epoch"]}
+            asked = asyncio.ensure_future(ask(request, "log", **told, wait_s=WAIT_S))
+            answer = await over.unless(asked)
+    except (BrokerError, SessionOver):
+        # The broker went, or the caller signed out or may not read it any more: it asks again.
         return
     finally:
+        over.close()
         _readers -= 1
 
 

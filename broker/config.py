@@ -886,6 +886,14 @@ class Config:
     log_format: str = setting(
         "log", "text", "log format", "text, or json for one object per line", reload=True
     )
+    log_lines_per_second: int = setting(
+        "log",
+        20,
+        "count",
+        "lines a second that one address, or one kind of line without an address, may write, with"
+        " ten seconds' worth at once; more are counted and told every 10 seconds; 0 for no limit",
+        reload=True,
+    )
 
     #: The command line it was read from. Not a setting.
     argv: tuple[str, ...] = field(default=(), compare=False, repr=False)

@@ -410,15 +410,17 @@ class Settings(Arguments):
     """Shows every setting of the broker as it counts now; secrets are left out."""
 
 
-@verb("log", "monitoring", "node", "{entries: [[id, time, level, source, text]], newest}")
+@verb("log", "monitoring", "node", "{entries: [[id, time, level, source, text]], newest, epoch}")
 class Log(Arguments):
     """Shows the broker's log: the newest `count` of the kept lines behind the id `after`, of this
-    `level` and worse ones. If there is none, waits up to `wait_s` seconds for one."""
+    `level` and worse ones. If there is none, waits up to `wait_s` seconds for one. With the `epoch`
+    of an earlier answer it is refused once the user has another password."""
 
     after: int = 0
     level: Literal["debug", "info", "warning", "error"] = "debug"
     count: int = 1000
     wait_s: float = 0
+    epoch: int | None = None
 
 
 @verb("backup.begin", "appliance", "node", "{directory, files, bytes, still_s}")

@@ -10,30 +10,39 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.log_limit import LimitedHandler
+
 ENTRIES_KEPT = 1_000
 TEXT_MAX = 4_096
-"""Characters of one entry that is kept; the log itself has all of them."""
+"""Characters of one entry that is kept."""
+
+LINE_MAX = 32_768
+"""Characters of a line; of a longer one the beginning and the end are written."""
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def configure(part: str, level: str, style: str) -> None:
+def configure(part: str, level: str, style: str, per_second: int = 0) -> None:
     """Send the root logger's records to standard error.
 
     `part` is the process's name (broker, web, reports), `level` one of debug, info, warning and
-    error, `style` text or json.
+    error, `style` text or json, `per_second` the lines that one source may write; 0 is no limit.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONLines(part) if style == "json" else TextLines(part))
-    logging.basicConfig(level=level.upper(), handlers=[handler, RECENT], force=True)
+    limited = LimitedHandler([handler, RECENT], per_second)
+    logging.basicConfig(level=level.upper(), handlers=[limited], force=True)
+    logging.captureWarnings(True)
     sys.unraisablehook = _unraisable
+    threading.excepthook = _ended_thread
 
 
 class Entry(NamedTuple):
@@ -93,6 +102,17 @@ def _unraisable(error: sys.UnraisableHookArgs) -> None:
     )
 
 
+def _ended_thread(error: threading.ExceptHookArgs) -> None:
+    """An exception that ends a thread is a line of the log, too."""
+    if error.exc_type is SystemExit:
+        return
+    value = error.exc_value if error.exc_value is not None else error.exc_type()
+    name = error.thread.name if error.thread is not None else "of no name"
+    logging.getLogger("leveret").error(
+        "thread %s ended", name, exc_info=(error.exc_type, value, error.exc_traceback)
+    )
+
+
 class TextLines(logging.Formatter):
     """`2026-11-21T10:05:00.123Z warning broker: text`"""
 
@@ -133,4 +153,7 @@ def _text(record: logging.LogRecord) -> str:
     text = record.getMessage()
     if record.exc_info and record.exc_info[0] is not None:
         text += "\n" + logging.Formatter().formatException(record.exc_info)
-    return text
+    if len(text) <= LINE_MAX:
+        return text
+    left_out = len(text) - LINE_MAX
+    return f"{text[: LINE_MAX // 2]} … {left_out:,} characters … {text[-LINE_MAX // 2 :]}"

@@ -67,9 +67,10 @@ def refuse(log: logging.Logger, error: Exception) -> None:
 
 
 def follow_log(part: str, reloaded: Reloaded) -> None:
-    """Puts a changed `log_level` or `log_format` into force."""
-    if {"log_level", "log_format"} & set(reloaded.at_once):
-        logs.configure(part, reloaded.config.log_level, reloaded.config.log_format)
+    """Puts changed settings of the log into force."""
+    if {"log_level", "log_format", "log_lines_per_second"} & set(reloaded.at_once):
+        config = reloaded.config
+        logs.configure(part, config.log_level, config.log_format, config.log_lines_per_second)
 
 
 def follow(log: logging.Logger, part: str, reloaded: Reloaded) -> None:

@@ -126,7 +126,7 @@ def _prepare(source: Path, target: Path) -> bool:
         if target.resolve().is_relative_to(source.resolve()):
             raise BackupError(f"{target} lies in the data directory itself")
         made = not target.exists()
-        target.mkdir(parents=True, exist_ok=True, mode=0o750)
+        target.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(target.iterdir()):
             raise BackupError(f"{target} exists and is not empty; name another directory")
         disk.append(str(target / snapshot.INCOMPLETE), b"")
@@ -139,7 +139,7 @@ def _clear(target: Path, made: bool) -> None:
     with contextlib.suppress(OSError):
         disk.remove_tree(str(target))
         if not made:
-            target.mkdir(mode=0o750)
+            target.mkdir(mode=0o700)
 
 
 def _lock(source: Path) -> contextlib.closing[_Lock] | None:
@@ -200,7 +200,7 @@ def _copy(source: Path, rows: Iterable[Row], target: Path, pace: Pace) -> None:
     try:
         for path, length, mode in rows:
             if path.endswith("/"):
-                (target / path).mkdir(mode=0o750)
+                (target / path).mkdir(mode=0o700)
             else:
                 copy_file(source / path, target / path, length, mode, pace)
         disk.sync_file_system(directory)

@@ -39,6 +39,8 @@ MAINS = {
 
 def enter(command: str, argv: Sequence[str]) -> int:
     """Run one of the commands with the options that follow its name; returns its exit status."""
+    # Whatever is made holds messages, hashes or names: it is the owner's alone.
+    os.umask(0o077)
     if command in OWN_OPTIONS:
         main: Callable[[Sequence[str]], int] = importlib.import_module(OWN_OPTIONS[command]).main
         return main(argv)
@@ -53,7 +55,7 @@ def enter(command: str, argv: Sequence[str]) -> int:
     if not lifetime.is_supervised():
         for warning in config.warnings:
             print(f"leveret {command}: warning: {logs.one_line(warning)}", file=sys.stderr)
-    logs.configure(command, config.log_level, config.log_format)
+    logs.configure(command, config.log_level, config.log_format, config.log_lines_per_second)
     if command == "serve":
         from management import supervisor
 

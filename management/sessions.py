@@ -226,6 +226,46 @@ class SessionMiddleware:
         return HttpResponse("Sign in first.", status=401, content_type="text/plain")
 
 
+class SessionOver(Exception):
+    """The session on whose behalf something is sent has ended."""
+
+
+class SessionEnd:
+    """The end of a session, for who sends something as long as it stands; without a session, as for
+    a client with a password, there is none. To be closed."""
+
+    def __init__(self, login: Login | None) -> None:
+        self._login = login
+        self._over = asyncio.Event()
+        self._watch = contextlib.ExitStack()
+        if login is not None:
+            self._watch.enter_context(SESSIONS.watching(login, self._over.set))
+
+    async def check(self) -> None:
+        """Raises SessionOver if the session has ended already, BrokerError when away."""
+        if self._login is not None and await SESSIONS.user_of(self._login) is NOBODY:
+            raise SessionOver
+
+    async def unless(self, future: asyncio.Future[Any]) -> Any:
+        """The result of the future. Raises SessionOver if the session ends before, and cancels
+        the future; so it does when the caller is cancelled."""
+        ended = asyncio.ensure_future(self._over.wait())
+        left = None
+        if self._login is not None:
+            left = max(0.0, self._login.expires_at / 1000 - time.time())
+        try:
+            await asyncio.wait({future, ended}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if self._over.is_set() or not future.done():
+                raise SessionOver
+            return future.result()
+        finally:
+            ended.cancel()
+            future.cancel()
+
+    def close(self) -> None:
+        self._watch.close()
+
+
 class SessionSocket:
     """ASGI wrapper for live sockets: sets `scope["user"]`, and closes them when the session ends.
 

@@ -25,6 +25,8 @@ _BACK_OFF_FIRST_S = 5.0
 _FORGIVEN_S = 900.0
 _KEYS_KEPT = 10_000
 _TRUSTED_KEPT = 100_000
+_TRUSTED_OF_USER = 1_000
+"""Addresses at which one user is trusted: few enough to forget them in one step."""
 _SHOWN = 80
 _Key = TypeVar("_Key")
 
@@ -57,7 +59,9 @@ class Throttle:
         self._limits = limits
         self._pairs: OrderedDict[tuple[str, str], _Tries] = OrderedDict()
         self._addresses: OrderedDict[str, _Tries] = OrderedDict()
-        self._trusted: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._trusted: OrderedDict[str, OrderedDict[str, float]] = OrderedDict()
+        """Until when by user and address; who was let in last comes last."""
+        self._trusted_pairs = 0
 
     def configure(self, limits: Limits) -> None:
         """Sets the limits; what was counted stays."""
@@ -132,15 +136,20 @@ class Throttle:
 
     def trust(self, user: str, address: str) -> None:
         """The user was let in from there."""
-        self._trusted[user, address] = self._monotonic() + self._limits.trusted_s
-        self._trusted.move_to_end((user, address))
-        while len(self._trusted) > _TRUSTED_KEPT:
-            self._trusted.popitem(last=False)
+        addresses = self._trusted.setdefault(user, OrderedDict())
+        self._trusted.move_to_end(user)
+        self._trusted_pairs += address not in addresses
+        addresses[address] = self._monotonic() + self._limits.trusted_s
+        addresses.move_to_end(address)
+        if len(addresses) > _TRUSTED_OF_USER:
+            addresses.popitem(last=False)
+            self._trusted_pairs -= 1
+        while self._trusted_pairs > _TRUSTED_KEPT:
+            self._trusted_pairs -= len(self._trusted.popitem(last=False)[1])
 
     def forget(self, user: str) -> None:
         """The user is deleted: another one of this name is trusted nowhere."""
-        for pair in [pair for pair in self._trusted if pair[0] == user]:
-            del self._trusted[pair]
+        self._trusted_pairs -= len(self._trusted.pop(user, ()))
 
     def is_flooded(self, user: str, address: str) -> bool:
         """Whether a trusted pair sees so many wrong passwords that each try has to be verified in
@@ -152,7 +161,8 @@ class Throttle:
         return len(tries.wrong) >= self._limits.address_failures_max
 
     def is_trusted(self, user: str, address: str) -> bool:
-        until = self._trusted.get((user, address))
+        addresses = self._trusted.get(user)
+        until = addresses.get(address) if addresses is not None else None
         return until is not None and self._monotonic() < until
 
 

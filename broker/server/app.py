@@ -178,8 +178,8 @@ class Broker(SignIn):
         """Everything before the loop runs. Raises StartError."""
         config = self.config
         try:
-            config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
-            config.run_dir.mkdir(exist_ok=True, mode=0o750)
+            config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            config.run_dir.mkdir(exist_ok=True, mode=0o700)
             self._lock = disk.lock(str(config.data_dir / "lock"))
         except BlockingIOError:
             raise StartError(

@@ -198,7 +198,10 @@ def _make_way(path: Path) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            # Its group may use the socket.
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(0o755)
         return
     if not stat.S_ISSOCK(mode):
         raise CannotListen(f"cannot listen on {path}: it exists and is no socket")

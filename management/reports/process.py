@@ -46,7 +46,7 @@ def main(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
     directory = config.data_dir.absolute() / "reports"
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = _lock(directory / "lock")
     except OSError as error:
         print(f"reports: {directory} cannot be used: {error}", file=sys.stderr)

@@ -16,6 +16,7 @@ from api.logs import _events
 from broker import logs
 from broker.bounds import LOG_READERS_MAX
 from tests.api.conftest import TAGS, path
+from tests.api.test_sessions import sign_in, token_in
 from tests.appliance import Appliance
 
 LIVE = "/api/livelog"
@@ -120,7 +121,7 @@ def test_too_many_readers_are_refused(api: httpx.Client) -> None:
 
 async def test_readers_that_come_together_are_not_more_than_there_may_be() -> None:
     """All of them were let in before the first began to read."""
-    answer = {"entries": [], "newest": 0}
+    answer = {"entries": [], "newest": 0, "epoch": 0}
     streams = [_events(HttpRequest(), answer, 0, "debug") for _ in range(LOG_READERS_MAX + 4)]
     begun = [await anext(stream, None) for stream in streams]
     assert begun.count(None) == 4
@@ -129,3 +130,38 @@ async def test_readers_that_come_together_are_not_more_than_there_may_be() -> No
     again = _events(HttpRequest(), answer, 0, "debug")
     assert await anext(again, None) is not None
     await again.aclose()
+
+
+def test_a_new_password_ends_a_live_log_that_waits(
+    api: httpx.Client, api_url: str, clients: dict[str, httpx.Client]
+) -> None:
+    where, told = path("users", "log-reader"), {"tags": "monitoring"}
+    api.put(where, json={**told, "password": "first"}).raise_for_status()
+    with (
+        httpx.Client(base_url=api_url, auth=("log-reader", "first"), timeout=10) as client,
+        reading(client) as events,
+    ):
+        assert next(events)
+        api.put(where, json={**told, "password": "second"}).raise_for_status()
+        # The stream ends; without its end the reading would time out.
+        assert list(events) is not None
+    api.delete(where)
+
+
+@pytest.mark.parametrize("how", ["signed out", "deleted"])
+def test_the_end_of_a_session_ends_its_live_log(
+    api: httpx.Client, anonymous: httpx.Client, how: str
+) -> None:
+    where = path("users", "log-session")
+    api.put(where, json={"tags": "monitoring", "password": "first"}).raise_for_status()
+    assert sign_in(anonymous, "log-session", "first").status_code == 302
+    token = token_in(anonymous.get("/log"))
+    with reading(anonymous) as events:
+        assert next(events)
+        if how == "signed out":
+            other = httpx.Client(base_url=anonymous.base_url, cookies=anonymous.cookies)
+            answer = other.post("/logout", data={"csrfmiddlewaretoken": token})
+            assert answer.status_code == 302
+        else:
+            api.delete(where).raise_for_status()
+        assert list(events) is not None

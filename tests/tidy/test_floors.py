@@ -26,6 +26,7 @@ FLOORS = (
         "broker.contracts",
         "broker.control_schema",
         "broker.lifetime",
+        "broker.log_limit",
         "broker.logs",
         "broker.origins",
         "broker.reloading",

@@ -8,9 +8,17 @@ from typing import Any
 
 from broker.control_schema import Log
 from broker.logs import ENTRIES_KEPT, RECENT
-from broker.server.control.requests import Request, bad_request, handles
+from broker.server.control.requests import (
+    Caller,
+    Request,
+    bad_request,
+    handles,
+    not_authorised,
+)
 
 WAIT_MAX_S = 30.0
+_RIGHTS_LOOKED_AT_S = 1.0
+"""Between two looks at the rights of a reader who waits."""
 
 
 @handles("log")
@@ -18,16 +26,31 @@ async def log(request: Request[Log]) -> Any:
     args = request.args
     if not 0 <= args.count <= ENTRIES_KEPT:
         raise bad_request(f"count must be from 0 to {ENTRIES_KEPT}")
+    _check(request)
     found = RECENT.since(args.after, args.level, args.count)
     if not found and args.wait_s > 0:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(args.wait_s, WAIT_MAX_S)):
-                found = await _next(args)
+                found = await _next(request)
     newest = RECENT.entries[-1].id if RECENT.entries else args.after
-    return {"entries": found, "newest": newest}
+    user = request.caller.user
+    return {"entries": found, "newest": newest, "epoch": user.epoch if user is not None else 0}
 
 
-async def _next(args: Log) -> list[Any]:
+def _check(request: Request[Log]) -> None:
+    """Raises RequestError 401 if the caller may not read the log any more, or has another password
+    than when it began to."""
+    epoch, before = request.args.epoch, request.caller.user
+    if before is None:
+        return
+    user = request.broker.access.users.get(before.name)
+    if user is None or (epoch is not None and user.epoch != epoch):
+        raise not_authorised("the user has changed; sign in again")
+    Caller(request.broker, user).require("monitoring")
+
+
+async def _next(request: Request[Log]) -> list[Any]:
+    args = request.args
     loop, written = asyncio.get_running_loop(), asyncio.Event()
 
     def tell() -> None:
@@ -41,7 +64,10 @@ async def _next(args: Log) -> list[Any]:
             found = RECENT.since(args.after, args.level, args.count)
             if found:
                 return found
-            await written.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RIGHTS_LOOKED_AT_S):
+                    await written.wait()
             written.clear()
+            _check(request)
     finally:
         RECENT.told.remove(tell)
