@@ -15,7 +15,6 @@ from ninja import Router
 from management.appliance import config
 from management.broker_client import BrokerError
 from management.reports import desk
-from management.reports.catalog import REPORTS
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk
 from management.reports.runs import RESULT_FORMATS, RunNotFound
@@ -60,10 +59,11 @@ async def get_report(request: HttpRequest, name: str) -> Any:
 
 @router.post("/reports/{seg:name}/run", response={202: Any})
 async def run_report(request: HttpRequest, name: str) -> Any:
-    """Compute the report now; if it is being computed already, that run's id is answered."""
+    """Compute the report now; if it is being computed already, that run's id is answered. The
+    query may hold `from`, `to` (times in UTC), `grain`, `by` and `vhost`."""
     require_monitoring(request.user)
     user = request.user.name
-    return 202, {"report": name, "run_id": await _at_desk("run", name, user)}
+    return 202, {"report": name, "run_id": await _at_desk("run", name, user, request.GET.dict())}
 
 
 @router.get("/reports/{seg:name}/runs/{seg:run}")
@@ -71,14 +71,20 @@ async def get_run(
     request: HttpRequest, name: str, run: str, page: int = 0, page_size: int = 100
 ) -> Any:
     """The record of a run; with `.json`, `.csv` or `.parquet` behind its id, its result. The id
-    `latest` is the newest run that has one. `vhost` and `q` (part of a queue's name) choose rows;
+    `latest` is the newest run with the default parameters that has one. With `.log`, the end of
+    what Spark printed. `vhost` and `q` (part of a queue's name) choose rows;
     with `page`, JSON holds one page of `page_size` rows."""
     vhosts = await visible_vhosts(request.user)
     run_id, _, form = run.partition(".")
     record = await _at_desk("find", name, run_id)
     if not form:
         return desk.described_run(record, everything=_sees_everything(request))
-    where = desk.where(REPORTS[name], request.GET, vhosts)
+    if form == "log":
+        require_monitoring(request.user)
+        text = await _at_desk("log", record)
+        return HttpResponse(text, content_type="text/plain; charset=utf-8")
+    view = await _at_desk("view", record)
+    where = desk.where(view, request.GET, vhosts)
     if page and form == "json":
         return await _at_desk("page", record, where, page, page_size)
     parts = await _at_desk("file", record, form, where)

@@ -838,6 +838,12 @@ class Config:
     reports_schedule: str = setting(
         "reports", "5 * * * *", "schedule", "when reports are computed (cron's five fields, UTC)"
     )
+    reports_daily_schedule: str = setting(
+        "reports",
+        "20 0 * * *",
+        "schedule",
+        "when the reports that are not computed by reports_schedule are (cron's five fields, UTC)",
+    )
     spark_master: str = setting(
         "reports",
         "local[*]",

@@ -22,6 +22,7 @@ SUMMARIES = {
     "demo": "Run a small shop against the running appliance.",
     "backup": "Copy the data directory, also while the broker runs: backup DIR.",
     "ctl": "Administer a running broker from a shell: ctl help.",
+    "report": "Compute a report and write it: report traffic --from 2026-11-01.",
     "perf": "Load a broker and measure it: perf throughput -z 10.",
 }
 OWN_OPTIONS = {
@@ -29,6 +30,7 @@ OWN_OPTIONS = {
     "backup": "management.backup",
     "ctl": "management.ctl.main",
     "perf": "management.perf.main",
+    "report": "management.report",
 }
 MAINS = {
     "broker": "broker.server.app",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from asyncio import to_thread
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,19 +16,26 @@ from django.urls import reverse
 from frontend.asking import done, is_fragment
 from management.appliance import config
 from management.reports import desk as queries
-from management.reports.catalog import REPORTS
+from management.reports import parameters
+from management.reports.catalog import REPORTS, View
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk, Standing
+from management.reports.measures import Column
+from management.reports.pages import Result, Where
 from management.reports.runs import Run, RunNotFound
 from management.reports.visibility import require_monitoring, visible_vhosts
 
 ROWS_A_PAGE = 100
 CHARTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+PARAMETERS = ("from", "to", "grain", "by")
 
 
 async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """GET: a report, the first one by default. POST `action`: run, cancel."""
+    """GET: a report, the first one by default, with the parameters of the query. POST `action`:
+    run (with the parameters of the query), cancel.
+    """
     name = name or next(iter(REPORTS))
     if name not in REPORTS:
         raise Http404
@@ -35,14 +44,29 @@ async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
     if request.method == "POST":
         try:
             return await _act(request, desk, name)
-        except (ReportsRefused, ReportsUnavailable, RunNotFound) as error:
+        except (ReportsRefused, ReportsUnavailable, RunNotFound, ValueError) as error:
             facts |= {"error": str(error), "status": 400}
     vhosts = await visible_vhosts(request.user)
     standing = await to_thread(desk.standing, name)
-    facts |= _state(request, standing)
-    if standing.last_done is not None:
-        facts |= await to_thread(_result, request, desk, standing.last_done, vhosts)
+    given = _parameters(request)
+    try:
+        chosen, canonical = parameters.read(REPORTS[name], given)
+    except ValueError as error:
+        facts |= {"error": str(error), "status": 400}
+        given = {}
+        chosen, canonical = parameters.read(REPORTS[name], given)
+    run = standing.newest(canonical)
+    facts |= _state(request, standing, canonical, run) | {"given": given, "view": chosen.view}
+    units = (f"messages by the {chosen.grain}", f"bytes of bodies by the {chosen.grain}")
+    facts |= {"grain": chosen.grain, "chart_units": units}
+    if run is not None:
+        facts |= await to_thread(_result, request, desk, run, vhosts)
     return render(request, "reports.html", facts, status=facts["status"])
+
+
+def _parameters(request: HttpRequest) -> dict[str, str]:
+    """What a run of the page's report is asked for. A virtual host only chooses among the rows."""
+    return {name: request.GET[name] for name in PARAMETERS if request.GET.get(name)}
 
 
 async def status(request: HttpRequest, name: str) -> HttpResponseBase:
@@ -53,7 +77,7 @@ async def status(request: HttpRequest, name: str) -> HttpResponseBase:
     standing = await to_thread(Desk(config().data_dir).standing, name)
     if standing.under_way is None and is_fragment(request):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-    return render(request, "reports/status.html", _state(request, standing))
+    return render(request, "reports/status.html", _state(request, standing, {}, None))
 
 
 async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
@@ -61,7 +85,9 @@ async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
     address = reverse("report", args=[name])
     action = request.POST.get("action", "")
     if action == "run":
-        await to_thread(desk.run, name, request.user.name)
+        given = _parameters(request)
+        await to_thread(desk.run, name, request.user.name, given)
+        address += "?" + urlencode(given) if given else ""
         return done(request, address, "The report is being computed.")
     if action == "cancel":
         await to_thread(desk.cancel, name, request.POST.get("run_id", ""))
@@ -69,9 +95,11 @@ async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
     raise Http404
 
 
-def _state(request: HttpRequest, standing: Standing) -> dict[str, Any]:
-    """What the page says of the report's runs."""
-    over = standing.last_over
+def _state(
+    request: HttpRequest, standing: Standing, canonical: dict[str, str], shown: Run | None
+) -> dict[str, Any]:
+    """What the page says of the report's runs; `shown` is the one whose result it shows."""
+    over, run = standing.last_over, standing.under_way
     return {
         "section": "reports",
         "report": standing.report,
@@ -79,11 +107,15 @@ def _state(request: HttpRequest, standing: Standing) -> dict[str, Any]:
         "schedule": standing.schedule,
         "next_at": standing.next_at,
         "available": standing.next_at is not None,
-        "run": standing.under_way,
-        "last": standing.last_done,
-        "last_seconds": _seconds(standing.last_done),
+        "run": run,
+        "run_seconds": None
+        if run is None
+        else time.time() - (run.started_at or run.asked_at) / 1000,
+        "last": shown,
+        "last_seconds": _seconds(shown),
         "failed": over if over is not None and over.state == "failed" else None,
-        "recent": [(run, _seconds(run)) for run in standing.runs[:10]],
+        "recent": [(run, _seconds(run), urlencode(run.parameters)) for run in standing.runs[:10]],
+        "run_query": urlencode(canonical),
         "may_run": request.user.is_monitoring,
     }
 
@@ -101,19 +133,20 @@ def _result(
 
     The chart adds up all rows that match.
     """
-    report = REPORTS[run.report]
+    view = desk.view(run)
     result = desk.result(run)
-    where = queries.where(report, request.GET, vhosts)
-    everything = queries.where(report, {}, vhosts)
+    where = queries.where(view, request.GET, vhosts)
+    everything = queries.where(view, {}, vhosts)
     row_count = result.count(where)
     page_count = max(1, -(-row_count // ROWS_A_PAGE))
     page = min(_page(request), page_count)
     first = (page - 1) * ROWS_A_PAGE
     shown = result.page(where, first, ROWS_A_PAGE)
-    query = {name: request.GET[name] for name in ("vhost", "q") if request.GET.get(name)}
+    names = (*PARAMETERS, "vhost", "q")
+    query = {name: request.GET[name] for name in names if request.GET.get(name)}
     return {
-        "columns": report.columns,
-        "rows": [list(zip(report.columns, row, strict=True)) for row in shown],
+        "columns": view.columns,
+        "rows": [_cells(row, view) for row in shown],
         "row_count": row_count,
         "total_count": result.count(everything),
         "first": first + 1,
@@ -122,8 +155,23 @@ def _result(
         "query": {"vhost": "", "q": ""} | query,
         "previous_url": _address(request, query, page - 1) if page > 1 else "",
         "next_url": _address(request, query, page + 1) if page < page_count else "",
-        "history": _per_hour(result.sums("hour", CHARTED, where)),
+        "history": _history(result, view, where),
     }
+
+
+def _cells(row: tuple[Any, ...], view: View) -> list[tuple[Column, Any]]:
+    """Values beside their columns; times that something took as seconds."""
+    return [
+        (column, value / 1000 if column.kind == "ms" and value is not None else value)
+        for column, value in zip(view.columns, row, strict=True)
+    ]
+
+
+def _history(result: Result, view: View, where: Where) -> dict[str, Any] | None:
+    """All rows that match added up by the view's time, if it has one that charts can show."""
+    if not view.time or not set(CHARTED) <= set(view.names):
+        return None
+    return _by_time(result.sums(view.time, CHARTED, where))
 
 
 def _page(request: HttpRequest) -> int:
@@ -135,13 +183,17 @@ def _address(request: HttpRequest, query: dict[str, str], page: int) -> str:
     return request.path + "?" + urlencode({**query, "page": page})
 
 
-def _per_hour(sums: dict[int, tuple[int, ...]]) -> dict[str, Any]:
-    """Sums by the hour as charts take them; an hour without rows is zero, not a gap."""
-    if not sums:
+def _by_time(sums: dict[int, tuple[int, ...]]) -> dict[str, Any]:
+    """Sums as charts take them; an hour or day without rows is zero, not a gap."""
+    known = sorted(sums)
+    step = min((b - a for a, b in pairwise(known)), default=HOUR_MS)
+    if not known:
         return {"step_ms": HOUR_MS, "times": [], "series": {}}
-    times = list(range(min(sums), max(sums) + 1, HOUR_MS))
+    # Months differ in length.
+    step = HOUR_MS if step < DAY_MS else DAY_MS if step < 28 * DAY_MS else step
+    times = known if step > DAY_MS else list(range(known[0], known[-1] + 1, step))
     none = (0,) * len(CHARTED)
     series = {
-        name: [sums.get(time, none)[index] for time in times] for index, name in enumerate(CHARTED)
+        name: [sums.get(at, none)[index] for at in times] for index, name in enumerate(CHARTED)
     }
-    return {"step_ms": HOUR_MS, "times": times, "series": series}
+    return {"step_ms": step, "times": times, "series": series}

@@ -31,7 +31,7 @@ from .gaps import Gap
 FILE_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)-(\d{1,15})\.jsonl(\.open)?")
 LEAF_NAME = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d{1,2})/begun=(\d{1,15})")
 
-CHUNK = 8 << 20
+CHUNK = 2 << 20
 
 # A row of any usage table: when its hour, day or month begins, the object, its numbers.
 SCHEMA = pa.schema(

@@ -1,75 +1,327 @@
-"""Which reports there are. A report is an entry here, a transform, and a schema."""
+"""Which reports there are: a report is an entry here and a function in `transforms`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["time", "text", "count", "bytes"]
+from .measures import (
+    ACKED,
+    AT,
+    EXCHANGE_COLUMNS,
+    IN,
+    OUT,
+    PEAK,
+    QUEUE_COLUMNS,
+    REDELIVERED,
+    USER_COLUMNS,
+    VHOST,
+    VHOST_COLUMNS,
+    Column,
+)
+
+Grain = Literal["hour", "day", "month"]
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column of a result: its key in files, what kind of value it holds, its heading, its help.
-
-    `time` is a moment (in JSON and CSV an ISO 8601 UTC text), `count` and `bytes` are integers.
+class View:
+    """One table of a report. `keys` are its text columns and the columns of the usage tables they
+    are. Rows are sorted by `order`; a name with `-` in front from the greatest down. `search` names
+    the column that a search looks in; the first column of time, if there is one, is the chart's.
     """
 
     name: str
-    kind: Kind
     title: str
-    help: str = ""
+    keys: tuple[tuple[str, str], ...]
+    columns: tuple[Column, ...]
+    order: tuple[str, ...]
+    search: str
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def time(self) -> str:
+        return next((column.name for column in self.columns if column.kind == "time"), "")
 
 
 @dataclass(frozen=True)
 class Report:
     """One report. `transform` names the function in `transforms`, which only Spark's side imports.
 
-    It reads rows of the grain `reads`, `days` back. Results are sorted by the columns of `order`,
-    those of `newest_first` from the largest down. `search` names the column that a search looks in.
-    Every result has a column `vhost`, by which rows are shown or not to users who may see some
-    vhosts only.
+    `grains` are the tables it can read, `views` what it can be told by; the first of each is the
+    default, as are the last `days`. Every view has a column `vhost`, by which rows are shown or not
+    to users who may see some virtual hosts only. `compares` says that it also reads the period of
+    the same length before. `every` is `schedule` or `day`: how often it is computed by itself.
     """
 
     name: str
     title: str
     summary: str
     transform: str
-    reads: Literal["hour", "day", "month"]
+    grains: tuple[Grain, ...]
     days: int
-    columns: tuple[Column, ...]
-    order: tuple[str, ...]
-    newest_first: tuple[str, ...] = ()
-    search: str = "queue"
+    views: tuple[View, ...]
+    compares: bool = False
+    every: Literal["schedule", "day"] = "day"
+
+    def view(self, name: str = "") -> View:
+        """A view by its name, the first one by default. Raises ValueError."""
+        for view in self.views:
+            if name in ("", view.name):
+                return view
+        names = ", ".join(view.name for view in self.views)
+        raise ValueError(f"report {self.name} has no rows by {name!r}: by is one of {names}")
 
 
-_IN = (
-    "messages that the queue took: one that went to three queues counts in each; dead letters from "
-    "other queues count, refused publishes do not"
+_QUEUE_KEYS = (("vhost", "vhost"), ("queue", "name"))
+_SUBJECTS: tuple[tuple[str, str, tuple[tuple[str, str], ...], tuple[Column, ...]], ...] = (
+    ("queue", "Queue", _QUEUE_KEYS, QUEUE_COLUMNS),
+    ("exchange", "Exchange", (("vhost", "vhost"), ("exchange", "name")), EXCHANGE_COLUMNS),
+    ("user", "User", (("vhost", "vhost"), ("user", "user")), USER_COLUMNS),
+    ("vhost", "Virtual host", (("vhost", "vhost"),), VHOST_COLUMNS),
 )
-_MOST = "the most messages that the queue held at any time of the hour, ready and unacknowledged"
+
+
+def _traffic(
+    name: str,
+    title: str,
+    keys: tuple[tuple[str, str], ...],
+    columns: tuple[Column, ...],
+    time: Column = AT,
+) -> View:
+    texts = _texts(keys, title)
+    order = (f"-{time.name}", *(column.name for column in texts))
+    return View(name, title, keys, (time, *texts, *columns), order, keys[-1][0])
+
+
+def _texts(keys: tuple[tuple[str, str], ...], title: str) -> tuple[Column, ...]:
+    """The text columns of a view; the last one has the view's title."""
+    return (VHOST, *(Column(name, "text", title) for name, _ in keys[1:]))
+
+
+def _changed(
+    name: str, title: str, keys: tuple[tuple[str, str], ...], columns: tuple[Column, ...]
+) -> View:
+    before = tuple(
+        Column(
+            f"{column.name}_before",
+            column.kind,
+            f"{column.title} before",
+            "the same in the period of the same length before",
+            column.of,
+            column.rows,
+            column.merge,
+        )
+        for column in columns
+    )
+    pairs = tuple(column for pair in zip(columns, before, strict=True) for column in pair)
+    change = Column("change", "number", "Change", "messages in, in percent of the period before")
+    texts = _texts(keys, title)
+    order = ("-messages_in", "-messages_out", *(column.name for column in texts))
+    return View(name, title, keys, (*texts, change, *pairs), order, keys[-1][0])
+
 
 QUEUE_USAGE = Report(
     name="queue-usage",
     title="Messages and bytes per hour",
-    summary="What each queue took in and gave out, by the hour, over the last 31 days.",
-    transform="queue_usage",
-    reads="hour",
+    summary="What each queue took in and gave out, by the hour.",
+    transform="traffic",
+    grains=("hour",),
     days=31,
-    columns=(
-        Column("hour", "time", "Hour", "the hour begins at this time"),
-        Column("vhost", "text", "Virtual host"),
-        Column("queue", "text", "Queue"),
-        Column("messages_in", "count", "In", _IN),
-        Column("bytes_in", "bytes", "Bytes in", "their bodies"),
-        Column("messages_out", "count", "Out", "messages delivered or got, redeliveries included"),
-        Column("bytes_out", "bytes", "Bytes out", "their bodies"),
-        Column("acknowledged", "count", "Acknowledged"),
-        Column("redelivered", "count", "Redelivered", "deliveries that were not the first"),
-        Column("messages_peak", "count", "Most held", _MOST),
+    views=(
+        _traffic(
+            "queue",
+            "Queue",
+            _QUEUE_KEYS,
+            QUEUE_COLUMNS,
+            Column("hour", "time", "Hour", "the hour begins at this time (UTC)"),
+        ),
     ),
-    order=("hour", "vhost", "queue"),
-    newest_first=("hour",),
+    every="schedule",
 )
 
-REPORTS = {report.name: report for report in (QUEUE_USAGE,)}
+TRAFFIC = Report(
+    name="traffic",
+    title="Traffic",
+    summary="What came and went, by the day, hour or month, for queues, exchanges, users or "
+    "virtual hosts.",
+    transform="traffic",
+    grains=("day", "hour", "month"),
+    days=31,
+    views=tuple(_traffic(*subject) for subject in _SUBJECTS),
+)
+
+CHANGES = Report(
+    name="changes",
+    title="Top talkers and what changed",
+    summary="Who moved most, and how that compares with the period of the same length before.",
+    transform="changes",
+    grains=("day", "hour"),
+    days=7,
+    views=tuple(_changed(*subject) for subject in _SUBJECTS),
+    compares=True,
+)
+
+_REASONS = "rejected", "expired", "maxlen", "delivery_limit"
+
+BACKLOG = Report(
+    name="backlog",
+    title="Backlog and health",
+    summary="How much each queue holds, whether it drains, and what went wrong on the way.",
+    transform="backlog",
+    grains=("day", "hour"),
+    days=7,
+    views=(
+        View(
+            "queue",
+            "Queue",
+            _QUEUE_KEYS,
+            (
+                *_texts(_QUEUE_KEYS, "Queue"),
+                Column(
+                    "state",
+                    "text",
+                    "State",
+                    "abandoned: it holds messages and has no consumer "
+                    "and gave out none; idle: nothing came or went; growing: more came than "
+                    "left; draining: less came than left; steady: as much",
+                ),
+                Column("held", "count", "Held", "messages at the end of the period"),
+                Column(
+                    "held_bytes", "bytes", "Bytes held", "their bodies, which deleting would free"
+                ),
+                Column(
+                    "drain",
+                    "ms",
+                    "Time to drain",
+                    "at the pace of this period; empty if the queue does not drain",
+                ),
+                Column("consumers", "count", "Consumers", "at the end of the period"),
+                PEAK,
+                Column("mean", "number", "Held on average", "over the time that the feed told of"),
+                Column(
+                    "oldest",
+                    "ms",
+                    "Oldest",
+                    "the greatest age of a ready message",
+                    ("oldest_ms",),
+                    merge="max",
+                ),
+                IN,
+                OUT,
+                ACKED,
+                REDELIVERED,
+                Column(
+                    "refused",
+                    "count",
+                    "Refused",
+                    "publishes refused by the full queue",
+                    ("refused",),
+                ),
+                Column("expired", "count", "Expired", "", ("expired",)),
+                Column(
+                    "dropped",
+                    "count",
+                    "Dropped",
+                    "dropped from the head of a full queue",
+                    ("dropped",),
+                ),
+                *(
+                    Column(
+                        f"dead_{reason}",
+                        "count",
+                        f"Dead letters: {reason}".replace("_", " "),
+                        "messages that became dead letters for this reason; this queue is their "
+                        "origin",
+                        (f"dead_letter_{reason}",),
+                    )
+                    for reason in _REASONS
+                ),
+                Column(
+                    "lost",
+                    "count",
+                    "Discarded",
+                    "gone without ack and dead letter",
+                    tuple(f"discard_{reason}" for reason in _REASONS),
+                ),
+            ),
+            ("-held", "-messages_peak", "vhost", "queue"),
+            "queue",
+        ),
+    ),
+)
+
+PERCENTILES = (50, 90, 99)
+
+LATENCY = Report(
+    name="latency",
+    title="Latency",
+    summary="How long messages waited from their publish to their first delivery.",
+    transform="latency",
+    grains=("day", "hour"),
+    days=7,
+    views=(
+        View(
+            "queue",
+            "Queue",
+            _QUEUE_KEYS,
+            (
+                *_texts(_QUEUE_KEYS, "Queue"),
+                Column("deliveries", "count", "First deliveries"),
+                Column("mean", "number", "Mean (ms)"),
+                *(
+                    Column(
+                        f"p{percent}",
+                        "ms",
+                        f"p{percent}",
+                        f"{percent} % of them took less than this: the upper end of a bucket of "
+                        "the feed, two buckets for each doubling",
+                    )
+                    for percent in PERCENTILES
+                ),
+                Column("longest", "ms", "Longest", "", ("latency_max",), merge="max"),
+            ),
+            ("-p99", "-deliveries", "vhost", "queue"),
+            "queue",
+        ),
+    ),
+)
+
+_CLIENT_KEYS = (
+    ("vhost", "vhost"),
+    ("user", "user"),
+    ("client", "client"),
+    ("version", "client_version"),
+)
+
+CLIENTS = Report(
+    name="clients",
+    title="Client libraries",
+    summary="Which client libraries and versions connect, and what they move.",
+    transform="totals",
+    grains=("day", "hour"),
+    days=31,
+    views=(
+        View(
+            "client",
+            "Client library",
+            _CLIENT_KEYS,
+            (
+                VHOST,
+                Column("user", "text", "User"),
+                Column("client", "text", "Library", "what the client says of itself"),
+                Column("version", "text", "Version"),
+                Column("last_seen", "time", "Last hour or day"),
+                *USER_COLUMNS,
+            ),
+            ("client", "version", "vhost", "user"),
+            "client",
+        ),
+    ),
+)
+
+REPORTS = {
+    report.name: report for report in (QUEUE_USAGE, TRAFFIC, CHANGES, BACKLOG, LATENCY, CLIENTS)
+}

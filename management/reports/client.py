@@ -22,15 +22,18 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     verb: str
     report: str = ""
+    parameters: dict[str, str] = {}
     run_id: str = ""
     asked_by: str | None = None
 
 
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`run_id`: of the run asked for. `next_at`: UTC ms by report. `error`: what was refused."""
+    """`run_id`: of the run asked for. `schedules`, `next_at` (UTC ms): by report. `error`: what was
+    refused.
+    """
 
     run_id: str = ""
-    schedule: str = ""
+    schedules: dict[str, str] = {}
     next_at: dict[str, int] = {}
     error: str = ""
 
@@ -47,9 +50,14 @@ def socket_path(data_dir: Path) -> Path:
     return data_dir / "reports.sock"
 
 
-def run(data_dir: Path, report: str, asked_by: str | None) -> str:
-    """Ask for a run; the id of the new run, or of one that waits or runs already."""
-    return _ask(data_dir, Request(verb="run", report=report, asked_by=asked_by)).run_id
+def run(
+    data_dir: Path, report: str, asked_by: str | None, parameters: dict[str, str] | None = None
+) -> str:
+    """Ask for a run; the id of the new run, or of one with the same parameters that waits or runs
+    already.
+    """
+    request = Request(verb="run", report=report, asked_by=asked_by, parameters=parameters or {})
+    return _ask(data_dir, request).run_id
 
 
 def cancel(data_dir: Path, report: str, run_id: str) -> None:

@@ -15,13 +15,20 @@ from typing import Any
 
 import msgspec
 
-from . import client
-from .catalog import REPORTS, Report
+from . import client, parameters
+from .catalog import REPORTS, Report, View
 from .pages import Result, Where
 from .runs import RESULT_FORMATS, Run, RunNotFound, Runs
 
 LATEST = "latest"
 PAGE_SIZE_MAX = 10_000
+LOG_SHOWN = 256 * 1024
+
+# What a run's record tells users who may see some virtual hosts only.
+SHOWN_TO_ALL = (
+    "report", "run_id", "parameters", "gaps", "state", "asked_at", "started_at", "ended_at",
+    "took_ms",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,14 @@ class Standing:
 
     @property
     def last_done(self) -> Run | None:
-        return next((run for run in self.runs if run.state == "done"), None)
+        """The newest run with the default parameters that has a result."""
+        return self.newest({})
+
+    def newest(self, canonical: dict[str, str]) -> Run | None:
+        """The newest run with these parameters that has a result."""
+        return next(
+            (run for run in self.runs if run.state == "done" and run.parameters == canonical), None
+        )
 
     @property
     def last_over(self) -> Run | None:
@@ -70,7 +84,7 @@ class Desk:
         return Standing(
             report=REPORTS[name],
             runs=runs,
-            schedule=status.schedule if status else "",
+            schedule=status.schedules.get(name, "") if status else "",
             next_at=status.next_at.get(name) if status else None,
         )
 
@@ -80,11 +94,19 @@ class Desk:
         except client.ReportsUnavailable:
             return None
 
-    def run(self, name: str, asked_by: str) -> str:
-        """Have a report run; its run's id. Raises RunNotFound, ReportsUnavailable, …Refused."""
+    def run(self, name: str, asked_by: str, given: Mapping[str, str] | None = None) -> str:
+        """Have a report run; its run's id. Raises RunNotFound, ReportsUnavailable, …Refused, and
+        ValueError for a wrong parameter.
+        """
         if name not in REPORTS:
             raise RunNotFound(f"there is no report {name!r}")
-        return client.run(self._data_dir, name, asked_by)
+        _, canonical = parameters.read(REPORTS[name], given or {})
+        return client.run(self._data_dir, name, asked_by, canonical)
+
+    def newest(self, name: str, given: Mapping[str, str]) -> Run | None:
+        """The newest run with these parameters that has a result. Raises ValueError."""
+        _, canonical = parameters.read(REPORTS[name], given)
+        return self.runs.last_done(name, canonical)
 
     def cancel(self, name: str, run_id: str) -> None:
         """End a run. Raises RunNotFound, ReportsUnavailable, ReportsRefused."""
@@ -100,23 +122,38 @@ class Desk:
             raise RunNotFound(f"report {name} has no result yet")
         return run
 
+    def log(self, run: Run) -> str:
+        """The end of what Spark printed in a run. Raises RunNotFound."""
+        path = self.runs.path(run.report, run.run_id) / "log"
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - LOG_SHOWN))
+                return file.read().decode(errors="replace")
+        except OSError:
+            raise RunNotFound(f"run {run.run_id} of {run.report} has no log") from None
+
     def result(self, run: Run) -> Result:
         """The result of a run, to read pages of. Raises RunNotFound."""
-        return Result(self.runs.result(run), REPORTS[run.report].columns)
+        return Result(self.runs.result(run), self.view(run).columns)
+
+    def view(self, run: Run) -> View:
+        """The view that a run was asked for. Raises RunNotFound if there is none such any more."""
+        try:
+            return parameters.read(REPORTS[run.report], run.parameters)[0].view
+        except ValueError as error:
+            raise RunNotFound(str(error)) from None
 
     def page(self, run: Run, where: Where, page: int, page_size: int) -> dict[str, Any]:
         """One page of the rows that match, as the API shows it. Raises RunNotFound, ValueError."""
         if page < 1 or not 1 <= page_size <= PAGE_SIZE_MAX:
             raise ValueError(f"page is 1 or more, page_size 1 to {PAGE_SIZE_MAX}")
-        return self.result(run).as_page(
-            where, {"report": run.report, "run_id": run.run_id}, page, page_size
-        )
+        return self.result(run).as_page(where, _head(run, where), page, page_size)
 
     def file(self, run: Run, form: str, where: Where) -> Iterator[bytes]:
         """The rows that match as a file, piece by piece. Raises RunNotFound."""
         result = self.result(run)
         if form == "json":
-            return result.as_json(where, {"report": run.report, "run_id": run.run_id})
+            return result.as_json(where, _head(run, where))
         if form == "csv":
             return result.as_csv(where)
         if form == "parquet":
@@ -124,14 +161,26 @@ class Desk:
         raise RunNotFound(f"there are results as {', '.join(RESULT_FORMATS)}, not as {form!r}")
 
 
-def where(report: Report, query: Mapping[str, str], vhosts: Collection[str] | None) -> Where:
+def _head(run: Run, where: Where) -> dict[str, Any]:
+    """What a result's JSON says of its run, to whoever may see these rows."""
+    parameters = dict(run.parameters)
+    if where.vhosts is not None and parameters.get("vhost") not in where.vhosts:
+        parameters.pop("vhost", None)
+    return {
+        "report": run.report,
+        "run_id": run.run_id,
+        "parameters": parameters,
+        "gaps": msgspec.to_builtins(run.gaps),
+    }
+
+
+def where(view: View, query: Mapping[str, str], vhosts: Collection[str] | None) -> Where:
     """The rows that a URL's query asks for, within the virtual hosts that a user may see."""
-    names = [column.name for column in report.columns]
     vhost, text = query.get("vhost", ""), query.get("q", "")
     return Where(
         None if vhosts is None else frozenset(vhosts),
         (("vhost", vhost),) if vhost else (),
-        ((report.search, text),) if text and report.search in names else (),
+        ((view.search, text),) if text else (),
     )
 
 
@@ -142,6 +191,9 @@ def described(standing: Standing, *, everything: bool) -> dict[str, Any]:
         "name": standing.report.name,
         "title": standing.report.title,
         "summary": standing.report.summary,
+        "grains": standing.report.grains,
+        "by": [view.name for view in standing.report.views],
+        "days": standing.report.days,
         "schedule": standing.schedule,
         "next_at": standing.next_at,
         "available": standing.next_at is not None,
@@ -157,5 +209,5 @@ def described_run(run: Run, *, everything: bool) -> dict[str, Any]:
     record["took_ms"] = took
     if everything:
         return record
-    shown = ("report", "run_id", "state", "asked_at", "started_at", "ended_at", "took_ms")
-    return {name: record[name] for name in shown}
+    record["parameters"].pop("vhost", None)  # perhaps one that the user may not know of
+    return {name: record[name] for name in SHOWN_TO_ALL}

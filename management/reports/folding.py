@@ -116,6 +116,11 @@ def rebuild(spark: SparkSession, tables: Tables, work: Path) -> list[Written]:
     return written + _write(merged(_placed(folded, "month"), PLACE, "at"), work / "months")
 
 
+def floored(hours: DataFrame, grain: Grain) -> DataFrame:
+    """Hours as rows of a grain: each at the time that its day or month begins, not merged."""
+    return hours if grain == "hour" else _lasting(hours).withColumn("at", f.date_trunc(grain, "at"))
+
+
 def uri(path: Path) -> str:
     """A path to read as Spark takes it: on a file system, and no pattern whatever its name."""
     return "file://" + re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path))

@@ -98,14 +98,17 @@ class Intake:
         return done, census
 
     def open_hour(self) -> tuple[list[Path], Census, list[Gap]]:
-        """What the broker has written of hours that are not closed: files of rows, what they were
-        made of, gaps.
+        """What the broker has written and the tables do not hold, which is the hour under way:
+        files of rows, what they were made of, gaps.
         """
         place = self._emptied("open")
         paths: list[Path] = []
         gaps: list[Gap] = []
         census = Census()
-        for source in bronze.open_sources(self._usage, place):
+        # In this order: a file whose hour ends meanwhile is seen twice, not never.
+        found = {source.name: source for source in bronze.open_sources(self._usage, place)}
+        found |= {source.name: source for source in self._waiting()}
+        for source in found.values():
             if source.name in self.tables.manifest.consumed:
                 continue
             hour = bronze.hour_of(source)

@@ -15,12 +15,14 @@ import signal
 import sys
 import threading
 import traceback
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from . import parameters
 from .catalog import REPORTS
 from .gaps import Gap
 from .keeping import Keeping
@@ -30,7 +32,6 @@ from .runs import Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .bronze import Census
     from .intake import Intake
 
 ERROR_LENGTH_MAX = 2000
@@ -48,6 +49,7 @@ class Specification(msgspec.Struct, kw_only=True):
     """What to run: all paths absolute; `options` are further `spark.*` keys."""
 
     report: str
+    parameters: dict[str, str]
     run_id: str
     run_directory: str
     usage_directory: str
@@ -117,9 +119,9 @@ def run(specification: Specification, scratch: Path, watch: Watch, outcome: Outc
     work = Path(specification.usage_directory) / WORK
     intake = Intake(Path(specification.usage_directory), work, specification.keeping, now)
     intake.begin()
-    report = REPORTS[specification.report]
-    first = (now - timedelta(days=report.days)).replace(minute=0, second=0, microsecond=0)
-    rows = sum(file.rows for file in intake.tables.files(report.reads, first))
+    chosen, _ = parameters.read(REPORTS[specification.report], specification.parameters)
+    files = intake.tables.files(chosen.grain, chosen.before(now), chosen.end)
+    rows = sum(file.rows for file in files)
     connect = is_connect(specification.spark_master)
     java_home = specification.java_home
     spark, outcome.spark = open_session(
@@ -137,7 +139,8 @@ def run(specification: Specification, scratch: Path, watch: Watch, outcome: Outc
     try:
         watch.step("adding closed hours to the tables")
         outcome.hours_compacted, census = intake.finish(lambda: spark)
-        _compute(spark, specification, intake, first, scratch, watch, outcome, census)
+        outcome.rows_read, outcome.rows_unreadable = census.lines, census.unreadable
+        _compute(spark, Question(specification, chosen, now), intake, scratch, watch, outcome)
     finally:
         watch.close()
         spark.stop()
@@ -146,31 +149,44 @@ def run(specification: Specification, scratch: Path, watch: Watch, outcome: Outc
 
 def _compute(
     spark: SparkSession,
-    specification: Specification,
+    question: Question,
     intake: Intake,
-    first: datetime,
     scratch: Path,
     watch: Watch,
     outcome: Outcome,
-    census: Census,
 ) -> None:
     from . import folding, results, transforms
 
-    report = REPORTS[specification.report]
+    chosen, view = question.chosen, question.chosen.view
+    first, end = chosen.range(question.now)
+    before = chosen.before(question.now)
     watch.step("reading the hour under way")
     unclosed, found, new_gaps = intake.open_hour()
-    files = intake.tables.files(report.reads, first)
-    outcome.rows_read = census.lines + found.lines
-    outcome.rows_unreadable = census.unreadable + found.unreadable
-    first_ms = int(first.timestamp() * 1000)
-    recent = [gap for gap in new_gaps if gap.until > first_ms]
-    outcome.gaps = sorted({*intake.tables.gaps(first_ms, END_OF_TIME), *recent})
+    files = intake.tables.files(chosen.grain, before, end)
+    outcome.rows_read = (outcome.rows_read or 0) + found.lines
+    outcome.rows_unreadable = (outcome.rows_unreadable or 0) + found.unreadable
+    first_ms = int(before.timestamp() * 1000)
+    end_ms = int(end.timestamp() * 1000) if end else END_OF_TIME
+    recent = [gap for gap in new_gaps if gap.until > first_ms and gap.since < end_ms]
+    outcome.gaps = sorted({*intake.tables.gaps(first_ms, end_ms), *recent})
     watch.step("computing")
-    rows = folding.read(spark, [*intake.tables.paths(files), *unclosed])
-    frame = getattr(transforms, report.transform)(transforms.within(rows, first))
-    directory = Path(specification.run_directory)
+    rows = folding.read(spark, intake.tables.paths(files))
+    if unclosed:
+        rows = rows.unionByName(folding.floored(folding.read(spark, unclosed), chosen.grain))
+    rows = transforms.within(rows, before, end, chosen.vhost)
+    frame = getattr(transforms, chosen.report.transform)(rows, view, first, end)
+    directory = Path(question.specification.run_directory)
     size = sum(file.rows for file in files)
-    outcome.rows_written = results.write(frame, report, directory, scratch, size)
+    outcome.rows_written = results.write(frame, view, directory, scratch, size)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be answered, and as of when."""
+
+    specification: Specification
+    chosen: parameters.Chosen
+    now: datetime
 
 
 def _interrupt(spark: SparkSession) -> NoReturn:

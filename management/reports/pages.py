@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from .catalog import Column
+from .measures import Column
 
 # A spreadsheet takes a text cell that begins so for a formula. Names come from clients.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

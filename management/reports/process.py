@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +25,7 @@ import msgspec
 from broker import reloading
 from broker.config import Config, ConfigError
 
-from . import client, schedule
+from . import client, parameters, schedule
 from .catalog import REPORTS
 from .child import Child
 from .client import FRAME_MAX, LENGTH, Reply, Request
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 
 EXIT_CANNOT_START = 1
 MEBIBYTE = 1024 * 1024
+
+# Runs that may wait behind the one under way.
+WAITING_MAX = 100
 
 # The wall clock is looked at this often while waiting for the schedule, so that a jump of it is
 # noticed; the waits themselves go by the monotonic clock.
@@ -144,22 +148,31 @@ class Reports:
         try:
             request = msgspec.msgpack.decode(data, type=Request)
             if request.verb == "run":
-                return Reply(run_id=self.ask(request.report, request.asked_by).run_id)
+                run = self.ask(request.report, request.asked_by, request.parameters)
+                return Reply(run_id=run.run_id)
             if request.verb == "cancel":
                 self.cancel(request.report, request.run_id)
                 return Reply(run_id=request.run_id)
             if request.verb == "status":
-                return Reply(schedule=self._config.reports_schedule, next_at=self._next_at)
+                return Reply(schedules=self._schedules(), next_at=self._next_at)
             return Reply(error=f"there is no request {request.verb!r}")
-        except (RunNotFound, OSError, msgspec.MsgspecError) as error:
+        except (RunNotFound, OSError, ValueError) as error:
             return Reply(error=str(error))
 
-    def ask(self, report: str, asked_by: str | None) -> Run:
-        """Have a report run; if it waits or runs already, that run. Raises RunNotFound, OSError."""
+    def ask(self, report: str, asked_by: str | None, given: Mapping[str, str] | None = None) -> Run:
+        """Have a report run; if it waits or runs already with the same parameters, that run.
+
+        Raises RunNotFound, OSError, and ValueError if a parameter is wrong or too many runs wait.
+        """
+        if report not in REPORTS:
+            raise RunNotFound(f"there is no report {report!r}")
+        _, wanted = parameters.read(REPORTS[report], given or {})
         for run in (self._running, *self._waiting):
-            if run is not None and run.report == report:
+            if run is not None and (run.report, run.parameters) == (report, wanted):
                 return run
-        run = self._runs.new(report, asked_by, _now_ms())
+        if len(self._waiting) >= WAITING_MAX:
+            raise ValueError(f"{WAITING_MAX} runs wait already: wait for them, or cancel some")
+        run = self._runs.new(report, asked_by, _now_ms(), wanted)
         self._waiting.append(run)
         self._work.set()
         return run
@@ -179,9 +192,18 @@ class Reports:
 
     # Schedule.
 
+    def _schedules(self) -> dict[str, str]:
+        config = self._config
+        return {
+            report.name: config.reports_schedule
+            if report.every == "schedule"
+            else config.reports_daily_schedule
+            for report in REPORTS.values()
+        }
+
     async def _keep_schedule(self) -> None:
-        for name in REPORTS:
-            self._next_at[name] = schedule.next_at_ms(self._config.reports_schedule, _now_ms())
+        for name, text in self._schedules().items():
+            self._next_at[name] = schedule.next_at_ms(text, _now_ms())
         while True:
             first = min(self._next_at.values())
             wait = (first - _now_ms()) / 1000
@@ -190,7 +212,7 @@ class Reports:
             now_ms = _now_ms()
             for name, next_at in self._next_at.items():
                 if next_at <= now_ms:
-                    self._next_at[name] = schedule.next_at_ms(self._config.reports_schedule, now_ms)
+                    self._next_at[name] = schedule.next_at_ms(self._schedules()[name], now_ms)
                     if self._has_news(name):
                         self.ask(name, None)
 
@@ -269,6 +291,7 @@ class Reports:
         config = self._config
         return Specification(
             report=run.report,
+            parameters=run.parameters,
             run_id=run.run_id,
             run_directory=str(directory),
             usage_directory=str(self._data_dir / "usage"),

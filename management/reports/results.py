@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 from pyspark.sql import functions as f
 
-from .catalog import Report
+from .catalog import View
 from .runs import RESULT
 
 if TYPE_CHECKING:
@@ -20,19 +20,18 @@ ROWS_PER_FILE = 2_000_000
 WRITE_OPTIONS = {"parquet.block.size": str(2 << 20), "parquet.writer.version": "PARQUET_2_0"}
 
 
-def write(frame: DataFrame, report: Report, directory: Path, scratch: Path, rows_in: int) -> int:
+def write(frame: DataFrame, view: View, directory: Path, scratch: Path, rows_in: int) -> int:
     """Compute the frame and write it as `result/` in `directory`, whole or not at all.
 
     `rows_in` is how many rows it is computed from. The files' names are in the order of their rows.
     Returns the number of rows. Raises OSError and Spark's errors.
     """
-    names = [column.name for column in report.columns]
     order: list[Column] = [
-        f.col(name).desc() if name in report.newest_first else f.col(name).asc()
-        for name in report.order
+        f.col(name[1:]).desc_nulls_last() if name.startswith("-") else f.col(name).asc()
+        for name in view.order
     ]
     files = -(-rows_in // ROWS_PER_FILE)
-    chosen = frame.select(*names)
+    chosen = frame.select(*view.names)
     if files > 1:
         chosen = chosen.repartitionByRange(files, *order)
     else:

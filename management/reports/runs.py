@@ -48,7 +48,8 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """The record of one run. Times are UTC milliseconds; `asked_by` is None for the schedule.
+    """The record of one run. Times are UTC milliseconds; `asked_by` is None for the schedule and
+    the command line; `parameters` as `parameters.read` spells them.
 
     `rows_read` and `rows_unreadable` are new lines of the usage feed, `rows_written` rows of the
     result, `hours_compacted` closed feed files that were taken into the tables on the way,
@@ -58,6 +59,7 @@ class Run(msgspec.Struct, kw_only=True):
     report: str
     run_id: str
     state: State
+    parameters: dict[str, str] = {}
     asked_by: str | None
     asked_at: int
     started_at: int | None = None
@@ -86,13 +88,26 @@ class Runs:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def new(self, report: str, asked_by: str | None, now_ms: int) -> Run:
+    def new(
+        self,
+        report: str,
+        asked_by: str | None,
+        now_ms: int,
+        parameters: dict[str, str] | None = None,
+    ) -> Run:
         """A new waiting run of a report of the catalog, recorded. Raises RunNotFound, OSError."""
         if report not in REPORTS:
             raise RunNotFound(f"there is no report {report!r}")
         time = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
         run_id = f"{time}-{secrets.token_hex(3)}"
-        run = Run(report=report, run_id=run_id, state="waiting", asked_by=asked_by, asked_at=now_ms)
+        run = Run(
+            report=report,
+            run_id=run_id,
+            parameters=parameters or {},
+            state="waiting",
+            asked_by=asked_by,
+            asked_at=now_ms,
+        )
         self.path(report, run_id).mkdir(parents=True)
         self.write(run)
         return run
@@ -130,9 +145,15 @@ class Runs:
                 continue  # just begun, or just forgotten
         return found
 
-    def last_done(self, report: str) -> Run | None:
-        """The newest run that has a result. Raises RunNotFound if there is no such report."""
-        return next((run for run in self.all(report) if run.state == "done"), None)
+    def last_done(self, report: str, parameters: dict[str, str] | None = None) -> Run | None:
+        """The newest run with these parameters (none by default) that has a result. Raises
+        RunNotFound if there is no such report.
+        """
+        wanted = parameters or {}
+        return next(
+            (run for run in self.all(report) if run.state == "done" and run.parameters == wanted),
+            None,
+        )
 
     def result(self, run: Run) -> tuple[Path, ...]:
         """The Parquet files of a finished run's result, in their order. Raises RunNotFound."""

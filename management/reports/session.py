@@ -89,6 +89,8 @@ def open_session(
         return _open_connect(master, options)
     runtime = java.find(java_home, os.environ, launcher_directory)
     os.environ["JAVA_HOME"] = str(runtime.home)
+    # The JVM's threads would each keep an arena of freed memory.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession

@@ -1,51 +1,176 @@
 """What the reports compute: functions from DataFrame to DataFrame, nothing else.
 
-They are given rows of the usage tables (`folding.ROW`): hours, days or months, as their report's
-grain says. Only the DataFrame API is used (no RDD, no JVM objects), so that Spark Connect runs them
-too. They read and write nothing; `folding` and `results` do.
+Each is given rows of the usage tables (`folding.ROW`; hours, days or months) from the beginning of
+what it has to read on, the view that is asked for, and the range of time. Only the DataFrame API is
+used (no RDD, no JVM objects), so that Spark Connect runs them too. They read and write nothing;
+`folding` and `results` do.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-_OUT = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+from broker.features.usage import records
+
+from .catalog import PERCENTILES, View
+from .measures import Column
 
 
-def within(rows: DataFrame, first: datetime, end: datetime | None = None) -> DataFrame:
-    """The rows that begin at `first` or later, and before `end`."""
+def within(
+    rows: DataFrame, first: datetime, end: datetime | None = None, vhost: str = ""
+) -> DataFrame:
+    """The rows that begin at `first` or later and before `end`, of one virtual host or all."""
     rows = rows.where(f.col("at") >= f.lit(first))
-    return rows if end is None else rows.where(f.col("at") < f.lit(end))
+    if end is not None:
+        rows = rows.where(f.col("at") < f.lit(end))
+    return rows.where(f.col("vhost") == f.lit(vhost)) if vhost else rows
 
 
-def queue_usage(rows: DataFrame) -> DataFrame:
-    """Messages and bytes per hour, vhost and queue.
-
-    Hours in which a queue only held messages, and none came or went, are left out; so are peeks at
-    an empty queue.
+def traffic(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+    """Sums by hour, day or month and object. Objects that only held messages, and of which none
+    came or went, are left out.
     """
-    summed = (
-        rows.where(f.col("kind") == "queue")
-        .groupBy(f.col("at").alias("hour"), "vhost", f.col("name").alias("queue"))
+    measures = _measures(view)
+    grouped = (
+        _of_kinds(within(rows, first, end), measures)
+        .groupBy(f.col("at").alias(view.time), *_keys(view))
+        .agg(*(_merged(column) for column in measures))
+    )
+    return grouped.where(_any(column.name for column in measures if column.merge == "sum"))
+
+
+def totals(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+    """Sums by object over the whole range, and when the object was last written of."""
+    measures = _measures(view)
+    return (
+        _of_kinds(within(rows, first, end), measures)
+        .groupBy(*_keys(view))
+        .agg(*(_merged(column) for column in measures), f.max("at").alias(view.time))
+    )
+
+
+def changes(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+    """Sums by object over the range and over what lies before it."""
+    measures = _measures(view)
+    now = f.col("at") >= f.lit(first)
+    kept = _of_kinds(rows if end is None else rows.where(f.col("at") < f.lit(end)), measures)
+    sums = [
+        _merged(column, ~now if column.name.endswith("_before") else now) for column in measures
+    ]
+    grouped = kept.groupBy(*_keys(view)).agg(*sums)
+    before = f.col("messages_in_before")
+    change = f.when(before > 0, (f.col("messages_in") - before) * 100.0 / before)
+    moved = _any(column.name for column in measures if column.merge == "sum")
+    return grouped.where(moved).withColumn("change", f.round(change, 1))
+
+
+def backlog(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+    """What queues hold at the end of the range, whether they drain, and what went wrong."""
+    left_names = ("ack", "deliver_no_ack", "get_no_ack", "expired", "dropped", "purge", "reject")
+    queues = within(rows, first, end).where(f.col("kind") == "queue")
+    grouped = queues.groupBy(*_keys(view)).agg(
+        *(_merged(column) for column in _measures(view)),
+        f.max_by("messages", "until").alias("held"),
+        f.max_by("message_bytes", "until").alias("held_bytes"),
+        f.max_by("consumers", "until").alias("consumers"),
+        _sum(left_names).alias("left_queue"),
+        f.sum("messages_ms").alias("messages_ms"),
+        (f.max("until") - f.min("since")).alias("span"),
+    )
+    came, left, held = f.col("messages_in"), f.col("left_queue"), f.col("held")
+    moved = came + f.col("messages_out") + left
+    state = (
+        f.when((held > 0) & (f.col("consumers") == 0) & (f.col("messages_out") == 0), "abandoned")
+        .when(moved == 0, "idle")
+        .when((held > 0) & (came > left), "growing")
+        .when((held > 0) & (came < left), "draining")
+        .otherwise("steady")
+    )
+    drain = f.when((held > 0) & (left > came), held * f.col("span") / (left - came))
+    return (
+        grouped.withColumn("state", state)
+        .withColumn("drain", drain.cast("long"))
+        .withColumn("mean", f.round(f.col("messages_ms") / f.greatest(f.col("span"), f.lit(1)), 1))
+        .select(*view.names)
+    )
+
+
+def latency(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+    """Percentiles of the time from publish to first delivery, from merged histograms."""
+    names = [records.latency_column(bucket) for bucket in range(records.LATENCY_BUCKETS)]
+    grouped = (
+        within(rows, first, end)
+        .where(f.col("kind") == "queue")
+        .groupBy(*_keys(view))
         .agg(
-            _sum("publish").alias("messages_in"),
-            _sum("publish_bytes").alias("bytes_in"),
-            _sum(*_OUT).alias("messages_out"),
-            _sum(*(f"{name}_bytes" for name in _OUT)).alias("bytes_out"),
-            _sum("ack").alias("acknowledged"),
-            _sum("redeliver").alias("redelivered"),
-            f.max("messages_peak").alias("messages_peak"),
+            *(_merged(column) for column in _measures(view)),
+            f.sum("latency_ms").alias("all_ms"),
+            f.array(*(f.sum(name) for name in names)).alias("buckets"),
         )
     )
-    moved = f.col("messages_in") + f.col("messages_out") + f.col("acknowledged")
-    return summed.where(moved > 0)
+    total = f.aggregate("buckets", f.lit(0).cast("long"), lambda sum_, one: sum_ + one)
+    counted = grouped.withColumn("deliveries", total).where(f.col("deliveries") > 0)
+    mean = f.round(f.col("all_ms") / f.col("deliveries"), 2)
+    return counted.select(
+        *(f.col(name) for name, _ in view.keys),
+        "deliveries",
+        mean.alias("mean"),
+        *(_percentile(percent).alias(f"p{percent}") for percent in PERCENTILES),
+        "longest",
+    )
 
 
-def _sum(*names: str) -> Column:
-    total = f.col(names[0])
-    for name in names[1:]:
-        total = total + f.col(name)
-    return f.sum(total)
+def _percentile(percent: int) -> Expression:
+    """The upper end of the first bucket with which so many percent are reached; of the last bucket,
+    which has none, the longest time.
+    """
+    ends = [records.latency_from(bucket) for bucket in range(1, records.LATENCY_BUCKETS)]
+    start = f.struct(f.lit(0).cast("long").alias("sum"), f.lit(0).alias("bucket"))
+    short = f.aggregate(
+        "buckets",
+        start,
+        lambda so_far, one: f.struct(
+            (so_far["sum"] + one).alias("sum"),
+            # Buckets are passed for as long as too few deliveries lie in them and before.
+            f.when((so_far["sum"] + one) * 100 < f.col("deliveries") * percent,
+                   so_far["bucket"] + 1).otherwise(so_far["bucket"]).alias("bucket"),
+        ),
+    )["bucket"]  # fmt: skip
+    limits = f.array(*(f.lit(end).cast("long") for end in ends))
+    end = f.when(short < len(ends), f.element_at(limits, short + 1)).otherwise(f.col("longest"))
+    return f.least(end, f.greatest(f.col("longest"), f.lit(1)))
+
+
+def _measures(view: View) -> list[Column]:
+    return [column for column in view.columns if column.of]
+
+
+def _keys(view: View) -> list[Expression]:
+    return [f.col(source).alias(name) for name, source in view.keys]
+
+
+def _of_kinds(rows: DataFrame, measures: Iterable[Column]) -> DataFrame:
+    return rows.where(f.col("kind").isin(*sorted({column.rows for column in measures})))
+
+
+def _merged(column: Column, when: Expression | None = None) -> Expression:
+    """A measure over the rows of its kind, zero if there is none."""
+    value = functools.reduce(lambda one, other: one + other, map(f.col, column.of))
+    chosen = f.col("kind") == column.rows
+    chosen = chosen if when is None else chosen & when
+    merge = {"sum": f.sum, "max": f.max}[column.merge]
+    return f.coalesce(merge(f.when(chosen, value)), f.lit(0)).alias(column.name)
+
+
+def _sum(names: Iterable[str]) -> Expression:
+    return f.sum(functools.reduce(lambda one, other: one + other, map(f.col, names)))
+
+
+def _any(names: Iterable[str]) -> Expression:
+    return functools.reduce(lambda one, other: one + other, map(f.col, names)) > 0

@@ -29,6 +29,7 @@ import pyarrow.parquet
 
 from management.reports import bronze
 from management.reports.columns import IDENTITY, MERGED
+from management.reports.job import LARGE_ROWS
 from management.reports.tables import Tables, Written
 
 NOW = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
@@ -190,10 +191,11 @@ def _report(usage: Path, days: int) -> None:
     first = NOW - timedelta(days=days)
     files = tables.files("hour", first)
     rows = sum(file.rows for file in files)
-    spark = _session(usage, rows > 2_000_000)
-    frame = transforms.within(folding.read(spark, tables.paths(files)), first)
+    spark = _session(usage, rows > LARGE_ROWS)
     shutil.rmtree(usage / "result", ignore_errors=True)
-    print(results.write(transforms.queue_usage(frame), QUEUE_USAGE, usage, usage / "scratch", rows))
+    view = QUEUE_USAGE.view()
+    frame = transforms.traffic(folding.read(spark, tables.paths(files)), view, first, None)
+    print(results.write(frame, view, usage, usage / "scratch", rows))
 
 
 def step_month(usage: Path) -> None:
@@ -217,7 +219,7 @@ def step_duckdb(usage: Path) -> None:
     files = [str(path) for path in (usage / "tables/hour").glob("*.parquet")]
     for grain in ("day", "month"):
         duckdb.sql(
-            f"COPY (SELECT date_trunc('{grain}', at) at, kind, vhost, name, "  # noqa: S608
+            f'COPY (SELECT date_trunc(\'{grain}\', "at") AS "at", kind, vhost, name, '  # noqa: S608
             f"{sums}, {rest} FROM read_parquet({files!r}) GROUP BY ALL ORDER BY kind, vhost, name)"
             f" TO '{usage}/duckdb-{grain}.parquet' (COMPRESSION zstd)"
         )

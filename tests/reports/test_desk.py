@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow")
 
 from management.reports import client
 from management.reports.catalog import QUEUE_USAGE
-from management.reports.desk import Desk, described, where
+from management.reports.desk import Desk, described, described_run, where
 from management.reports.pages import Where
 from management.reports.runs import Run, RunNotFound
 from tests.reports.feeds import TEN
@@ -24,11 +24,12 @@ from tests.reports.feeds import TEN
 HOUR = datetime(2026, 11, 21, 10, tzinfo=UTC)
 VHOSTS = ("/", "shop", "shop2")
 ALL = Where()
+VIEW = QUEUE_USAGE.view()
 
 
 def table(rows: int = 3) -> pa.Table:
     """A result of some rows; queues are numbered, their vhosts take turns."""
-    values: dict[str, list[Any]] = {column.name: [1] * rows for column in QUEUE_USAGE.columns}
+    values: dict[str, list[Any]] = {column.name: [1] * rows for column in VIEW.columns}
     values |= {
         "hour": [HOUR] * rows,
         "vhost": [VHOSTS[number % 3] for number in range(rows)],
@@ -59,17 +60,17 @@ def file(desk: Desk, form: str, chosen: Where) -> bytes:
 
 
 def test_it_gives_some_users_only_the_rows_of_their_virtual_hosts(desk: Desk) -> None:
-    everyone, anna = where(QUEUE_USAGE, {}, None), where(QUEUE_USAGE, {}, {"shop", "gone"})
+    everyone, anna = where(VIEW, {}, None), where(VIEW, {}, {"shop", "gone"})
     assert json.loads(file(desk, "json", everyone))["row_count"] == 3
     found = json.loads(file(desk, "json", anna))
     assert found["rows"] == [["2026-11-21T10:00:00Z", "shop", "Queue-1", 1, 1, 1, 1, 1, 1, 1]]
-    assert json.loads(file(desk, "json", where(QUEUE_USAGE, {}, set())))["rows"] == []
+    assert json.loads(file(desk, "json", where(VIEW, {}, set())))["rows"] == []
     assert desk.page(last(desk), anna, 1, 100)["rows"] == found["rows"]
     assert desk.result(last(desk)).distinct("vhost", anna) == ["shop"]
     assert file(desk, "csv", anna).count(b"\r\n") == 2
     parquet = pyarrow.parquet.read_table(io.BytesIO(file(desk, "parquet", anna)))
     assert parquet["vhost"].to_pylist() == ["shop"]
-    hidden = where(QUEUE_USAGE, {"vhost": "shop2"}, {"shop"})
+    hidden = where(VIEW, {"vhost": "shop2"}, {"shop"})
     assert json.loads(file(desk, "json", hidden))["rows"] == []
     with pytest.raises(RunNotFound, match="not as 'exe'"):
         file(desk, "exe", ALL)
@@ -86,7 +87,7 @@ def test_it_reads_pages_over_several_files_and_row_groups(desk: Desk) -> None:
     assert names == [f"Queue-{number}" for number in range(1000)]
     assert [row[2] for row in result.page(ALL, 245, 10)] == names[245:255]
     assert result.page(ALL, 1000, 10) == []
-    shop = where(QUEUE_USAGE, {"vhost": "shop", "q": "queue-9"}, None)
+    shop = where(VIEW, {"vhost": "shop", "q": "queue-9"}, None)
     matching = [name for index, name in enumerate(names) if index % 3 == 1 and "-9" in name]
     assert result.count(shop) == len(matching)
     pages = [desk.page(last(desk), shop, page, 7) for page in range(1, 8)]
@@ -101,7 +102,7 @@ def test_it_reads_pages_over_several_files_and_row_groups(desk: Desk) -> None:
 
 
 def test_it_reads_results_and_refuses_runs_while_the_reports_process_is_away(desk: Desk) -> None:
-    (standing,) = desk.standings()
+    standing = desk.standings()[0]
     assert (standing.next_at, standing.under_way) == (None, None)
     assert standing.last_done == last(desk)
     assert described(standing, everything=True)["available"] is False
@@ -115,9 +116,39 @@ def test_it_does_not_show_a_run_as_under_way_that_nobody_works_on(desk: Desk) ->
 
 
 def test_it_tells_how_long_a_run_took_and_hides_the_rest_from_some(desk: Desk) -> None:
-    (standing,) = desk.standings()
+    standing = desk.standings()[0]
     everything = described(standing, everything=True)["last"]
     assert (everything["took_ms"], everything["asked_by"]) == (4000, "anna")
     less = described(standing, everything=False)["last"]
     assert less["took_ms"] == 4000
     assert not less.keys() & {"asked_by", "error", "spark", "rows_read", "rows_written"}
+
+
+def test_it_finds_the_newest_result_of_the_same_question(desk: Desk) -> None:
+    asked = {"from": "2026-11-01T00:00Z", "vhost": "shop2"}
+    run = desk.runs.new("queue-usage", None, TEN + 1000, asked)
+    assert desk.newest("queue-usage", {"from": "2026-11-01", "vhost": "shop2"}) is None
+    run.state = "done"
+    desk.runs.write(run)
+    assert desk.newest("queue-usage", {"from": "2026-11-01", "vhost": "shop2"}) == run
+    assert last(desk) != run, "latest is of the default question"
+    with pytest.raises(ValueError, match="not a date"):
+        desk.newest("queue-usage", {"from": "soon"})
+
+
+def test_it_does_not_tell_of_a_virtual_host_that_a_user_may_not_see(desk: Desk) -> None:
+    run = desk.runs.new("queue-usage", "anna", TEN + 1000, {"vhost": "shop2"})
+    assert described_run(run, everything=True)["parameters"] == {"vhost": "shop2"}
+    assert described_run(run, everything=False)["parameters"] == {}
+    old = last(desk)
+    old.parameters = {"vhost": "shop2"}
+    assert b"shop2" not in b"".join(desk.file(old, "json", where(VIEW, {}, {"shop"})))
+
+
+def test_it_shows_the_end_of_a_log(desk: Desk) -> None:
+    with pytest.raises(RunNotFound, match="has no log"):
+        desk.log(last(desk))
+    path = desk.runs.path("queue-usage", last(desk).run_id) / "log"
+    path.write_bytes(b"x" * 300_000 + b"end \xff")
+    text = desk.log(last(desk))
+    assert len(text) == 256 * 1024 and text.endswith("end \ufffd")

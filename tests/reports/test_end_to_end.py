@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -11,8 +15,9 @@ import pika
 import pyarrow.parquet
 import pytest
 
+from management.reports.catalog import REPORTS
 from tests.appliance import Appliance
-from tests.reports.conftest import wait_until
+from tests.reports.conftest import ROOT, TIMEOUT, wait_until
 
 pytest.importorskip("pyspark")
 
@@ -83,9 +88,8 @@ def sums(table: dict[str, Any], vhost: str) -> dict[str, list[int]]:
 def test_it_reports_exactly_what_was_published_and_delivered(appliance: Appliance) -> None:
     client = api(appliance)
     first = client.get("/reports").json()
-    assert [(one["name"], one["last"], one["available"]) for one in first] == [
-        ("queue-usage", None, True)
-    ]
+    assert {one["name"] for one in first} == set(REPORTS)
+    assert all(one["last"] is None and one["available"] for one in first)
     assert client.get("/reports/queue-usage/runs/latest.json").status_code == 404
 
     assert client.put("/vhosts/shop").status_code == 201
@@ -152,3 +156,26 @@ def test_it_cancels_a_run_through_the_api(appliance: Appliance) -> None:
     wait_until(lambda: client.get(path).json()["ended_at"] is not None, "the run to end")
     assert client.get(path).json()["state"] == "cancelled"
     assert client.delete(path).status_code == 400
+
+
+def test_the_command_writes_a_report(appliance: Appliance) -> None:
+    publish_and_consume(appliance)
+    time.sleep(2.5)  # two rounds of the feed, which gives no event to await
+
+    def report(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "manage.py", "report", *options]
+        command += ["--data-dir", str(appliance.data_dir)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
+
+    written = report("backlog", "--vhost", "/", "--format", "json")
+    assert written.returncode == 0, written.stderr
+    table = json.loads(written.stdout)
+    names = [column["name"] for column in table["columns"]]
+    held = {row[names.index("queue")]: row[names.index("held")] for row in table["rows"]}
+    assert held["held"] > 0 and {row[0] for row in table["rows"]} == {"/"}
+    again = report("backlog", "--vhost", "/", "--format", "json", "--cached")
+    assert json.loads(again.stdout)["run_id"] == table["run_id"]
+    wrong = report("backlog", "--from", "soon")
+    assert (wrong.returncode, wrong.stdout) == (os.EX_USAGE, "")
+    assert "not a date such as 2026-11-21" in wrong.stderr
+    assert report("nonsense").returncode == 2

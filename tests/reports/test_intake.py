@@ -245,6 +245,12 @@ def test_it_reads_the_hour_under_way_and_leaves_it(runs: Runs) -> None:
     assert gaps == []
     (row,) = [row for path in paths for row in pyarrow.parquet.read_table(path).to_pylist()]
     assert (row["name"], row["publish"], row["at"].hour, census.lines) == ("q0", 7, 10, 1)
+    path = runs.usage / "2026-11-21T10-3.jsonl.open"
+    path.rename(path.with_suffix(""))
+    paths, census, _ = intake.open_hour()
+    assert (len(paths), census.unreadable) == (1, 1), (
+        "its hour ended since the others were taken in"
+    )
     assert runs.published("day") == 1111
 
 

@@ -84,3 +84,19 @@ def test_it_filters_by_queue_and_fits_a_phone(appliance: Appliance, page: Page) 
     page.goto("/reports?q=no+such+queue&page=7")
     expect(page.locator("main")).to_contain_text("Nothing matches this filter.")
     assert page.evaluate("document.documentElement.scrollWidth") == 375
+
+
+def test_it_answers_a_question_of_its_own_by_the_range_in_the_url(
+    appliance: Appliance, page: Page
+) -> None:
+    publish_and_consume(appliance)
+    page.goto("/reports/traffic?grain=hour&by=exchange&from=2026-01-01")
+    expect(page.locator("main")).to_contain_text("There is no result for this choice yet.")
+    page.get_by_role("button", name="Run now").click()
+    expect(page.locator("#report-status")).to_contain_text(re.compile(r"starting Spark, .* so far"))
+    row = page.locator("table.report tbody tr").first
+    expect(row).to_be_visible(timeout=RUN_MS)
+    assert "by=exchange" in page.url and "from=2026-01-01" in page.url
+    expect(page.get_by_label("By", exact=True)).to_have_value("exchange")
+    wrong = page.request.get("/reports/traffic?from=soon")
+    assert wrong.status == 400 and "not a date such as 2026-11-21" in wrong.text()

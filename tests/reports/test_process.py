@@ -193,7 +193,8 @@ def test_it_keeps_others_away_from_its_socket_and_its_directory(make_reports: Ma
     )
     assert second.returncode != 0
     assert "another reports process works in it" in second.stderr
-    assert client.status(reports.data_dir).schedule == "5 * * * *"
+    schedules = client.status(reports.data_dir).schedules
+    assert (schedules["queue-usage"], schedules["traffic"]) == ("5 * * * *", "20 0 * * *")
 
 
 def wait_for_spark(reports: ReportsProcess) -> tuple[int, int]:

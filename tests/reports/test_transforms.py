@@ -58,13 +58,111 @@ def test_it_adds_up_messages_and_bytes_per_hour_vhost_and_queue(spark: SparkSess
         ],
         QUEUE_USAGE,
     )
-    assertDataFrameEqual(transforms.queue_usage(hours), expected, ignoreNullable=True)
-    later = transforms.within(hours, at(11))
-    assert [row["messages_out"] for row in transforms.queue_usage(later).collect()] == [2]
+    view = REPORTS["queue-usage"].view()
+    found = transforms.traffic(hours, view, at(10), None)
+    assertDataFrameEqual(found, expected, ignoreNullable=True)
+    later = transforms.traffic(hours, view, at(11), at(12))
+    assert [row["messages_out"] for row in later.collect()] == [2]
+    assert transforms.traffic(hours, view, at(9), at(10)).collect() == []
 
 
-def test_every_report_has_a_transform_that_gives_its_columns(spark: SparkSession) -> None:
+def result(frame: DataFrame, key: str) -> dict[str, dict[str, Any]]:
+    """The rows of a result by their object's name."""
+    return {row[key]: row.asDict() for row in frame.collect()}
+
+
+def test_it_adds_up_traffic_by_exchange_user_and_virtual_host(spark: SparkSession) -> None:
+    days = rows(
+        spark,
+        {"kind": "exchange", "name": "x", "at": at(0), "publish_in": 10, "publish_out": 7,
+         "drop_unroutable": 2, "return_unroutable": 1},
+        {"kind": "queue", "name": "q", "at": at(0), "publish": 14, "get": 3, "get_bytes": 30},
+        {"kind": "user", "user": "anna", "at": at(0), "client": "pika", "publish": 10,
+         "recv_oct": 900, "connection_ms": 5000},
+        {"kind": "user", "user": "anna", "at": at(0), "client": "other", "recv_oct": 100},
+    )  # fmt: skip
+    report = REPORTS["traffic"]
+
+    def found(by: str) -> dict[str, dict[str, Any]]:
+        view = report.view(by)
+        return result(transforms.traffic(days, view, at(0), None), by)
+
+    x = found("exchange")["x"]
+    assert (x["messages_in"], x["messages_out"], x["unroutable"], x["returned"]) == (10, 7, 2, 1)
+    anna = found("user")["anna"]
+    assert (anna["messages_in"], anna["received"], anna["connected"]) == (10, 1000, 5000)
+    everything = found("vhost")["/"]
+    assert (everything["messages_in"], everything["queued"]) == (10, 14)
+    assert (everything["messages_out"], everything["bytes_out"]) == (3, 30)
+    assert (everything["unroutable"], everything["received"]) == (3, 1000)
+    assert set(found("queue")) == {"q"}
+
+
+def test_it_compares_with_the_period_before(spark: SparkSession) -> None:
+    days = rows(
+        spark,
+        {"name": "more", "at": at(0, 20), "publish": 10},
+        {"name": "more", "at": at(0, 21), "publish": 15},
+        {"name": "gone", "at": at(0, 20), "publish": 4},
+        {"name": "new", "at": at(0, 21), "publish": 5},
+        {"name": "later", "at": at(0, 22), "publish": 5},
+    )
+    view = REPORTS["changes"].view()
+    found = result(transforms.changes(days, view, at(0, 21), at(0, 22)), "queue")
+    assert {name: (row["messages_in"], row["messages_in_before"], row["change"])
+            for name, row in found.items()} == {
+        "more": (15, 10, 50.0), "gone": (0, 4, -100.0), "new": (5, 0, None)
+    }  # fmt: skip
+
+
+def test_it_tells_which_queues_are_abandoned_idle_or_growing(spark: SparkSession) -> None:
+    def queue(name: str, **numbers: int) -> dict[str, Any]:
+        return {"name": name, "at": at(0), "since": 0, "until": 1000, **numbers}
+
+    days = rows(
+        spark,
+        queue("abandoned", publish=5, messages=5, message_bytes=50),
+        queue("idle", consumers=1),
+        queue("growing", publish=9, deliver=5, ack=5, messages=4, consumers=2),
+        queue("draining", publish=5, deliver=9, ack=9, messages=2, consumers=2),
+        queue("steady", publish=5, deliver=5, ack=5, consumers=2, dead_letter_expired=3,
+              discard_maxlen=1, discard_rejected=1, messages_ms=2000),
+        queue("turned", messages=7, publish=7) | {"until": 500},
+        queue("turned", messages=1, deliver_no_ack=6, consumers=1) | {"until": 900},
+    )  # fmt: skip
+    found = result(transforms.backlog(days, REPORTS["backlog"].view(), at(0), None), "queue")
+    states = {name: row["state"] for name, row in found.items()}
+    assert states == {name: name for name in states} | {"turned": "growing"}
+    assert (found["abandoned"]["held"], found["abandoned"]["held_bytes"]) == (5, 50)
+    assert found["turned"]["held"] == 1
+    assert (found["draining"]["drain"], found["growing"]["drain"]) == (500, None)
+    steady = found["steady"]
+    assert (steady["dead_expired"], steady["lost"], steady["mean"]) == (3, 2, 2.0)
+
+
+def test_it_merges_histograms_into_percentiles(spark: SparkSession) -> None:
+    days = rows(
+        spark,
+        {"name": "fast", "at": at(0), "latency_00": 99, "latency_01": 1, "latency_max": 1,
+         "latency_ms": 1},
+        {"name": "slow", "at": at(0), "latency_00": 40, "latency_ms": 0},
+        {"name": "slow", "at": at(1), "latency_05": 50, "latency_47": 10, "latency_max": 20_000_000,
+         "latency_ms": 200_000_400},
+        {"name": "unused", "at": at(0), "publish": 1},
+    )  # fmt: skip
+    found = result(transforms.latency(days, REPORTS["latency"].view(), at(0), None), "queue")
+    assert set(found) == {"fast", "slow"}
+    fast, slow = found["fast"], found["slow"]
+    assert (fast["p50"], fast["p90"], fast["p99"], fast["longest"]) == (1, 1, 1, 1)
+    # Bucket 5 is 6 to 8 ms.
+    assert (slow["p50"], slow["p90"], slow["p99"]) == (8, 8, 20_000_000)
+    assert (slow["deliveries"], slow["mean"]) == (100, 2_000_004.0)
+
+
+def test_every_report_gives_the_columns_of_each_of_its_views(spark: SparkSession) -> None:
     for report in REPORTS.values():
-        frame = getattr(transforms, report.transform)(rows(spark))
-        assert frame.columns == [column.name for column in report.columns]
-        assert {"vhost"} <= set(frame.columns) and set(report.order) <= set(frame.columns)
+        for view in report.views:
+            frame = getattr(transforms, report.transform)(rows(spark), view, at(0), None)
+            assert set(view.names) <= set(frame.columns), (report.name, view.name)
+            assert {"vhost", view.search} <= set(view.names)
+            assert {name.removeprefix("-") for name in view.order} <= set(view.names)

@@ -1,0 +1,121 @@
+"""`manage.py report`: a report from a shell, by the running reports process.
+
+It asks for a run with the parameters given (or takes the newest result with the same ones, with
+`--cached`), waits for it with its progress on standard error, and writes the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from broker import config as settings
+from management.reports import client, parameters
+from management.reports.catalog import REPORTS
+from management.reports.desk import Desk
+from management.reports.pages import Where
+from management.reports.runs import RESULT_FORMATS, Run, RunNotFound
+
+LOOK_SECONDS = 0.2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write a report; the exit status."""
+    options, others = parser().parse_known_args(argv)
+    try:
+        config = settings.load(others, os.environ)
+    except settings.ConfigError as error:
+        print(f"leveret report: {error}", file=sys.stderr)
+        return settings.EXIT_CONFIG
+    desk = Desk(config.data_dir.absolute())
+    names = {"from": options.first, "to": options.end, "grain": options.grain,
+             "by": options.by, "vhost": options.vhost}  # fmt: skip
+    given = {name: value for name, value in names.items() if value}
+    try:
+        _, canonical = parameters.read(REPORTS[options.name], given)
+        run = desk.newest(options.name, canonical) if options.cached else None
+        if run is None:
+            run_id = client.run(config.data_dir.absolute(), options.name, None, canonical)
+            run = _wait(desk, options.name, run_id)
+        if run.state != "done":
+            print(f"leveret report: run {run.run_id} {run.state}: {run.error}", file=sys.stderr)
+            return os.EX_SOFTWARE
+        _write(desk, run, options.format, options.output)
+    except ValueError as error:
+        print(f"leveret report: {error}", file=sys.stderr)
+        return os.EX_USAGE
+    except (client.ReportsUnavailable, client.ReportsRefused, RunNotFound) as error:
+        print(f"leveret report: {error}", file=sys.stderr)
+        return os.EX_UNAVAILABLE
+    except OSError as error:
+        print(f"leveret report: {error}", file=sys.stderr)
+        return os.EX_IOERR
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    lines = [f"  {report.name:12} {report.summary}" for report in REPORTS.values()]
+    made = argparse.ArgumentParser(
+        prog="manage.py report",
+        description="Compute a report and write its result.",
+        epilog="reports:\n"
+        + "\n".join(lines)
+        + "\nThe settings of the appliance, such as --data-dir, may stand behind NAME.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("name", choices=REPORTS, metavar="NAME", help="which report, see below")
+    made.add_argument("--from", dest="first", metavar="TIME", help="2026-11-21 or 2026-11-21T10:00")
+    made.add_argument("--to", dest="end", metavar="TIME", help="not included; now if left out")
+    made.add_argument("--grain", choices=("hour", "day", "month"), help="from which table")
+    made.add_argument("--by", help="queue, exchange, user or vhost, as the report has them")
+    made.add_argument("--vhost", help="this virtual host only")
+    made.add_argument("--format", choices=RESULT_FORMATS, default="csv", help="csv if left out")
+    made.add_argument("--output", metavar="FILE", help="instead of standard output")
+    made.add_argument(
+        "--cached", action="store_true", help="take the newest result, if there is one"
+    )
+    return made
+
+
+def _wait(desk: Desk, name: str, run_id: str) -> Run:
+    """Wait for a run's end. Standard error tells each step, if it is a terminal."""
+    told = ""
+    while not (run := desk.runs.read(name, run_id)).is_over:
+        if run.progress.step != told and sys.stderr.isatty():
+            told = run.progress.step
+            print(told, file=sys.stderr)
+        time.sleep(LOOK_SECONDS)
+    return run
+
+
+def _write(desk: Desk, run: Run, form: str, output: str | None) -> None:
+    for gap in run.gaps:
+        print(
+            f"leveret report: counts are missing from {_iso(gap.since)} to {_iso(gap.until)}"
+            f" ({gap.reason})",
+            file=sys.stderr,
+        )
+    if output is None:
+        _copy(desk, run, form, sys.stdout.buffer)
+        return
+    part = Path(f"{output}.part")
+    with part.open("wb") as file:
+        _copy(desk, run, form, file)
+    part.replace(output)
+
+
+def _copy(desk: Desk, run: Run, form: str, file: IO[bytes]) -> None:
+    for piece in desk.file(run, form, Where()):
+        file.write(piece)
+    file.flush()
+
+
+def _iso(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(milliseconds / 1000))

@@ -1,0 +1,85 @@
+"""What a run of a report is asked for: a range of time, a grain, by what, which virtual host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from .catalog import Grain, Report, View
+
+NAMES = ("from", "to", "grain", "by", "vhost")
+VHOST_LENGTH_MAX = 1024
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Parameters as a report's job uses them. `end` is not included; None is now."""
+
+    report: Report
+    view: View
+    grain: Grain
+    first: datetime | None
+    end: datetime | None
+    vhost: str
+
+    def range(self, now: datetime) -> tuple[datetime, datetime | None]:
+        """From when and to when rows count, both at the beginning of an hour, day or month."""
+        first = self.first or (self.end or now) - timedelta(days=self.report.days)
+        return _floor(first, self.grain), self.end and _floor(self.end, self.grain)
+
+    def before(self, now: datetime) -> datetime:
+        """The beginning of what has to be read: earlier if the report compares."""
+        first, end = self.range(now)
+        if not self.report.compares:
+            return first
+        return _floor(first - ((end or now) - first), self.grain)
+
+
+def read(report: Report, given: Mapping[str, str]) -> tuple[Chosen, dict[str, str]]:
+    """Parameters and the canonical text of them, without defaults: two runs of the same text answer
+    the same question. Names other than NAMES are left alone. Raises ValueError with what is wrong.
+    """
+    texts = {name: given[name].strip() for name in NAMES if given.get(name, "").strip()}
+    view = report.view(texts.get("by", ""))
+    grain = texts.get("grain", report.grains[0])
+    if grain not in report.grains:
+        allowed = ", ".join(report.grains)
+        raise ValueError(f"report {report.name} has no grain {grain!r}: grain is one of {allowed}")
+    first, end = (_moment(name, texts.get(name)) for name in ("from", "to"))
+    if first and end and first >= end:
+        raise ValueError(f"from ({texts['from']}) is not before to ({texts['to']})")
+    vhost = texts.get("vhost", "")
+    if len(vhost) > VHOST_LENGTH_MAX:
+        raise ValueError(f"vhost has more than {VHOST_LENGTH_MAX} characters")
+    chosen = Chosen(report, view, grain, first, end, vhost)
+    canonical = {
+        "from": f"{first:%Y-%m-%dT%H:%MZ}" if first else "",
+        "to": f"{end:%Y-%m-%dT%H:%MZ}" if end else "",
+        "grain": grain if grain != report.grains[0] else "",
+        "by": view.name if view is not report.views[0] else "",
+        "vhost": vhost,
+    }
+    return chosen, {name: text for name, text in canonical.items() if text}
+
+
+def _moment(name: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{name} is {text[:40]!r}, not a date such as 2026-11-21 or 2026-11-21T10:00 (UTC)"
+        ) from None
+    if not 2000 <= moment.year < 9999:
+        raise ValueError(f"{name} is {text[:40]!r}: years are 2000 to 9998")
+    return moment
+
+
+def _floor(moment: datetime, grain: Grain) -> datetime:
+    moment = moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    if grain != "hour":
+        moment = moment.replace(hour=0)
+    return moment.replace(day=1) if grain == "month" else moment
