@@ -196,6 +196,24 @@ class Config:
         least=1,
         reload=True,
     )
+    max_uncommitted_messages: int = setting(
+        "amqp",
+        100_000,
+        "count",
+        "messages and acks that a channel's transaction may put aside; one more closes its channel"
+        " with 406",
+        least=1,
+        reload=True,
+    )
+    max_uncommitted_user_bytes: int = setting(
+        "amqp",
+        256 * 1024 * 1024,
+        "size",
+        "memory for the transactions of one user, on all its channels together; more closes the"
+        " channel with 406",
+        least=1,
+        reload=True,
+    )
     consumer_timeout: float = setting(
         "amqp",
         0.0,

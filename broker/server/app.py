@@ -63,6 +63,7 @@ from broker.store.persister import Persister
 from broker.vhosts.definitions import Definitions
 from broker.vhosts.vhost import VHost
 from broker.wire.session import Session
+from broker.wire.transaction import Uncommitted
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -125,6 +126,7 @@ class Broker(SignIn):
         # A quarter of the sockets at most: new clients shall find room.
         self.leaving = Leaving(lambda: min(self.config.closing_max, self.admission.limit // 4 or 1))
         self.reply_queues: dict[str, Any] = {}
+        self.uncommitted = Uncommitted()
         self._listeners = Listeners(self)
         self._pulse = Pulse(self)
         self.revocation = Revocation(self)

@@ -102,7 +102,8 @@ class AckTimeouts:
 
     def _look(self) -> None:
         self._timer = None
-        if self._session.blocked or self._session.paused:
+        session = self._session
+        if session.blocked or session.paused or session.committing is not None:
             # Its acks may wait in the socket, which is not read: that is not its fault.
             self._notes.clear()
         else:

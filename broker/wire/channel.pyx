@@ -486,8 +486,6 @@ cdef class WireChannel(CollectingChannel):
         self.expect = EXPECT_METHOD
         self.kept.release()
         self.drop_collected()
-        if self.transaction is not None:
-            self.transaction.clear()
         self.memo.release()
         self.memo_targets = None
         self.memo_exchange = None

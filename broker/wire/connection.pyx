@@ -211,6 +211,18 @@ cdef class Connection(Output):
                 self.read_on()
                 self.take_waiting()
 
+    def await_commit(self):
+        """A commit takes more than this turn: nothing more is taken until `committed`."""
+        self.holding |= COMMITTING
+        self.stop_reading()
+
+    def committed(self):
+        """It is over."""
+        self.holding &= ~COMMITTING
+        if self.phase != CLOSED:
+            self.read_on()
+            self.take_waiting()
+
     def take_collected(self, WireChannel channel):
         """The body is whole, or it failed: routes the message as if its last frame came now."""
         clock.refresh()
@@ -428,6 +440,10 @@ cdef class Connection(Output):
         self.on_method(channel, self.current_channel, method.name, arguments)
         # Queues may have had a backlog to deliver first.
         self.count_asked((self.turn.delivered - delivered) // DELIVERIES_ASKED)
+
+    def count_work(self, uint64_t more):
+        """A method did as much as so many others."""
+        self.count_asked(more)
 
     cdef int count_asked(self, uint64_t more) except -1:
         """After enough methods the rest of what came waits for the next turn of the loop."""

@@ -18,6 +18,7 @@ from broker.errors import PreconditionFailed
 cdef enum:
     FRAME_END = 0xCE
     TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
+    SETTLED_AT_ONCE = 256        # deliveries that a commit settles in a step
 
 
 cdef class SharedRoom(Task):
@@ -253,16 +254,28 @@ cdef class DeliveringChannel(ReplyingChannel):
         return self.settle_entry(entry, how)
 
     def settle_committed(self, uint64_t tag, bint multiple, int how):
-        """Settles what a transaction had put aside."""
+        """Settles what a transaction had put aside, some hundred deliveries at a time. Returns
+        whether there are more."""
         cdef Unacked* entry
-        if how == SETTLE_REQUEUE:
-            self.deliver_before_requeue(0 if multiple else tag, tag)
-        if multiple:
-            self.settle_up_to(tag, how)
-        else:
+        cdef uint64_t at
+        cdef uint64_t end
+        if not multiple:
+            if how == SETTLE_REQUEUE:
+                self.deliver_before_requeue(tag, tag)
             entry = self.ledger.find(tag)
             if entry != NULL:
                 self.settle_entry(entry, how)
+            return False
+        # Settled entries at the front go, so that each part begins where the last one ended.
+        end = min(self.ledger.position_of(tag + 1), self.ledger.first + SETTLED_AT_ONCE)
+        if how == SETTLE_REQUEUE and end > self.ledger.first:
+            self.deliver_before_requeue(0, self.ledger.tag_at(end - 1))
+            end = min(self.ledger.position_of(tag + 1), self.ledger.first + SETTLED_AT_ONCE)
+        for at in range(self.ledger.first, end):
+            entry = self.ledger.open_at(at)
+            if entry != NULL:
+                self.settle_entry(entry, how)
+        return self.ledger.first < self.ledger.position_of(tag + 1)
 
     cdef int deliver_before_requeue(self, uint64_t first, uint64_t last) except -1:
         """Deliveries with tags from `first` to `last` go back to their queues: what these have to

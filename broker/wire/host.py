@@ -19,6 +19,8 @@ class Host(Protocol):
     topology: Any
     server_properties: dict[str, Any]
     reply_queues: dict[str, Any]
+    uncommitted: Any
+    """Bytes of each user's transactions: `broker.wire.transaction.Uncommitted`."""
     leaving: Any
     """Sessions that are over and wait for their client to close: `add`, `discard`."""
 

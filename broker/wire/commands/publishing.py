@@ -9,9 +9,10 @@ from broker import arguments as argument_table
 from broker.errors import AccessRefused, PreconditionFailed, describe
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer
+from broker.wire.commit import Commit
 from broker.wire.methods import method_frame
 from broker.wire.properties import copied_to
-from broker.wire.transaction import Transaction
+from broker.wire.transaction import Limits, Transaction
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -79,35 +80,22 @@ def tx_select(session: Session, channel: WireChannel) -> None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if not channel.transactional:
         channel.transactional = True
-        channel.transaction = Transaction(session.host.config.max_uncommitted_bytes)
+        config = session.host.config
+        limits = Limits(
+            config.max_uncommitted_messages,
+            config.max_uncommitted_bytes,
+            config.max_uncommitted_user_bytes,
+        )
+        channel.transaction = Transaction(limits, session.user, session.host.uncommitted)
     channel.reply(method_frame(channel.number, "tx.select-ok"))
 
 
 def tx_commit(session: Session, channel: WireChannel) -> None:
-    """All or nothing as far as can be known: what would fail fails before the first message goes,
-    and while a message was refused nothing is settled, so that what it was made of comes again."""
-    transaction = _transaction(channel)
-    publishes, settles = transaction.take()
-    if transaction.version != session.host.topology.version:
-        # They were checked when they came; an exchange or a permission may be gone.
-        for target in {message[:3] for message in publishes}:
-            channel.check_target(*target)
-    channel.transactional = False
-    try:
-        if sum([channel.publish_committed(*message) for message in publishes]):
-            raise PreconditionFailed(
-                "partial tx completion: a queue refused a message, and nothing was settled"
-            )
-        for settle in settles:
-            channel.settle_committed(*settle)
-    finally:
-        channel.transactional = True
-    channel.hold(records=True)
-    channel.reply(method_frame(channel.number, "tx.commit-ok"))
+    Commit(session, channel, _transaction(channel).take()).begin()
 
 
 def tx_rollback(session: Session, channel: WireChannel) -> None:
-    _transaction(channel).clear()
+    session.vhost.slices.begin(_transaction(channel).take().emptied())
     channel.reply(method_frame(channel.number, "tx.rollback-ok"))
 
 
