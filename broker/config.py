@@ -408,6 +408,14 @@ class Config:
         "optional port",
         "Prometheus metrics; 0 for none, -1 for any free port",
     )
+    metrics_login: bool = setting(
+        "metrics",
+        False,
+        "yes or no",
+        "whether the metrics port asks for a user with the tag monitoring; /metrics on the web port"
+        " always does",
+        reload=True,
+    )
 
     amqps_port: int = setting(
         "tls", 5671, "port", "AMQP 0-9-1 over TLS, if there is a certificate; 0 for any free port"

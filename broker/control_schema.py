@@ -423,6 +423,15 @@ class Log(Arguments):
     epoch: int | None = None
 
 
+@verb("metrics", "monitoring", "node", "{body, content_type}")
+class Metrics(Arguments):
+    """Gives a page of Prometheus metrics: /metrics, /metrics/per-object, /metrics/detailed with a
+    query, or /metrics/memory-breakdown."""
+
+    path: str = "/metrics"
+    query: str = ""
+
+
 @verb("backup.begin", "appliance", "node", "{directory, files, bytes, still_s}")
 class BackupBegin(Arguments):
     """Takes a snapshot of the data directory, as hard links in `directory`, for a copy. It goes

@@ -100,9 +100,7 @@ class Parameters:
 
     def _check_room(self, there: int, who: str) -> None:
         if there >= self.most:
-            raise BadSetting(
-                f"{who} {there} parameters, and no more are allowed (parameters_max)"
-            )
+            raise BadSetting(f"{who} {there} parameters, and no more are allowed (parameters_max)")
 
     def put(self, parameter: Parameter) -> bool:
         """Stores a parameter of a component other than the limits; True if it is new. Raises

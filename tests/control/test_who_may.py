@@ -49,6 +49,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "feature-flag.enable": (ADMIN, {"name": "quorum_queue"}),
     "settings": (ADMIN, {}),
     "log": (MONITOR, {}),
+    "metrics": (MONITOR, {"path": "/metrics/memory-breakdown"}),
     "traces": (ADMIN, {}),
     "trace.put": (ADMIN, {"vhost": "/", "name": "t", "queue": "q"}),
     "trace.delete": (ADMIN, {"vhost": "/", "name": "there"}),

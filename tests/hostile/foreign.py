@@ -149,6 +149,7 @@ class House:
             "unit": "months",
             "port": "1",
             "protocol": "amqp",
+            "page": "per-object",
             "node": "leveret@none",
             "run": self.report,
         }

@@ -114,7 +114,9 @@ RULES: dict[str, list[str]] = {
         /api/nodes/<name>/memory /api/overview /api/problems /api/reports /api/reports/<name>
         /api/reports/<name>/run /api/reports/<name>/runs/<run> /api/vhosts
         /api/vhosts/<vhost>/channels /api/vhosts/<vhost>/connections
-        /channels /connection /connections /connections/<name> /log /node /palette /problems
+        /channels /connection /connections /connections/<name> /log
+        /metrics /metrics/<page> /node /palette
+        /problems
         /reports /reports/<name> /reports/<name>/status /vhost /vhosts /vhosts/<name>
     """),
 }

@@ -71,9 +71,7 @@ async def global_parameter_put(request: Request[GlobalParameterPut]) -> Any:
     if request.args.name == "cluster_name":
         request.caller.require("administrator")
     try:
-        created = request.broker.access.parameters.put_global(
-            request.args.name, request.args.value
-        )
+        created = request.broker.access.parameters.put_global(request.args.name, request.args.value)
     except BadSetting as error:
         raise _invalid(str(error)) from None
     return {"created": created}

@@ -21,6 +21,7 @@ from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
 from broker.server.metrics.memory import memory_breakdown
 from broker.server.metrics.node import aggregated, identity, node_metrics, object_levels
 from broker.server.metrics.objects import Scope, detailed, per_object
+from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
 from broker.server.metrics.sums import by_type, channel_sums
 
 log = logging.getLogger(__name__)
@@ -30,16 +31,18 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEAD_MAX = 16 * 1024
 _TAKEN_WITHIN_S = 30.0
 _FIELDS_MAX = 1000
-_CONNECTIONS_MAX = 64
 
 
 class MetricsServer:
-    """A small HTTP server for scrapers: GET of four pages, no authentication."""
+    """A small HTTP server for scrapers: GET of four pages, without a login unless `metrics_login`
+    asks for one."""
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._places = Places()
+        self._building = asyncio.Semaphore(BUILT_AT_ONCE)
 
     async def start(self, host: str, port: int) -> int:
         """Listens there, too; returns the actual port. `port` 0 is any free one. Raises OSError."""
@@ -62,75 +65,90 @@ class MetricsServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        peer = writer.get_extra_info("peername")
+        place = self._places.take(peer[0], writer) if peer else None
+        if place is None:
+            writer.close()
+            return
         self._tasks.add(task)
         try:
-            if len(self._tasks) <= _CONNECTIONS_MAX:
-                await self._answer(reader, writer)
+            await self._answer(place, reader, writer)
         except (OSError, ConnectionError, asyncio.CancelledError):
             pass
         except Exception:
             log.exception("a scrape of the metrics failed")
         finally:
             self._tasks.discard(task)
+            self._places.give(place)
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             async with asyncio.timeout(self._broker.config.http_timeout):
                 request = await reader.readuntil(b"\r\n\r\n")
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return
+        place.is_waiting = False
         method, _, rest = request.partition(b" ")
         target = rest.partition(b" ")[0]
         path, _, query = target.partition(b"?")
-        if method not in (b"GET", b"HEAD"):
-            await _reply(writer, "405 Method Not Allowed", b"", "Allow: GET, HEAD\r\n")
-            return
         try:
-            page = self._page_of(path.rstrip(b"/"), query.decode("latin-1"))
+            if method not in (b"GET", b"HEAD"):
+                raise Answer("405 Method Not Allowed", "", "Allow: GET, HEAD\r\n")
+            await check(self._broker, request, place.address)
+            page = lines_of(self._broker, path.decode("latin-1"), query.decode("latin-1"))
+            if page is None:
+                raise Answer("404 Not Found", "metrics are at /metrics\n")
         except BadPattern as error:
             await _reply(writer, "400 Bad Request", f"queue: {error}\n".encode())
             return
-        if page is None:
-            await _reply(writer, "404 Not Found", b"metrics are at /metrics\n")
-        else:
-            body = await self._text(page)
-            await _reply(writer, "200 OK", b"" if method == b"HEAD" else body)
+        except Answer as answer:
+            await _reply(writer, answer.status, answer.text.encode(), answer.headers)
+            return
+        async with self._building:
+            body = await text_of(page)
+        await _reply(writer, "200 OK", b"" if method == b"HEAD" else body)
 
-    def _page_of(self, path: bytes, query: str) -> Iterator[str] | None:
-        """The lines of a page. Raises BadPattern for a bad expression for names of queues."""
-        broker = self._broker
-        if path == b"/metrics":
-            return _whole(broker, "aggregated", aggregated(broker))
-        if path == b"/metrics/per-object":
-            return _whole(broker, "per-object", per_object(broker))
-        if path == b"/metrics/memory-breakdown":
-            head = [identity(broker, "memory-breakdown")]
-            return itertools.chain(head, memory_breakdown(broker))
-        if path != b"/metrics/detailed":
-            return None
-        asked = parse_qs(query, max_num_fields=_FIELDS_MAX)
-        vhosts, names = asked.get("vhost"), asked.get("queue")
-        scope = Scope(
-            broker,
-            frozenset(vhosts) if vhosts else None,
-            Pattern(names[0]).matches if names else None,
-            "detailed_",
-        )
-        families = [
-            name
-            for text in (*asked.get("family", ()), *asked.get("families", ()))
-            for name in text.split(",")
-        ]
-        return itertools.chain([identity(broker, "detailed")], detailed(scope, frozenset(families)))
 
-    async def _text(self, lines: Iterator[str]) -> bytes:
-        pace = Pace()
-        parts = []
-        for text in lines:
-            parts.append(text)
-            await pace()
-        return "".join(parts).encode("utf-8", "replace")
+def lines_of(broker: Any, path: str, query: str) -> Iterator[str] | None:
+    """The lines of a page, None if there is none of that path. Raises BadPattern for a bad
+    expression for names of queues."""
+    path = path.rstrip("/")
+    if path == "/metrics":
+        return _whole(broker, "aggregated", aggregated(broker))
+    if path == "/metrics/per-object":
+        return _whole(broker, "per-object", per_object(broker))
+    if path == "/metrics/memory-breakdown":
+        head = [identity(broker, "memory-breakdown")]
+        return itertools.chain(head, memory_breakdown(broker))
+    if path != "/metrics/detailed":
+        return None
+    asked = parse_qs(query, max_num_fields=_FIELDS_MAX)
+    vhosts, names = asked.get("vhost"), asked.get("queue")
+    scope = Scope(
+        broker,
+        frozenset(vhosts) if vhosts else None,
+        Pattern(names[0]).matches if names else None,
+        "detailed_",
+    )
+    families = [
+        name
+        for text in (*asked.get("family", ()), *asked.get("families", ()))
+        for name in text.split(",")
+    ]
+    return itertools.chain([identity(broker, "detailed")], detailed(scope, frozenset(families)))
+
+
+async def text_of(lines: Iterator[str]) -> bytes:
+    """The page as it is sent, built in short steps."""
+    pace = Pace()
+    parts = []
+    for text in lines:
+        parts.append(text)
+        await pace()
+    return "".join(parts).encode("utf-8", "replace")
 
 
 def _whole(broker: Any, endpoint: str, rest: Iterator[str]) -> Iterator[str]:
