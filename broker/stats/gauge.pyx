@@ -94,6 +94,9 @@ cdef class Gauge:
                 counters = <int> len(KINDS[self.kind][0])
                 for place in range(counters, self.width):
                     zero[place] = row[place]
+                if self.kind in ("queue", "exchange") and at - WINDOW_MS < before:
+                    # It may have been there for long: its first message is one in a whole window.
+                    self.push(at - WINDOW_MS, zero)
                 self.push(before, zero)
             self.changed_at = at
         else:
@@ -180,11 +183,25 @@ cdef class Gauge:
         return self.still()
 
     cdef double rate_at(self, int place) noexcept:
-        cdef int64_t passed
+        """Change a second within the window. Where looks are further apart than a second, the
+        oldest row is older than the window: what happened until the next is spread evenly then."""
+        cdef int64_t end, begin, oldest
+        cdef double before, newest
+        cdef int first = 0
         if self.count < 2:
             return 0.0
-        passed = (self.times[(self.first + self.count - 1) % ROWS] - self.times[self.first])
-        return (self.row(self.count - 1)[place] - self.row(0)[place]) * 1000 / max(1, passed)
+        end = self.times[(self.first + self.count - 1) % ROWS]
+        begin = end - WINDOW_MS
+        while self.times[(self.first + first + 1) % ROWS] <= begin:
+            first += 1  # the newest row is within the window, so there is always a next one
+        oldest = self.times[(self.first + first) % ROWS]
+        before = self.row(first)[place]
+        newest = self.row(self.count - 1)[place]
+        if oldest >= begin:
+            return (newest - before) * 1000 / max(1, end - oldest)
+        before += ((self.row(first + 1)[place] - before) * (begin - oldest)
+                   / (self.times[(self.first + first + 1) % ROWS] - oldest))
+        return (newest - before) * 1000 / WINDOW_MS
 
     def rate(self, str name) -> float:
         """Change per second over the last five seconds."""

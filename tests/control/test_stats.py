@@ -58,6 +58,26 @@ def test_it_knows_the_rate_of_the_last_five_seconds(broker: Broker, clock: Clock
     assert gauge.is_quiet
 
 
+@pytest.mark.parametrize("seconds", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("messages_before", [0, 1])
+def test_the_rates_of_a_message_add_up_to_it_however_far_looks_are_apart(
+    broker: Broker, clock: Clock, seconds: int, messages_before: int
+) -> None:
+    queue, _ = broker.vhosts["/"].declare_queue("q")
+    queue.counts["publish"] += messages_before
+    sample(broker, clock, 20)
+    queue.counts["publish"] += 1
+    total = 0.0
+    for _ in range(20):
+        clock.now += seconds * 1000
+        for _ in broker.stats.sample(broker):
+            pass
+        gauge = broker.stats.gauge("queue", queue)
+        assert gauge is not None
+        total += gauge.rate("publish") * seconds
+    assert total == pytest.approx(1, abs=0.01)
+
+
 def test_it_spends_nothing_on_a_queue_without_traffic(broker: Broker, clock: Clock) -> None:
     for number in range(300):
         broker.vhosts["/"].declare_queue(f"q{number}")

@@ -31,8 +31,9 @@ LATE_S = 2.5
 WINDOWS_S = (5.0, 6.0)
 """Over which rates are taken: from the first row within five seconds to the newest."""
 
-COUNTED = {"publish": 0, "deliver_get": 1, "ack": 1}
-"""Which of the noted counts a rate is of: published, or taken by consumers."""
+COUNTED = ("publish", "deliver_get", "ack")
+PUBLISHED, CONSUMED = 0, 1
+"""Places of the noted counts."""
 
 # Every 250 ms, what a page says of rates: tiles, head, legends, the newest row of a chart's table.
 # With `asTable`, charts are shown as tables.
@@ -81,12 +82,21 @@ class Truth:
         self._counts = [line[1:] for line in lines]
 
     def rates(self, name: str, at: float) -> tuple[float, float]:
-        """The least and the largest rate that was true in the windows which end shortly before."""
-        found = [
-            (self._count(name, end) - self._count(name, end - window)) / window
-            for window in WINDOWS_S
-            for end in (at - late * LATE_S / 10 for late in range(11))
-        ]
+        """The least and the largest rate that was true in the windows which end shortly before.
+
+        What the broker has counted lies between what was published and what was consumed by then;
+        at a constant load the two are close together, while the machine pauses they are not.
+        """
+        upper, lower = (CONSUMED, CONSUMED) if name == "ack" else (PUBLISHED, CONSUMED)
+        found = []
+        for window in WINDOWS_S:
+            for late in range(11):
+                end = at - late * LATE_S / 10
+                begin = end - window
+                found += [
+                    (self._count(lower, end) - self._count(upper, begin)) / window,
+                    (self._count(upper, end) - self._count(lower, begin)) / window,
+                ]
         return min(found), max(found)
 
     def is_off(self, reading: Reading) -> bool:
@@ -100,9 +110,9 @@ class Truth:
         least, largest = (rate * reading.share for rate in self.rates(reading.name, reading.at))
         return max(0.0, least - reading.value, reading.value - largest) / max(largest, 1e-9)
 
-    def _count(self, name: str, at: float) -> float:
+    def _count(self, which: int, at: float) -> float:
         place = max(0, bisect.bisect_right(self._times, at) - 1)
-        return float(self._counts[place][COUNTED[name]])
+        return float(self._counts[place][which])
 
 
 def number(text: str) -> float:
@@ -132,8 +142,8 @@ def answered(api: Any) -> Iterator[Reading]:
         for name in COUNTED:
             yield Reading(time.time(), where, name, stats[f"{name}_details"]["rate"], part)
     for where, names in (
-        ("/api/queues?columns=message_stats", tuple(COUNTED)),
-        ("/api/channels?columns=message_stats", tuple(COUNTED)),
+        ("/api/queues?columns=message_stats", COUNTED),
+        ("/api/channels?columns=message_stats", COUNTED),
     ):
         rows = [row.get("message_stats") or {} for row in api.get(where).json()]
         for name in names:
