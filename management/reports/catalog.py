@@ -322,6 +322,40 @@ CLIENTS = Report(
     ),
 )
 
+AHEAD_DAYS = 30
+
+
+def _growth(name: str, title: str, keys: tuple[tuple[str, str], ...]) -> View:
+    texts = _texts(keys, title)
+    band = "with 95 % probability if it goes on as in this period"
+    columns = (
+        Column("days", "count", "Days", "days, or hours, that the trend is drawn through"),
+        Column("held_bytes", "bytes", "Held", "bytes held on average on the last of these days"),
+        Column("growth", "number", "Growth a day", "bytes a day, by a straight line through all"),
+        Column("growth_low", "number", "At least", f"bytes a day, {band}"),
+        Column("growth_high", "number", "At most", f"bytes a day, {band}"),
+        Column("expected", "bytes", f"In {AHEAD_DAYS} days", "bytes held then, by the same line"),
+        Column("expected_low", "bytes", f"In {AHEAD_DAYS} days at least", band),
+        Column("expected_high", "bytes", f"In {AHEAD_DAYS} days at most", band),
+    )
+    order = ("-growth", *(column.name for column in texts))
+    return View(name, title, keys, (*texts, *columns), order, keys[-1][0])
+
+
+GROWTH = Report(
+    name="growth",
+    title="Growth and forecast",
+    summary="Whether what queues hold grows, and how much they hold a month from now if it does.",
+    transform="growth",
+    grains=("day", "hour"),
+    days=31,
+    views=(
+        _growth("queue", "Queue", _QUEUE_KEYS),
+        _growth("vhost", "Virtual host", (("vhost", "vhost"),)),
+    ),
+)
+
 REPORTS = {
-    report.name: report for report in (QUEUE_USAGE, TRAFFIC, CHANGES, BACKLOG, LATENCY, CLIENTS)
+    report.name: report
+    for report in (QUEUE_USAGE, TRAFFIC, CHANGES, BACKLOG, LATENCY, CLIENTS, GROWTH)
 }

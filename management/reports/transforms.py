@@ -18,8 +18,13 @@ from pyspark.sql import functions as f
 
 from broker.features.usage import records
 
-from .catalog import PERCENTILES, View
+from .catalog import AHEAD_DAYS, PERCENTILES, View
 from .measures import Column
+
+SECONDS_A_DAY = 86_400
+
+# Standard errors to each side that hold 95 % of a normal distribution.
+WIDTH = 1.96
 
 
 def within(
@@ -123,6 +128,59 @@ def latency(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
         mean.alias("mean"),
         *(_percentile(percent).alias(f"p{percent}") for percent in PERCENTILES),
         "longest",
+    )
+
+
+def growth(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
+    """A straight line through the bytes that are held on average each day, by least squares, and
+    its band: 1.96 standard errors to both sides. Fewer than three days have none.
+    """
+    # Days since the first one: squares of days since 1970 would lose the digits that count.
+    day = (f.unix_seconds("at") - f.lit(int(first.timestamp()))) / SECONDS_A_DAY
+    held = f.sum(f.col("message_bytes_ms") / f.greatest(f.col("until") - f.col("since"), f.lit(1)))
+    by_day = (
+        within(rows, first, end)
+        .where(f.col("kind") == "queue")
+        .groupBy(*_keys(view), "at")
+        .agg(held.alias("held"))
+        .withColumn("day", day)
+    )
+    line = by_day.groupBy(*(name for name, _ in view.keys)).agg(
+        f.count("day").alias("days"),
+        f.max_by("held", "day").alias("last"),
+        f.max("day").alias("last_day"),
+        f.regr_slope("held", "day").alias("growth"),
+        f.regr_intercept("held", "day").alias("start"),
+        f.regr_avgx("held", "day").alias("middle"),
+        f.regr_sxx("held", "day").alias("spread"),
+        f.regr_syy("held", "day").alias("variation"),
+    )
+    rest = f.col("variation") - f.col("growth") * f.col("growth") * f.col("spread")
+    error = f.sqrt(f.greatest(rest, f.lit(0.0)) / (f.col("days") - 2))
+    ahead = f.col("last_day") + AHEAD_DAYS
+    reach = f.sqrt(
+        1 + 1 / f.col("days") + (ahead - f.col("middle")) * (ahead - f.col("middle"))
+        / f.col("spread")
+    )  # fmt: skip
+    slope_band = WIDTH * f.col("error") / f.sqrt(f.col("spread"))
+    line = line.where(f.col("days") >= 3).withColumn("error", error)
+    expected = f.col("start") + f.col("growth") * ahead
+    band = WIDTH * f.col("error") * reach
+    return line.select(
+        *(name for name, _ in view.keys),
+        "days",
+        f.round("last").cast("long").alias("held_bytes"),
+        f.round("growth", 1).alias("growth"),
+        f.round(f.col("growth") - slope_band, 1).alias("growth_low"),
+        f.round(f.col("growth") + slope_band, 1).alias("growth_high"),
+        *(
+            f.round(f.greatest(value, f.lit(0.0))).cast("long").alias(name)
+            for name, value in (
+                ("expected", expected),
+                ("expected_low", expected - band),
+                ("expected_high", expected + band),
+            )
+        ),
     )
 
 

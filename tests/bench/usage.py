@@ -35,6 +35,7 @@ from management.reports.tables import Tables, Written
 NOW = datetime(2026, 11, 21, 12, 10, tzinfo=UTC)
 SPARK = "local[2]"
 LINES_AN_HOUR = 360
+WHOLE_DAYS = "????-??-??.*.parquet"
 
 
 def rows_of(day: datetime, hours: range, queues: int, seed: int) -> pa.Table:
@@ -206,9 +207,6 @@ def step_year(usage: Path) -> None:
     _report(usage, 365)
 
 
-_SUMS = ("publish", "publish_bytes", "deliver", "deliver_bytes", "redeliver", "ack")
-
-
 def step_duckdb(usage: Path) -> None:
     import duckdb  # type: ignore[import-not-found, unused-ignore]
 
@@ -216,7 +214,7 @@ def step_duckdb(usage: Path) -> None:
     rules = {name: MERGED[name] for name in Tables(usage / "tables").files("hour")[0].columns}
     sums = ", ".join(f"sum({name}) {name}" for name, rule in rules.items() if rule == "sum")
     rest = ", ".join(f"max({name}) {name}" for name, rule in rules.items() if rule != "sum")
-    files = [str(path) for path in (usage / "tables/hour").glob("*.parquet")]
+    files = [str(path) for path in (usage / "tables/hour").glob(WHOLE_DAYS)]
     for grain in ("day", "month"):
         duckdb.sql(
             f'COPY (SELECT date_trunc(\'{grain}\', "at") AS "at", kind, vhost, name, '  # noqa: S608
@@ -233,7 +231,7 @@ def step_pyarrow(usage: Path) -> None:
     rules = {name: "sum" if MERGED[name] == "sum" else "max" for name in columns}
     for grain in ("day", "month"):
         parts = []
-        for path in sorted((usage / "tables/hour").glob("*.parquet")):
+        for path in sorted((usage / "tables/hour").glob(WHOLE_DAYS)):
             table = pyarrow.parquet.read_table(path, columns=["at", *IDENTITY, *columns])
             at = pc.floor_temporal(table["at"], unit=grain)
             table = table.set_column(0, "at", at)

@@ -159,6 +159,39 @@ def test_it_merges_histograms_into_percentiles(spark: SparkSession) -> None:
     assert (slow["deliveries"], slow["mean"]) == (100, 2_000_004.0)
 
 
+def test_it_draws_a_line_through_what_queues_hold_and_says_how_sure_it_is(
+    spark: SparkSession,
+) -> None:
+    def day(name: str, number: int, held: int) -> dict[str, Any]:
+        return {"name": name, "at": at(0, 1 + number), "since": 0, "until": 1000,
+                "message_bytes_ms": held * 1000}  # fmt: skip
+
+    noise = (900, -800, 300, -400, 700, -600, 200, -300, 500, -500)
+    history = [
+        *(day("straight", number, 1000 + 50 * number) for number in range(10)),
+        *(day("noisy", number, 20_000 + 100 * number + noise[number]) for number in range(10)),
+        *(day("shrinking", number, 1000 - 100 * number) for number in range(10)),
+        *(day("new", number, 70) for number in range(2)),
+    ]
+    days = rows(spark, *history)
+    found = result(transforms.growth(days, REPORTS["growth"].view(), at(0, 1), None), "queue")
+    assert set(found) == {"straight", "noisy", "shrinking"}
+    straight = found["straight"]
+    assert (straight["growth"], straight["growth_low"], straight["growth_high"]) == (50, 50, 50)
+    assert straight["held_bytes"] == 1450
+    assert (straight["expected"], straight["expected_low"]) == (2950, 2950)
+    noisy = found["noisy"]
+    assert noisy["growth_low"] < 100 < noisy["growth_high"]
+    truth = 20_000 + 100 * 39
+    assert noisy["expected_low"] < truth < noisy["expected_high"]
+    assert noisy["expected_low"] < noisy["expected"] < noisy["expected_high"]
+    assert (found["shrinking"]["growth"], found["shrinking"]["expected"]) == (-100, 0)
+    by_vhost = result(
+        transforms.growth(days, REPORTS["growth"].view("vhost"), at(0, 3), at(0, 8)), "vhost"
+    )
+    assert (by_vhost["/"]["days"], by_vhost["/"]["held_bytes"]) == (5, 1300 + 20_800 + 400)
+
+
 def test_every_report_gives_the_columns_of_each_of_its_views(spark: SparkSession) -> None:
     for report in REPORTS.values():
         for view in report.views:
