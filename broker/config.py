@@ -381,6 +381,39 @@ class Config:
         least=60,
         reload=True,
     )
+    live_user_sockets_max: int = setting(
+        "http",
+        100,
+        "count",
+        "pages that a user may have open with live figures; one more shows its figures without"
+        " updates",
+        least=1,
+        reload=True,
+    )
+    live_page_subscriptions_max: int = setting(
+        "http",
+        32,
+        "count",
+        "things that one page may follow at a time, such as a queue or the rows of a list",
+        least=8,
+        reload=True,
+    )
+    live_user_subscriptions_max: int = setting(
+        "http",
+        200,
+        "count",
+        "different things that all pages of a user may follow at a time",
+        least=8,
+        reload=True,
+    )
+    live_user_rows_max: int = setting(
+        "http",
+        5000,
+        "count",
+        "rows of lists that all pages of a user may follow at a time",
+        least=500,
+        reload=True,
+    )
     allowed_hosts: tuple[str, ...] = setting(
         "http",
         (),

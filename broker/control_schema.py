@@ -1100,6 +1100,7 @@ ERRORS = _errors(
     Failure(404, "not_found", "The named object does not exist"),
     Failure(412, "precondition_failed", "The object is protected from what was asked"),
     Failure(429, "too_many_attempts", "Too many wrong passwords; the reason says when to go on"),
+    Failure(429, "limit_reached", "The user follows as much as is allowed; the reason says what"),
     Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
     Failure(501, "not_implemented", "No such verb"),
     Failure(

@@ -9,6 +9,9 @@ the page: `{"id", "event", "at", "data"}`, where `event` is `start` (data replac
 it is back), `ended` (with the reason), or the name of a broker event.
 
 Nothing is queued for a slow page: what it has not taken yet is merged, and the newest value wins.
+What one page and one user may follow is bounded (`live_…` in `broker/config.py`): what goes beyond
+is `ended` with the reason, and the socket of one page too many closes with `TOO_MANY`. One request
+of each user at a time is put to the broker, so that requests of others do not wait behind them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import logging
 from typing import Any, ClassVar
 
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
 
 from broker.bounds import LIVE_KEYS_MAX
 from broker.control_schema import NOUNS
@@ -28,29 +32,76 @@ from management.broker_client import BrokerError, Push
 
 log = logging.getLogger(__name__)
 
-SUBSCRIPTIONS_AT_MOST = 32
 EVENTS_AT_MOST = 200
+KEY_PARTS_MAX = 8
+KEY_PART_MAX = 1024
+"""Characters of a name in a key; AMQP's have 255 octets at most."""
 PROTOCOL_ERROR = 4400
+TOO_MANY = 4429
+
+
+class Viewer:
+    """A user with pages open: how many, and whose turn it is to ask the broker."""
+
+    here: ClassVar[dict[str, Viewer]] = {}
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sockets = 0
+        self.turn = asyncio.Lock()
+
+    @classmethod
+    def enter(cls, name: str) -> Viewer | None:
+        """One page more; None if the user has as many as are allowed."""
+        viewer = cls.here.setdefault(name, cls(name))
+        if viewer.sockets >= settings.APPLIANCE.live_user_sockets_max:
+            return None
+        viewer.sockets += 1
+        return viewer
+
+    def leave(self) -> None:
+        self.sockets -= 1
+        if not self.sockets:
+            del self.here[self.name]
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
     """The socket of one tab. `SessionSocket` has checked the session and closes it when it ends."""
 
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # Also where the session has ended, and with it this task.
+            self._leave()
+
     async def connect(self) -> None:
+        self.viewer = Viewer.enter(self.scope["user"].name)
         self.wanted: dict[int, Outlet] = {}
         self.ready: dict[int, dict[str, Any]] = {}
         self.has_ready = asyncio.Event()
         await self.accept()
+        if self.viewer is None:
+            most = settings.APPLIANCE.live_user_sockets_max
+            await self.close(TOO_MANY, f"live pages of one user: at most {most} (live_user_sockets_max)")
+            return
         self.sender = asyncio.create_task(self._send_ready(), name="live sender")
 
-    async def disconnect(self, code: int) -> None:
+    def _leave(self) -> None:
+        if not hasattr(self, "wanted"):
+            return
         for outlet in self.wanted.values():
             outlet.close()
         self.wanted.clear()
         if hasattr(self, "sender"):
             self.sender.cancel()
+        if self.viewer is not None:
+            self.viewer.leave()
+            self.viewer = None
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if self.viewer is None:
+            return
         try:
             if text_data is None:
                 raise ValueError("no text")
@@ -59,7 +110,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             if type(number) is not int:
                 raise ValueError("the id is not a whole number")
             if request["type"] == "subscribe":
-                self._subscribe(number, _arguments(request))
+                await self._subscribe(self.viewer, number, _arguments(request))
             else:
                 self._unsubscribe(number)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -67,12 +118,22 @@ class LiveConsumer(AsyncWebsocketConsumer):
             log.debug("live socket: %r", error)
             await self.close(PROTOCOL_ERROR)
 
-    def _subscribe(self, number: int, arguments: dict[str, Any]) -> None:
+    async def _subscribe(self, viewer: Viewer, number: int, arguments: dict[str, Any]) -> None:
         self._unsubscribe(number)
-        if len(self.wanted) >= SUBSCRIPTIONS_AT_MOST:
-            raise ValueError(f"more than {SUBSCRIPTIONS_AT_MOST} subscriptions")
-        user = self.scope["user"].name
-        self.wanted[number] = Outlet(number, self._take, Topic.of(user, arguments))
+        most = settings.APPLIANCE.live_page_subscriptions_max
+        if len(self.wanted) >= most:
+            reason = (
+                f"this page follows {most} things at a time already, and no more are allowed"
+                " (live_page_subscriptions_max)"
+            )
+            data = {"status": 429, "error": "limit_reached", "reason": reason}
+            # Not put aside: who does not read it is not read either.
+            await self._send_one(number, "ended", 0, data)
+            return
+        async with viewer.turn:
+            topic = Topic.of(viewer.name, arguments)
+            self.wanted[number] = Outlet(number, self._take, topic)
+            await topic.answered.wait()
 
     def _unsubscribe(self, number: int) -> None:
         outlet = self.wanted.pop(number, None)
@@ -81,6 +142,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.ready.pop(number, None)
 
     def _take(self, number: int, event: str, at: int, data: Any) -> None:
+        if event == "ended":
+            outlet = self.wanted.pop(number, None)
+            if outlet is not None:
+                outlet.close()
         waiting = self.ready.get(number)
         if event == "delta" and waiting is not None and waiting["event"] in ("start", "delta"):
             waiting["at"] = at
@@ -102,8 +167,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 found = self.ready.pop(number)
                 single = [(found["event"], found.get("at"), found.get("data"))]
                 for event, at, data in found.get("events", single):
-                    message = {"id": number, "event": event, "at": at, "data": data}
-                    await self.send(json.dumps(message, separators=(",", ":"), default=_plain))
+                    await self._send_one(number, event, at, data)
+
+    async def _send_one(self, number: int, event: str, at: int, data: Any) -> None:
+        message = {"id": number, "event": event, "at": at, "data": data}
+        await self.send(json.dumps(message, separators=(",", ":"), default=_plain))
 
 
 class Outlet:
@@ -133,6 +201,8 @@ class Topic:
         self.outlets: set[Outlet] = set()
         self.state: Any = None
         self.at = 0
+        self.answered = asyncio.Event()
+        """The broker has begun the pushes or refused them, or it is away."""
         self.task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -147,6 +217,7 @@ class Topic:
         self.outlets.add(outlet)
         if self.task is None or self.task.done():
             self.state = None
+            self.answered.clear()
             self.task = asyncio.create_task(self._follow(), name="live topic")
         elif self.state is not None:
             outlet.push("start", self.at, self.state)
@@ -155,7 +226,8 @@ class Topic:
         self.outlets.discard(outlet)
         if not self.outlets:
             self.open.pop((self.user, json.dumps(self.arguments, sort_keys=True)), None)
-            if self.task is not None:
+            self.answered.set()
+            if self.task is not None and self.task is not asyncio.current_task():
                 self.task.cancel()
 
     async def _follow(self) -> None:
@@ -181,6 +253,7 @@ class Topic:
         self._tell(push.event, push.at, data)
 
     def _tell(self, event: str, at: int, data: Any) -> None:
+        self.answered.set()
         for outlet in list(self.outlets):
             outlet.push(event, at, data)
 
@@ -209,14 +282,22 @@ def _arguments(request: dict[str, Any]) -> dict[str, Any]:
     elif topic not in ("overview", "events"):
         raise ValueError(f"no topic {topic!r}")
     if topic == "rows":
-        arguments["keys"] = [[str(part) for part in key] for key in request["keys"]]
+        arguments["keys"] = [_key(key) for key in request["keys"]]
         if len(arguments["keys"]) > LIVE_KEYS_MAX:
             raise ValueError(f"more than {LIVE_KEYS_MAX} rows")
     if topic == "item":
-        arguments["key"] = [str(part) for part in request["key"]]
+        arguments["key"] = _key(request["key"])
     if request.get("vhost"):
-        arguments["vhost"] = str(request["vhost"])
+        (arguments["vhost"],) = _key([request["vhost"]])
     return arguments
+
+
+def _key(parts: list[Any]) -> list[str]:
+    """A row's key as text. Raises ValueError and TypeError."""
+    key = [str(part) for part in parts]
+    if len(key) > KEY_PARTS_MAX or any(len(part) > KEY_PART_MAX for part in key):
+        raise ValueError("a key of too many or too long parts")
+    return key
 
 
 def _plain(value: Any) -> str:

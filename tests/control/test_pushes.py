@@ -154,7 +154,7 @@ async def test_it_skips_a_slow_reader_and_tells_it_to_start_anew(
     assert frames[0]["ok"] == {"sub": 1}
     assert frames[1]["event"] == "start"
     # Answers that nobody reads fill the socket; pushes stop, and nothing piles up behind them.
-    (session,) = (one for one in broker.server.sessions if one.subscriptions._active)
+    (session,) = (one for one in broker.server.sessions if len(one.subscriptions))
     for number in range(100):
         broker.access.put_user(f"user {number}", ["x" * 5000], "", "")
     for number in range(2, 60):
@@ -220,7 +220,7 @@ async def test_it_stops_pushing_when_the_iterator_is_closed(
         await anext(found)
     await client.call("whoami")
     (session,) = broker.server.sessions
-    assert not session.subscriptions._active
+    assert not len(session.subscriptions)
     await client.close()
     await asyncio.sleep(0)
     await broker.server.close()
@@ -240,7 +240,7 @@ async def test_it_leaves_no_subscription_behind_when_the_asker_gives_up(
     await client.call("whoami")
     await client.call("whoami")
     (session,) = broker.server.sessions
-    assert not session.subscriptions._active
+    assert not len(session.subscriptions)
 
 
 async def test_it_keeps_no_endless_queue_for_a_reader_that_sleeps(

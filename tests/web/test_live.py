@@ -140,3 +140,21 @@ def test_every_page_shows_an_alarm_while_it_is_in_force(
     # A page that is left open complains when its live connection is refused.
     page.close()
     leveret.close()
+
+
+def test_a_page_says_that_too_many_of_its_user_are_open(
+    make_leveret: Callable[..., Appliance], make_page: Callable[..., Page]
+) -> None:
+    leveret = make_leveret(live_user_sockets_max=1, live_user_subscriptions_max=8)
+    first = make_page()
+    first.goto(f"{leveret.http_url}/login")
+    sign_in(first)
+    expect(first.locator("#live-state")).to_have_text("live")
+    second = first.context.new_page()
+    second.goto(leveret.http_url)
+    expect(second.locator("#live-state")).to_have_text("not live")
+    expect(second.get_by_role("alert")).to_contain_text("at most 1")
+    first.close()
+    second.reload()
+    expect(second.locator("#live-state")).to_have_text("live")
+    expect(second.get_by_role("alert")).to_have_count(0)

@@ -1,5 +1,8 @@
 """Pushes of one control connection: a whole state first, then what changed, once a second.
 
+Each user's subscriptions are bounded and served by a task of their own, so that one user takes
+neither the places nor the time of another.
+
 A change is always against what was last sent, so a peer that reads slowly is simply skipped until
 it has taken the last push: the latest wins and nothing piles up. Chart points and events that were
 skipped cannot be made up for; then a `resync` and a new start follow.
@@ -33,13 +36,12 @@ from broker.stats import Totals
 
 log = logging.getLogger(__name__)
 
-SUBSCRIPTIONS_MAX = 1_000
 HISTORY_MAX_S = 366 * 86_400
 _EVENTS_KEPT = 1_000
 
 
 class Subscriptions:
-    """The subscriptions of one control connection and the task that serves them."""
+    """The subscriptions of one control connection, a share for each user."""
 
     def __init__(
         self,
@@ -51,52 +53,124 @@ class Subscriptions:
         self._push = push
         self._is_writable = is_writable
         self._next = 0
-        self._active: dict[int, Subscription] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._shares: dict[str, Share] = {}
+        self._share_of: dict[int, Share] = {}
+
+    def __len__(self) -> int:
+        return len(self._share_of)
 
     def add(self, caller: Caller, args: Subscribe) -> int:
         """Checks and begins a subscription. Raises RequestError."""
-        if len(self._active) >= SUBSCRIPTIONS_MAX:
-            raise bad_request(f"more than {SUBSCRIPTIONS_MAX} subscriptions on one connection")
-        self._next += 1
+        share = self._shares.get(caller.name)
+        if share is not None and caller.user is not None:
+            share.check_room(len(args.keys or ()))
+        elif len(args.keys or ()) > self._broker.config.live_user_rows_max:
+            raise too_many_rows(self._broker)
         subscription = make(self._broker, caller, args)
-        self._active[self._next] = subscription
-        if self._task is None:
-            self._broker.sampling.listeners.append(self._wake.set)
-            self._task = asyncio.create_task(self._serve(), name="control pushes")
-        self._wake.set()
+        if share is None:
+            share = self._shares[caller.name] = Share(
+                self._broker, self._push, self._is_writable, self._forget
+            )
+        self._next += 1
+        self._share_of[self._next] = share
+        share.add(self._next, subscription)
         return self._next
 
     def remove(self, sub: int) -> None:
-        if self._active.pop(sub, None) is None:
+        share = self._share_of.get(sub)
+        if share is None:
             raise not_found(f"there is no subscription {sub}")
+        share.remove(sub)
 
     def publish(self, event: str, data: Mapping[str, Any]) -> None:
         """Notes an event for subscriptions of topic `events`."""
-        if event not in EVENTS or not self._active:
+        if event not in EVENTS or not self._shares:
             return
         plain = {
             name: value for name, value in data.items() if isinstance(value, str | int | float)
         }
-        for subscription in self._active.values():
+        for share in self._shares.values():
+            share.note(event, plain)
+
+    def close(self) -> None:
+        for share in self._shares.values():
+            share.close()
+        self._shares.clear()
+        self._share_of.clear()
+
+    def _forget(self, share: Share, sub: int) -> None:
+        """A subscription is over; with its last one a share is."""
+        self._share_of.pop(sub, None)
+        if not share.active:
+            share.close()
+            for name, each in list(self._shares.items()):
+                if each is share:
+                    del self._shares[name]
+
+
+class Share:
+    """The subscriptions of one user and the task that serves them: however much one user follows,
+    the pushes of others come in time. `over` is told of each that ended."""
+
+    def __init__(
+        self,
+        broker: Any,
+        push: Callable[[dict[str, Any]], None],
+        is_writable: Callable[[], bool],
+        over: Callable[[Share, int], None],
+    ) -> None:
+        self._broker = broker
+        self._push = push
+        self._is_writable = is_writable
+        self._over = over
+        self._rows = 0
+        self.active: dict[int, Subscription] = {}
+        self._wake = asyncio.Event()
+        broker.sampling.listeners.append(self._wake.set)
+        self._task = asyncio.create_task(self._serve(), name="control pushes")
+
+    def check_room(self, rows: int) -> None:
+        """Raises RequestError if the user may not follow one thing more, of so many rows."""
+        most = self._broker.config.live_user_subscriptions_max
+        if len(self.active) >= most:
+            raise RequestError(
+                "limit_reached",
+                f"this user follows {most} things at a time already, and no more are allowed"
+                " (live_user_subscriptions_max); close other pages",
+            )
+        if self._rows + rows > self._broker.config.live_user_rows_max:
+            raise too_many_rows(self._broker)
+
+    def add(self, sub: int, subscription: Subscription) -> None:
+        self.active[sub] = subscription
+        self._rows += len(subscription.args.keys or ())
+        self._wake.set()
+
+    def remove(self, sub: int) -> None:
+        subscription = self.active.pop(sub, None)
+        if subscription is not None:
+            self._rows -= len(subscription.args.keys or ())
+            self._over(self, sub)
+
+    def note(self, event: str, data: dict[str, Any]) -> None:
+        """Keeps an event for those who follow the topic `events`."""
+        for subscription in self.active.values():
             if isinstance(subscription, Events):
-                subscription.note(event, plain)
+                subscription.note(event, data)
                 self._wake.set()
 
     def close(self) -> None:
-        self._active.clear()
-        if self._task is not None:
+        self.active.clear()
+        self._broker.sampling.listeners.remove(self._wake.set)
+        if self._task is not asyncio.current_task():
             self._task.cancel()
-            self._task = None
-            self._broker.sampling.listeners.remove(self._wake.set)
 
     async def _serve(self) -> None:
-        while True:
-            await self._wake.wait()
+        await self._wake.wait()
+        while self.active:
             self._wake.clear()
-            for sub, subscription in list(self._active.items()):
-                if sub not in self._active:
+            for sub, subscription in list(self.active.items()):
+                if sub not in self.active:
                     continue
                 try:
                     await self._serve_one(sub, subscription)
@@ -104,6 +178,8 @@ class Subscriptions:
                     raise
                 except Exception as error:
                     self._end(sub, subscription, error)
+            if self.active:
+                await self._wake.wait()
 
     async def _serve_one(self, sub: int, subscription: Subscription) -> None:
         subscription.recheck()
@@ -111,10 +187,11 @@ class Subscriptions:
             subscription.skipped = True
             return
         for event, data in await subscription.pushes():
-            self._send(sub, subscription, event, data)
+            if sub in self.active:
+                self._send(sub, subscription, event, data)
 
     def _end(self, sub: int, subscription: Subscription, error: Exception) -> None:
-        self._active.pop(sub, None)
+        self.remove(sub)
         if isinstance(error, RequestError):
             data = {"status": error.status, "error": error.error, "reason": error.reason}
         else:
@@ -366,6 +443,15 @@ TOPICS: dict[str, type[Subscription]] = {
     "rows": Rows,
     "events": Events,
 }
+
+
+def too_many_rows(broker: Any) -> RequestError:
+    most = broker.config.live_user_rows_max
+    return RequestError(
+        "limit_reached",
+        f"the pages of one user may follow {most} rows at a time (live_user_rows_max); close other"
+        " pages or show fewer rows",
+    )
 
 
 def make(broker: Any, caller: Caller, args: Subscribe) -> Subscription:

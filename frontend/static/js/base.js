@@ -109,6 +109,7 @@ const WORDS = {
   reconnecting: ["warn", "reconnecting"],
   "broker away": ["bad", "broker away"],
   "signed out": ["bad", "signed out"],
+  "not live": ["warn", "not live"],
 };
 // While nothing new comes, the whole page says of when it is.
 const AS_OF_AFTER_MS = 1_500;
@@ -144,7 +145,8 @@ function showState() {
   const [tone, word] = WORDS[live.state];
   stateElement.className = `state ${tone}`;
   stateElement.textContent = word;
-  const lost = live.state === "reconnecting" || live.state === "broker away";
+  const lost = ["reconnecting", "broker away", "not live"].includes(live.state);
+  if (live.state === "live") document.getElementById("full")?.remove();
   showAsOf(lost);
   stateElement.title = lost && live.lastUpdate
     ? `Last update ${timeOfDay(live.lastUpdate)}` : "Whether the numbers on this page are live";
@@ -152,20 +154,30 @@ function showState() {
 live.addEventListener("state", showState);
 showState();
 
-// What the page showed was deleted, or the right to see it was taken away
-live.addEventListener("ended", ({ detail: { status, reason } }) => {
-  if (document.getElementById("ended")) return;
+function showNotice(id, title, reason) {
+  if (document.getElementById(id)) return;
   const notice = document.createElement("p");
-  notice.id = "ended";
+  notice.id = id;
   notice.className = "notice warn";
   notice.role = "alert";
   const word = document.createElement("span");
   word.className = "state warn";
-  word.textContent = status === 404 ? "This is gone." : "No longer live.";
+  word.textContent = title;
   const text = document.createElement("span");
-  text.textContent = status === 404 ? "It was deleted or closed; the numbers are its last ones." : reason;
+  text.textContent = reason;
   notice.append(word, text);
   document.getElementById("main").prepend(notice);
+}
+
+// What the page showed was deleted, the right to see it was taken away, or its user follows too much
+live.addEventListener("ended", ({ detail: { status, reason } }) => {
+  if (status === 404) showNotice("ended", "This is gone.", "It was deleted or closed; the numbers are its last ones.");
+  else showNotice("ended", status === 429 ? "Not all of this page is live." : "No longer live.", reason);
+});
+
+// Too many pages of this user are open; this one tries again now and then
+live.addEventListener("full", ({ detail: reason }) => {
+  showNotice("full", "Not live.", `${reason}. Close others; this page then updates again.`);
 });
 
 for (const name of ["publish", "deliver_get"]) {

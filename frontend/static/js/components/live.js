@@ -7,6 +7,7 @@ const CLOSE_WHEN_HIDDEN_MS = 60_000;
 const BACKOFF_FIRST_MS = 500;
 const BACKOFF_LAST_MS = 15_000;
 const SIGNED_OUT = 4401;
+const TOO_MANY = 4429;
 
 class Live extends EventTarget {
   #socket = null;
@@ -55,7 +56,13 @@ class Live extends EventTarget {
         this.#become("signed out");
         location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
       } else if (!document.hidden) {
-        this.#become("reconnecting");
+        if (event.code === TOO_MANY) {
+          this.#become("not live");
+          this.dispatchEvent(new CustomEvent("full", { detail: event.reason }));
+          this.#backoff = BACKOFF_LAST_MS;
+        } else if (this.state !== "not live") {
+          this.#become("reconnecting");
+        }
         this.#timer = setTimeout(() => this.#connect(), this.#backoff * (0.75 + Math.random() / 2));
         this.#backoff = Math.min(this.#backoff * 2, BACKOFF_LAST_MS);
       }
