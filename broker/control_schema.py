@@ -144,7 +144,10 @@ class SessionEnd(Arguments):
 
 @verb("ticket.issue", "anyone", "node", "{ticket, expires_at}")
 class TicketIssue(Arguments):
-    """Makes a password that is good for one AMQP login of this user within 30 seconds."""
+    """Makes a password that is good for one AMQP login of this user within 30 seconds, and not
+    after the end of the session of this id, if one is given."""
+
+    session_id: str = ""
 
 
 # What there is.

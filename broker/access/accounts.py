@@ -138,7 +138,11 @@ class Access:
         """
         known = self.users.get(user)
         wait = self.throttle.wait(user, peer)
-        if known is not None and door != "http" and self._tickets.redeem(known, password):
+        if (
+            known is not None
+            and door != "http"
+            and self._tickets.redeem(known, password, self._ended)
+        ):
             return self._let_in(known, door, peer)
         if wait is not None:
             return self._refuse_throttled(user, peer, door, wait)
@@ -233,9 +237,9 @@ class Access:
         if self._jobs.pop((job.mac, job.peer), None) is not None:
             self.throttle.give_back(job.user, job.peer)
 
-    def issue_ticket(self, user: str) -> str:
-        """A password for one AMQP login of the user within 30 seconds."""
-        return self._tickets.issue(self._user(user))
+    def issue_ticket(self, user: str, session_id: str = "") -> str:
+        """A password for one AMQP login of the user within 30 seconds, and within the session."""
+        return self._tickets.issue(self._user(user), session_id)
 
     def session_stands(self, user: str, epoch: int, session_id: str) -> User | None:
         """The user of a session, or None if the session is over."""

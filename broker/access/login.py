@@ -21,6 +21,8 @@ from broker.access.throttle import Wait
 REMEMBERED_S = 600.0
 TICKET_S = 30.0
 TICKET_PREFIX = "ticket:"
+TICKETS_OF_ONE_USER = 100
+"""More of a user's push out the user's oldest, and no one else's."""
 
 _KEYS_KEPT = 10_000
 
@@ -101,34 +103,51 @@ class VerifiedPairs:
         self._pairs.pop(user, None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    user: str
+    epoch: int
+    session_id: str
+    until: float
+
+
 class Tickets:
     """Passwords for one login, good for half a minute. Only their digests are kept."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._tickets: OrderedDict[bytes, tuple[str, int, float]] = OrderedDict()
+        self._tickets: OrderedDict[bytes, _Ticket] = OrderedDict()
 
-    def issue(self, user: User) -> str:
-        """A new ticket; the user gives it as password within TICKET_S seconds."""
+    def issue(self, user: User, session_id: str = "") -> str:
+        """A new ticket; the user gives it as password within TICKET_S seconds, and before the
+        session ends in which it was made, if it was made in one."""
         self._drop_expired()
+        own = [key for key, each in self._tickets.items() if each.user == user.name]
+        for key in own[: len(own) - TICKETS_OF_ONE_USER + 1]:
+            del self._tickets[key]
         ticket = TICKET_PREFIX + secrets.token_urlsafe(32)
         until = self._monotonic() + TICKET_S
-        self._tickets[_digest(ticket)] = (user.name, user.epoch, until)
+        self._tickets[_digest(ticket)] = _Ticket(user.name, user.epoch, session_id, until)
         while len(self._tickets) > _KEYS_KEPT:
             self._tickets.popitem(last=False)
         return ticket
 
-    def redeem(self, user: User, password: str) -> bool:
-        """Whether the password is a ticket of this user. A ticket that was shown is used up."""
+    def redeem(self, user: User, password: str, ended: EndedSessions) -> bool:
+        """Whether the password is a ticket of this user, of a session that has not ended. A ticket
+        that was shown is used up."""
         if not password.startswith(TICKET_PREFIX):
             return False
         self._drop_expired()
         found = self._tickets.pop(_digest(password), None)
-        return found is not None and found[:2] == (user.name, user.epoch)
+        return (
+            found is not None
+            and (found.user, found.epoch) == (user.name, user.epoch)
+            and found.session_id not in ended
+        )
 
     def _drop_expired(self) -> None:
         now = self._monotonic()
-        while self._tickets and next(iter(self._tickets.values()))[2] <= now:
+        while self._tickets and next(iter(self._tickets.values())).until <= now:
             self._tickets.popitem(last=False)
 
 

@@ -22,7 +22,7 @@ async def console(request: HttpRequest) -> HttpResponseBase:
 
 @require_POST
 async def ticket(request: HttpRequest) -> HttpResponseBase:
-    """`{user, ticket}`: a password for one AMQP login within 30 seconds."""
-    answer = await ask(request, "ticket.issue")
+    """`{user, ticket}`: a password for one AMQP login within 30 seconds and this session."""
+    answer = await ask(request, "ticket.issue", session_id=request.login.session_id)
     user = request.user.name
     return JsonResponse({"user": user, "ticket": answer["ticket"]})
