@@ -24,7 +24,9 @@ cdef class ReplyQueue(Queue):
         cdef Place place
         place.segment = place.position = place.length = 0
         place.redelivered = place.body_length = 0
-        if self.consumer is not None and self.consumer.active:
+        # Nothing holds back who replies: what a requester does not take in time is lost to it.
+        if (self.consumer is not None and self.consumer.active
+                and not self.consumer.channel.connection.is_stuck):
             self.consumer.channel.deliver(self.consumer, message, &place)
         return STORED
 

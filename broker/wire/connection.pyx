@@ -136,6 +136,11 @@ cdef class Connection(Output):
         return 0
 
     @property
+    def is_stuck(self):
+        """Whether the peer takes nothing, and more than `unsent_max` bytes wait for it."""
+        return self.congested and self.out.length > self.unsent_max
+
+    @property
     def is_unread(self):
         """Whether the peer is not read because it takes nothing of what it was answered."""
         return self.holding & UNSENT != 0

@@ -33,7 +33,7 @@ def queue_declare(
     arguments: dict[str, Any],
 ) -> None:
     name = plain_name(queue)
-    if added_queues.of_name(name) or (passive and name in session.host.reply_queues):
+    if added_queues.of_name(name) or (passive and _is_requester(session, name)):
         _answer_pseudo(channel, no_wait, name)
         return
     vhost = session.vhost
@@ -67,6 +67,12 @@ def queue_declare(
         message_count=found.messages_ready,
         consumer_count=found.consumer_count,
     )
+
+
+def _is_requester(session: Session, name: str) -> bool:
+    """Whether a requester of this vhost gets its replies by this name."""
+    added = added_queues.of_key(name)
+    return added is not None and bool(added.targets(session.host, session.vhost, name))
 
 
 def _answer_pseudo(channel: WireChannel, no_wait: bool, name: str) -> None:
