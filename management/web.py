@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+from asyncio import sslproto
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 STOP_PATIENCE_S = 3
 DESCRIPTORS_KEPT = 100
+TLS_READ = 32 * 1024
+"""Bytes that a TLS connection is read with, twice its longest record. asyncio's 256 KiB belong to
+each connection from its first moment, also to one that says nothing."""
 ACCEPTED_AT_ONCE = 16
 """Sockets a listener takes in a turn of the loop."""
 
@@ -47,6 +51,7 @@ def main(config: "Config") -> int:
     except (OSError, ValueError, CertificateError) as error:
         print(f"leveret web: {error}", file=sys.stderr)
         return os.EX_CONFIG
+    sslproto.SSLProtocol.max_size = TLS_READ
     with asyncio.Runner(loop_factory=lambda: _Loop(config.tls_handshake_timeout)) as runner:
         runner.run(_serve(config, sockets, servers))
     return 0
