@@ -83,7 +83,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.accept()
         if self.viewer is None:
             most = settings.APPLIANCE.live_user_sockets_max
-            await self.close(TOO_MANY, f"live pages of one user: at most {most} (live_user_sockets_max)")
+            await self.close(
+                TOO_MANY, f"live pages of one user: at most {most} (live_user_sockets_max)"
+            )
             return
         self.sender = asyncio.create_task(self._send_ready(), name="live sender")
 

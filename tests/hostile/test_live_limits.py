@@ -147,7 +147,10 @@ def test_a_page_too_many_is_told_so_and_another_user_s_is_not(
             until(socket, 1, "start")
         with live(user) as socket:
             code, reason = closing_of(socket)
-            assert (code, reason) == (4429, f"live pages of one user: at most {PAGES} (live_user_sockets_max)")
+            assert (code, reason) == (
+                4429,
+                f"live pages of one user: at most {PAGES} (live_user_sockets_max)",
+            )
         with live(other) as theirs:
             subscribe(theirs, 1, topic="overview")
             until(theirs, 1, "start")

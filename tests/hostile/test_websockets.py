@@ -4,6 +4,7 @@ port's relay, and on live sockets."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -309,3 +310,19 @@ def test_what_waits_goes_on_in_order_of_arrival_and_stops_when_told() -> None:
         soon.pop(0)()  # type: ignore[operator]
     assert b"".join(taken) == sent
     assert max(map(len, taken)) == PIECE
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("header", ["Host: elsewhere.example", "Origin: http://elsewhere.example"])
+def test_bytes_behind_a_refused_request_leave_no_line_in_the_log(
+    attacked: Appliance, door: str, header: str
+) -> None:
+    before = len(attacked.log().splitlines())
+    request = REQUEST.replace(b"Host: localhost", header.encode())
+    if header.startswith("Origin"):
+        request = REQUEST.replace(b"Upgrade:", header.encode() + b"\r\nUpgrade:", 1)
+    with socket.create_connection(tuple(attacked.addresses[door])) as sock:
+        sock.sendall(request + b"\xff" * 100 + frame(PING) * 10)
+        assert last_words(sock).split()[1] in (b"403", b"421")
+    written = attacked.log().splitlines()[before:]
+    assert not [line for line in written if " error " in line or "Traceback" in line]
