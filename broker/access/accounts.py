@@ -71,7 +71,7 @@ class Access:
         self._next_epoch = 1
         self.throttle = Throttle(monotonic, login_limits or Limits())
         self._verified = VerifiedPairs(monotonic, random(32))
-        self._tickets = Tickets(monotonic)
+        self._tickets = Tickets(monotonic, lambda session: session in self._ended)
         self._ended = EndedSessions(clock_ms, {})
         self._jobs: dict[tuple[bytes, str], Job] = {}
         self._grants: dict[tuple[str, str], dict[str, Pattern]] = {}
@@ -138,11 +138,7 @@ class Access:
         """
         known = self.users.get(user)
         wait = self.throttle.wait(user, peer)
-        if (
-            known is not None
-            and door != "http"
-            and self._tickets.redeem(known, password, self._ended)
-        ):
+        if known is not None and door != "http" and self._tickets.redeem(known, password):
             return self._let_in(known, door, peer)
         if wait is not None:
             return self._refuse_throttled(user, peer, door, wait)

@@ -112,10 +112,16 @@ class _Ticket:
 
 
 class Tickets:
-    """Passwords for one login, good for half a minute. Only their digests are kept."""
+    """Passwords for one login, good for half a minute. Only their digests are kept.
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    `has_ended` tells whether the session of an id is over.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], has_ended: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._monotonic = monotonic
+        self._has_ended = has_ended
         self._tickets: OrderedDict[bytes, _Ticket] = OrderedDict()
 
     def issue(self, user: User, session_id: str = "") -> str:
@@ -132,7 +138,7 @@ class Tickets:
             self._tickets.popitem(last=False)
         return ticket
 
-    def redeem(self, user: User, password: str, ended: EndedSessions) -> bool:
+    def redeem(self, user: User, password: str) -> bool:
         """Whether the password is a ticket of this user, of a session that has not ended. A ticket
         that was shown is used up."""
         if not password.startswith(TICKET_PREFIX):
@@ -142,7 +148,7 @@ class Tickets:
         return (
             found is not None
             and (found.user, found.epoch) == (user.name, user.epoch)
-            and found.session_id not in ended
+            and not self._has_ended(found.session_id)
         )
 
     def _drop_expired(self) -> None:
