@@ -56,6 +56,14 @@ cdef class Exchange:
     cdef readonly dict arguments
     cdef public uint64_t publish_in
     cdef public uint64_t publish_out
+    cdef public uint64_t bytes_in        # bodies of `publish_in`, and so on
+    cdef public uint64_t bytes_out
+    cdef public uint64_t returned        # without a queue to go to
+    cdef public uint64_t bytes_returned
+    cdef public uint64_t dropped
+    cdef public uint64_t bytes_dropped
+    cdef public uint64_t refused         # by a queue that was full
+    cdef public uint64_t bytes_refused
     cdef public object gauge
     cdef dict __dict__
 

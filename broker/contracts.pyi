@@ -48,6 +48,14 @@ class Queue(Task):
 class Exchange:
     publish_in: int
     publish_out: int
+    bytes_in: int
+    bytes_out: int
+    returned: int
+    bytes_returned: int
+    dropped: int
+    bytes_dropped: int
+    refused: int
+    bytes_refused: int
     gauge: Any
     def __init__(
         self,

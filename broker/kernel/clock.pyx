@@ -34,6 +34,11 @@ cdef void refresh() noexcept nogil:
     now_ms = (offset_ns + monotonic_ns()) // 1000000
 
 
+cdef int64_t at(int64_t monotonic_ns) noexcept nogil:
+    """What this clock showed at a time of the monotonic clock, ms."""
+    return (offset_ns + monotonic_ns) // 1000000
+
+
 def now() -> int:
     """Milliseconds since 1970 by the broker's clock."""
     refresh()

@@ -15,6 +15,7 @@ cdef class Turn:
     cdef public object after
     cdef bint scheduled
     cdef uint64_t frames         # frames taken apart since the last turn ended
+    cdef int64_t began_ms        # when it began, ms of our clock
     cdef uint64_t ended_at       # ns, monotonic
     cdef int hurried             # turns in a row that were short and followed at once
     cdef bint slept

@@ -9,7 +9,9 @@ that it sees what came before it in the same chunk.
 
 import logging
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
+
+from broker.kernel cimport clock
 
 
 cdef extern from "<time.h>" nogil:
@@ -141,6 +143,7 @@ cdef class Turn:
         cdef list tasks
         cdef Task task
         cdef uint64_t began = nanoseconds()
+        self.began_ms = clock.at(<int64_t> began)
         self.scheduled = False
         self.drops_left = TURN_DROPS
         # Tasks touched while this runs belong to the next turn: a queue with a long backlog must

@@ -12,7 +12,7 @@ What it is made of lies below, a layer each: `declared`, `stored`, `consumed`, `
 
 from collections import OrderedDict
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
 from broker.kernel cimport clock
@@ -79,6 +79,8 @@ cdef class ClassicQueue(LimitedQueue):
                 is_held = self.holds = True
                 message.origin.boot = self.persister.origins.boot
                 message.flags |= HAS_ORIGIN
+        if clock.now_ms > self.held_at:
+            self.note_held(clock.now_ms)
         store.append(message)
         if is_held:
             message.flags &= ~HAS_ORIGIN
@@ -123,7 +125,7 @@ cdef class ClassicQueue(LimitedQueue):
         cdef QueueStore store = self.store
         cdef bint is_more = False
         self.is_joined = False
-        self.note_most()
+        self.note_held(self.now())
         if store is not None and store.lost is not None:
             self.resolve_lost()
         if self.drain_to and not self.drain():
@@ -153,6 +155,9 @@ cdef class ClassicQueue(LimitedQueue):
         cdef Consumer consumer
         cdef uint32_t count = 0
         cdef uint64_t size = 0
+        cdef uint64_t size_no_ack = 0
+        cdef int64_t published_at = 0
+        cdef uint32_t alike = 0      # first deliveries in a row that were published at once
         cdef bint is_more = False
         cdef bint is_blocked = False
         cdef int found
@@ -191,6 +196,7 @@ cdef class ClassicQueue(LimitedQueue):
                 self.deliver_lean(consumer, &message, &place)
                 count += 1
                 size += message.body_length
+                size_no_ack += message.body_length * consumer.no_ack
                 continue
             consumer.channel.deliver(consumer, &message, &place)
             if self.holds:
@@ -200,12 +206,24 @@ cdef class ClassicQueue(LimitedQueue):
             size += message.body_length
             if place.redelivered:
                 self.redelivered += 1
+                self.redelivered_bytes += message.body_length
+            elif message.timestamp == published_at:
+                alike += 1
+            else:
+                if alike:
+                    self.note_latency(published_at, alike)
+                published_at = message.timestamp
+                alike = 1
             if consumer.no_ack:
                 self.delivered_no_ack += 1
+                size_no_ack += message.body_length
                 store.settle(&place)
             else:
                 self.delivered += 1
         self.bytes_out += size
+        self.no_ack_bytes += size_no_ack
+        if alike:
+            self.note_latency(published_at, alike)
         if is_blocked or self.capacity is not None:
             self.note_capacity(count > 0, is_blocked)
         self.turn.delivered += count
@@ -248,6 +266,9 @@ cdef class ClassicQueue(LimitedQueue):
             getter, _ = self.getters.popitem(False)
             if place.redelivered:
                 self.redelivered += 1
+                self.redelivered_bytes += message.body_length
+            else:
+                self.note_latency(message.timestamp, 1)
             if self.features & HAS_DELIVERY_LIMIT and place.redelivered:
                 self.show_returns(&message, &place)
             self.bytes_out += message.body_length
@@ -259,9 +280,11 @@ cdef class ClassicQueue(LimitedQueue):
             store.advance(&place)
             if getter.no_ack:
                 self.got_no_ack += 1
+                self.got_no_ack_bytes += place.body_length
                 store.settle(&place)
             else:
                 self.got += 1
+                self.got_bytes += place.body_length
             getter.message(self, *told)
         if not self.getters:
             self.getters = None
@@ -293,6 +316,7 @@ cdef class ClassicQueue(LimitedQueue):
         The answer comes before the turn ends, or when a reader thread has fetched the message.
         """
         self.used_at = clock.now_ms
+        self.note_held(self.now())
         if self.features & PAUSED and not forced:
             self.got_empty += 1
             getter.empty(self)
@@ -322,12 +346,16 @@ cdef class ClassicQueue(LimitedQueue):
             return self.settle_lean(place, acked)
         if self.deleted:
             return 0
+        if clock.now_ms > self.held_at:
+            self.note_held(clock.now_ms)
         if acked:
             self.acked += 1
+            self.acked_bytes += place.body_length
             if self.holds:
                 self.resolve_place(place, True)
             return self.store.settle(place)
         self.rejected += 1
+        self.rejected_bytes += place.body_length
         return self.drop(NULL, place, DEAD_REJECTED)
 
     cdef int requeue(self, Place* place) except -1:
@@ -349,6 +377,7 @@ cdef class ClassicQueue(LimitedQueue):
         """Settles a message that a getter took, by the place it was told."""
         cdef Place at
         at.segment, at.position, at.length, at.redelivered, at.body_length = place
+        clock.refresh()
         self.settle(&at, acked)
 
     def requeue_place(self, tuple place) -> None:
@@ -359,8 +388,12 @@ cdef class ClassicQueue(LimitedQueue):
 
     def purge(self) -> int:
         """Settles all ready messages; the unacked ones stay. Returns their number."""
-        self.note_most()
+        clock.refresh()
+        self.note_held(self.now())
         self.deliver_pending()
+        if self.store is not None:
+            self.purged += self.store.ready
+            self.purged_bytes += self.store.ready_bytes
         if self.holds and self.messages_ready:
             # Their publishers have to be told.
             count = self.messages_ready
@@ -376,6 +409,9 @@ cdef class ClassicQueue(LimitedQueue):
         """Ends the queue and removes its messages from memory and disk. Returns the number of ready
         ones."""
         count = self.messages_ready
+        clock.refresh()
+        self.note_held(self.now())
+        self.held(&self.removed, &self.removed_bytes)
         self.deleted = True
         if self.expiry_timer is not None:
             self.expiry_timer.cancel()

@@ -9,6 +9,7 @@ delivery's place, in segment 0, is its origin.
 from libc.stdint cimport uint32_t, uint64_t
 
 from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
+from broker.kernel cimport clock
 from broker.kernel.message cimport HAS_ORIGIN, Message, Origin, Place
 from broker.queues.consumed cimport ConsumedQueue
 from broker.store.queue_bodies cimport place_key
@@ -177,9 +178,13 @@ cdef class ConfirmingQueue(ConsumedQueue):
         self.confirmed += confirm
         self.bytes_in += message.body_length
         self.bytes_out += message.body_length
+        self.note_latency(message.timestamp, 1)
         if consumer.no_ack:
             self.delivered_no_ack += 1
+            self.no_ack_bytes += message.body_length
             return STORED
+        if clock.now_ms > self.held_at:
+            self.note_held(self.now())
         self.delivered += 1
         self.lean_unacked += 1
         return HELD if confirm else STORED
@@ -193,6 +198,9 @@ cdef class ConfirmingQueue(ConsumedQueue):
         consumer.channel.deliver(consumer, message, &lean)
         if place.redelivered:
             self.redelivered += 1
+            self.redelivered_bytes += message.body_length
+        else:
+            self.note_latency(message.timestamp, 1)
         if consumer.no_ack:
             self.delivered_no_ack += 1
             self.resolve_message(message, place, True)
@@ -206,7 +214,10 @@ cdef class ConfirmingQueue(ConsumedQueue):
         return self.store.settle(place)
 
     cdef int settle_lean(self, Place* place, bint acked) except -1:
-        """A delivery of lean mode ends; its message is nowhere else."""
+        """A delivery of lean mode ends; its message is nowhere else, and the bytes of its body are
+        not known any more."""
+        if clock.now_ms > self.held_at:
+            self.note_held(self.now())
         self.lean_unacked -= 1
         if acked:
             self.acked += 1

@@ -38,10 +38,13 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         was delivered."""
         if reason == DEAD_EXPIRED:
             self.expired += 1
+            self.expired_bytes += place.body_length
         elif reason == DEAD_MAXLEN:
             self.dropped += 1
+            self.dropped_bytes += place.body_length
         if not self.features & HAS_DEAD_LETTERS:
             self.given_up[reason] += 1
+            self.given_up_bytes[reason] += place.body_length
             if not self.holds:
                 return self.store.settle(place)
         if message != NULL and self.holds:
@@ -141,6 +144,9 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
 
     def buried(self, Dying leaving):
         """What `bury` handed over is on disk."""
+        clock.refresh()
+        if not self.deleted:
+            self.note_held(self.now())
         while leaving.count:
             if self.holds:
                 self.resolve_place(&leaving.head().place, True)
@@ -201,6 +207,8 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
                         found = None
                     break
         if found is None:
+            self.unrouted[reason] += 1
+            self.unrouted_bytes[reason] += message.body_length
             self.forget_takers()
             self.held_letters = NOWHERE
             return STORED
@@ -243,4 +251,5 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         self.forget_takers()
         self.dead_lettered += 1
         self.lettered[reason] += 1
+        self.lettered_bytes[reason] += message.body_length
         return result

@@ -17,6 +17,7 @@ class DeclaredQueue(Queue):
     unused: Callable[[Any], object] | None
     policy: Any
     gauge: Any
+    is_timed: bool
     def __init__(
         self,
         vhost_name: str,

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """A queue as it was declared: what every type of queue has besides its messages."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from broker.contracts cimport Queue
 from broker.kernel cimport clock
@@ -22,16 +22,63 @@ cdef class DeclaredQueue(Queue):
         self._arguments = arguments or None
         self.owner = owner
         self.bounds = bounds
-        self.used_at = clock.now_ms
+        self.used_at = self.held_at = clock.now_ms
 
     cdef int sample(self, double* row, double* signs) except -1:
         """Fills a row of the statistics, which is zero, and four figures beside it that say that
         something else changed; the first is the number of consumers."""
         raise NotImplementedError
 
+    # -- what it held ------------------------------------------------------------------------------
+
+    cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:
+        """The messages it holds now, ready and unacknowledged, and the bytes of their bodies."""
+        messages[0] = size[0] = 0
+
+    cdef void note_held(self, int64_t now) noexcept:
+        """Called before what the queue holds changes, the first time in a millisecond: until now it
+        held what it does. And at the beginning of its part of a turn, at a get and at a purge,
+        before it can get less."""
+        cdef uint64_t messages = 0
+        cdef uint64_t size = 0
+        self.held(&messages, &size)
+        if now > self.held_at:
+            self.messages_ms += messages * <uint64_t> (now - self.held_at)
+            self.message_bytes_ms += size * <uint64_t> (now - self.held_at)
+            self.held_at = now
+        if <int64_t> messages > self.most:
+            self.most = <int64_t> messages
+
     def take_most(self) -> int:
-        """The most messages it held since the last call of this; here what it holds now."""
-        return self.messages_ready + self.messages_unacknowledged
+        """The most messages it held since the last call of this, ready and unacknowledged."""
+        cdef uint64_t messages = 0
+        cdef uint64_t size = 0
+        cdef int64_t most
+        self.held(&messages, &size)
+        most = max(self.most, <int64_t> messages)
+        self.most = <int64_t> messages
+        return most
+
+    cdef int use(self, int64_t now, uint64_t* row) except -1:
+        """Fills a row of the usage feed, which is zero, with what every type of queue has."""
+        self.note_held(now)
+        row[USE_PUBLISH] = self.published
+        row[USE_PUBLISH_BYTES] = self.bytes_in
+        row[USE_CONFIRM] = self.confirmed
+        row[USE_DROPPED] = self.dropped
+        row[USE_DROPPED_BYTES] = self.dropped_bytes
+        row[USE_PURGE] = self.purged
+        row[USE_PURGE_BYTES] = self.purged_bytes
+        row[USE_DELETE] = self.removed
+        row[USE_DELETE_BYTES] = self.removed_bytes
+        row[USE_MESSAGES_MS] = self.messages_ms
+        row[USE_MESSAGE_BYTES_MS] = self.message_bytes_ms
+        return 0
+
+    cdef int64_t oldest(self) except -2:
+        """When the oldest ready message was published, ms since 1970; -1 if there is none, or if it
+        is not known without waiting for the disk."""
+        return -1
 
     @property
     def arguments(self):

@@ -1,15 +1,17 @@
 # cython: language_level=3
 """What limits a queue: its length, and the time of its messages."""
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.contracts cimport REJECTED, STORED
 from broker.kernel cimport clock
 from broker.kernel.message cimport Message, Place
-from broker.queues.dead_lettering cimport DeadLetteringQueue
+from broker.queues.dead_lettering cimport DeadLetteringQueue, REASON_COUNT
 from broker.queues.declared cimport (
     ACK, BYTES, CONFIRM, DELIVER, DELIVER_NO_ACK, GET, GET_EMPTY, GET_NO_ACK, PUBLISH, READY,
-    REDELIVER, REJECT, UNACKED,
+    REDELIVER, REJECT, UNACKED, USE_DEAD_LETTER_REJECTED, USE_DEAD_LETTER_REJECTED_BYTES,
+    USE_DISCARD_REJECTED, USE_DISCARD_REJECTED_BYTES, USE_EXPIRED, USE_EXPIRED_BYTES, USE_REFUSED,
+    USE_REFUSED_BYTES,
 )
 from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN
 from broker.queues.limits cimport CONFIRM_ON_ACK, HAS_DEAD_LETTERS, HAS_EXPIRY, Limits, ttl_of
@@ -46,7 +48,7 @@ cdef class LimitedQueue(DeadLetteringQueue):
                 return STORED
         if self.refusals is None:
             self.refusals = Refusals()
-        self.refusals.add()
+        self.refusals.add(message.body_length)
         if (self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS
                 and self.may_pass_on()):
             # Nobody relies on it: its publisher is told that it was refused.
@@ -82,6 +84,22 @@ cdef class LimitedQueue(DeadLetteringQueue):
         signs[3] = <double> (self.expired + self.dropped + self.dead_lettered)
         if self.refusals is not None:
             signs[3] += self.refusals.total
+        return 0
+
+    cdef int use(self, int64_t now, uint64_t* row) except -1:
+        cdef int reason
+        DeadLetteringQueue.use(self, now, row)
+        row[USE_EXPIRED] = self.expired
+        row[USE_EXPIRED_BYTES] = self.expired_bytes
+        if self.refusals is not None:
+            row[USE_REFUSED] = self.refusals.total
+            row[USE_REFUSED_BYTES] = self.refusals.bytes
+        for reason in range(REASON_COUNT):
+            row[USE_DEAD_LETTER_REJECTED + 2 * reason] = self.lettered[reason]
+            row[USE_DEAD_LETTER_REJECTED_BYTES + 2 * reason] = self.lettered_bytes[reason]
+            row[USE_DISCARD_REJECTED + 2 * reason] = self.given_up[reason] + self.unrouted[reason]
+            row[USE_DISCARD_REJECTED_BYTES + 2 * reason] = (
+                self.given_up_bytes[reason] + self.unrouted_bytes[reason])
         return 0
 
     def note_refused(self, connection):
@@ -132,11 +150,14 @@ cdef class LimitedQueue(DeadLetteringQueue):
         """A message whose time is over before anybody could take it is never stored."""
         cdef int result = STORED
         self.published += 1
+        self.bytes_in += message.body_length
         self.expired += 1
+        self.expired_bytes += message.body_length
         if self.features & HAS_DEAD_LETTERS:
             result = self.bury_unstored(message, DEAD_EXPIRED)
         else:
             self.given_up[DEAD_EXPIRED] += 1
+            self.given_up_bytes[DEAD_EXPIRED] += message.body_length
             if self.features & CONFIRM_ON_ACK:
                 result = REJECTED
         return result

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Publishes that a queue refused because it was full: how many a second, since when, and whose."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from broker.kernel import clock as _clock
 from broker.kernel cimport clock
@@ -20,8 +20,8 @@ cdef class Refusals:
     def __init__(self):
         self.publishers = {}
 
-    cdef int add(self) except -1:
-        """Counts one refusal, now."""
+    cdef int add(self, uint64_t size) except -1:
+        """Counts one refusal, now, of a message with a body of this size."""
         cdef int64_t now = clock.now_ms
         cdef int64_t second = now // 1000
         cdef int slot = <int> (second % SLOTS)
@@ -35,6 +35,7 @@ cdef class Refusals:
         self.counts[slot] += 1
         self.last_at = now
         self.total += 1
+        self.bytes += size
         self.spell += 1
         self.is_unnamed = True
         return 0

@@ -19,7 +19,6 @@ cdef class StoredQueue(DeclaredQueue):
     cdef uint32_t next_segment           # the number to go on with when there is no store
     cdef double idle_since
     cdef uint64_t moved
-    cdef int64_t most                    # messages held since `take_most`, as far as it was noted
     cdef readonly uint64_t lean_unacked  # deliveries of lean mode
     cdef Head head                       # None until its first message is asked for
     cdef uint64_t transient              # of `published`, where the queue is durable
@@ -34,7 +33,14 @@ cdef class StoredQueue(DeclaredQueue):
     cdef readonly uint64_t acked
     cdef readonly uint64_t redelivered
     cdef readonly uint64_t rejected
-    cdef readonly uint64_t bytes_out
+    cdef readonly uint64_t bytes_out     # of all deliveries and gets; of them:
+    cdef uint64_t no_ack_bytes
+    cdef uint64_t got_bytes
+    cdef uint64_t got_no_ack_bytes
+    cdef uint64_t redelivered_bytes
+    cdef uint64_t acked_bytes
+    cdef uint64_t rejected_bytes
 
     cdef int persistence(self) except -2
-    cdef void note_most(self) noexcept
+    cdef int64_t now(self) noexcept
+    cdef int note_latency(self, int64_t published_at, uint32_t count) except -1

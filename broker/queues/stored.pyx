@@ -2,11 +2,17 @@
 """A queue's messages: the store behind it, which is there only while there is something in it, and
 what can be counted."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.bounds import DEFAULTS
+from broker.kernel cimport clock
 from broker.kernel.turn cimport Turn
-from broker.queues.declared cimport DeclaredQueue
+from broker.queues.declared cimport (
+    DeclaredQueue, USE_ACK, USE_ACK_BYTES, USE_DELIVER, USE_DELIVER_BYTES, USE_DELIVER_NO_ACK,
+    USE_DELIVER_NO_ACK_BYTES, USE_GET, USE_GET_BYTES, USE_GET_EMPTY, USE_GET_NO_ACK,
+    USE_GET_NO_ACK_BYTES, USE_REDELIVER, USE_REDELIVER_BYTES, USE_REJECT, USE_REJECT_BYTES,
+)
+from broker.queues.latencies cimport Latencies
 from broker.queues.limits cimport HAS_EXPIRY, Limits
 from broker.store.persister cimport Persister
 from broker.store.priority_store cimport PriorityStore
@@ -130,18 +136,51 @@ cdef class StoredQueue(DeclaredQueue):
             "reject": self.rejected,
         }
 
-    cdef void note_most(self) noexcept:
-        """Called before what the queue holds can get less: at the beginning of its part of a turn,
-        at a get and at a purge. In between it only grows, but for the acks of one turn."""
-        if self.store is not None and <int64_t> self.store.total > self.most:
-            self.most = <int64_t> self.store.total
+    cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:
+        messages[0] = self.lean_unacked
+        if self.store is not None:
+            messages[0] += self.store.total
+            size[0] = self.store.total_bytes
 
-    def take_most(self) -> int:
-        """The most messages it held since the last call of this, ready and unacknowledged."""
-        self.note_most()
-        most = self.most
-        self.most = <int64_t> self.store.total if self.store is not None else 0
-        return max(most, self.messages_ready + self.messages_unacknowledged)
+    cdef int64_t now(self) noexcept:
+        """When the turn at hand began, or the chunk that came since; ms of our clock."""
+        return clock.now_ms if clock.now_ms > self.turn.began_ms else self.turn.began_ms
+
+    cdef int note_latency(self, int64_t published_at, uint32_t count) except -1:
+        """So many messages that were published at once go out for the first time."""
+        if not self.is_timed:
+            return 0
+        if self.latencies is None:
+            self.latencies = Latencies()
+        self.latencies.add(self.now() - published_at, count)
+        return 0
+
+    cdef int64_t oldest(self) except -2:
+        if self.store is None or self.store.ready == 0:
+            return -1
+        if self.head is None:
+            self.head = Head()
+        return self.head.oldest_of(self.store)
+
+    cdef int use(self, int64_t now, uint64_t* row) except -1:
+        DeclaredQueue.use(self, now, row)
+        row[USE_DELIVER] = self.delivered
+        row[USE_DELIVER_NO_ACK] = self.delivered_no_ack
+        row[USE_DELIVER_NO_ACK_BYTES] = self.no_ack_bytes
+        row[USE_GET] = self.got
+        row[USE_GET_BYTES] = self.got_bytes
+        row[USE_GET_NO_ACK] = self.got_no_ack
+        row[USE_GET_NO_ACK_BYTES] = self.got_no_ack_bytes
+        row[USE_DELIVER_BYTES] = (
+            self.bytes_out - self.no_ack_bytes - self.got_bytes - self.got_no_ack_bytes)
+        row[USE_GET_EMPTY] = self.got_empty
+        row[USE_REDELIVER] = self.redelivered
+        row[USE_REDELIVER_BYTES] = self.redelivered_bytes
+        row[USE_ACK] = self.acked
+        row[USE_ACK_BYTES] = self.acked_bytes
+        row[USE_REJECT] = self.rejected
+        row[USE_REJECT_BYTES] = self.rejected_bytes
+        return 0
 
     # -- its time in the turn ----------------------------------------------------------------------
 
@@ -177,6 +216,8 @@ cdef class StoredQueue(DeclaredQueue):
     def recover(self) -> list:
         """Finds the messages of the last run again. Returns what was wrong."""
         problems = recover(self.open_store())
+        clock.refresh()
+        self.held_at = clock.now_ms
         self.recovered = True
         if self.store.any_expires:
             self.features |= HAS_EXPIRY

@@ -7,7 +7,7 @@ Every message is kept on disk, whatever its delivery mode, and is delivered once
 
 import logging
 
-from libc.stdint cimport INT64_MIN, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
 
 from broker.bounds import DEFAULTS
 from broker.contracts cimport Consumer, NEEDS_SYNC
@@ -16,7 +16,9 @@ from broker.kernel cimport clock
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.declared cimport (
-    ACK, BYTES, CONFIRM, DELIVER, DeclaredQueue, PUBLISH, READY, REDELIVER, REJECT,
+    ACK, BYTES, CONFIRM, DELIVER, DeclaredQueue, PUBLISH, READY, REDELIVER, REJECT, USE_ACK,
+    USE_ACK_BYTES, USE_DELIVER, USE_DELIVER_BYTES, USE_DELIVER_NO_ACK, USE_DELIVER_NO_ACK_BYTES,
+    USE_REDELIVER, USE_REDELIVER_BYTES, USE_REJECT, USE_REJECT_BYTES,
 )
 from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
 from broker.queues.stream_headers cimport note_values
@@ -169,6 +171,8 @@ cdef class StreamQueue(DeclaredQueue):
     # -- publishing --------------------------------------------------------------------------------
 
     cdef int publish(self, Message* message, bint confirm) except -1:
+        if clock.now_ms > self.held_at:
+            self.note_held(clock.now_ms)
         self.store.append(message)
         self.published += 1
         self.bytes_in += message.body_length
@@ -200,11 +204,14 @@ cdef class StreamQueue(DeclaredQueue):
                               describe("queue", self.name, self.vhost_name))
 
     cdef int drop_old(self) except -1:
+        cdef uint64_t size = self.store.total_bytes
         clock.refresh()
+        self.note_held(clock.now_ms)
         limits = self.retention
         self.dropped += self.store.retain(
             limits.max_length, limits.max_length_bytes,
             clock.now_ms - limits.max_age if limits.max_age >= 0 else INT64_MIN)
+        self.dropped_bytes += size - self.store.total_bytes
         if self.timer is None and limits.max_age >= 0 and len(self.store.summaries) > 1:
             self.timer = self.later(
                 min(AGE_CHECK_S, max(1.0, limits.max_age / 4000)), self.age_check)
@@ -229,7 +236,10 @@ cdef class StreamQueue(DeclaredQueue):
 
     def recover(self) -> list:
         """Finds the messages of the last run again. Returns what was wrong."""
-        return recover(self.store)
+        problems = recover(self.store)
+        clock.refresh()
+        self.held_at = clock.now_ms
+        return problems
 
     def wake(self):
         """The loop runs: what was recovered may be too old by now."""
@@ -305,11 +315,18 @@ cdef class StreamQueue(DeclaredQueue):
 
     def purge(self) -> int:
         """Everything kept so far goes; offsets go on. Returns the number of messages."""
+        clock.refresh()
+        self.note_held(clock.now_ms)
+        self.purged += self.store.total
+        self.purged_bytes += self.store.total_bytes
         return self.store.purge()
 
     def delete(self) -> int:
         """Ends the stream and removes its messages. Returns their number."""
         count = self.messages_ready
+        clock.refresh()
+        self.note_held(clock.now_ms)
+        self.held(&self.removed, &self.removed_bytes)
         self.deleted = True
         if self.timer is not None:
             self.timer.cancel()
@@ -329,6 +346,29 @@ cdef class StreamQueue(DeclaredQueue):
         signs[1] = self.readers.paused
         signs[2] = 0
         signs[3] = self.dropped
+        return 0
+
+    cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:
+        messages[0] = self.store.total
+        size[0] = self.store.total_bytes
+
+    cdef int64_t oldest(self) except -2:
+        if self.store.total == 0:
+            return -1
+        return self.store.summaries[0].first_timestamp
+
+    cdef int use(self, int64_t now, uint64_t* row) except -1:
+        DeclaredQueue.use(self, now, row)
+        row[USE_DELIVER] = self.readers.delivered - self.readers.delivered_no_ack
+        row[USE_DELIVER_NO_ACK] = self.readers.delivered_no_ack
+        row[USE_DELIVER_BYTES] = self.readers.bytes_out - self.readers.no_ack_bytes
+        row[USE_DELIVER_NO_ACK_BYTES] = self.readers.no_ack_bytes
+        row[USE_REDELIVER] = self.readers.redelivered
+        row[USE_REDELIVER_BYTES] = self.readers.redelivered_bytes
+        row[USE_ACK] = self.readers.acked
+        row[USE_ACK_BYTES] = self.readers.acked_bytes
+        row[USE_REJECT] = self.readers.rejected
+        row[USE_REJECT_BYTES] = self.readers.rejected_bytes
         return 0
 
     def close(self) -> None:

@@ -24,6 +24,11 @@ cdef class Readers:
     cdef readonly uint64_t redelivered
     cdef readonly uint64_t rejected
     cdef readonly uint64_t bytes_out
+    cdef uint64_t delivered_no_ack   # of `delivered`; the rest likewise
+    cdef uint64_t no_ack_bytes
+    cdef uint64_t redelivered_bytes
+    cdef uint64_t acked_bytes
+    cdef uint64_t rejected_bytes
     cdef uint64_t skipped_before     # segments skipped by readers that are gone
 
     cdef uint32_t share(self) noexcept

@@ -250,6 +250,7 @@ cdef class StreamReader(Queue):
             if again:
                 self.returned.pop(0)
                 readers.redelivered += 1
+                readers.redelivered_bytes += message.body_length
             else:
                 self.frontier = offset + 1
                 if self.filter is not None and not self.filter.takes(&message):
@@ -262,6 +263,9 @@ cdef class StreamReader(Queue):
             place.redelivered = again
             readers.delivered += 1
             readers.bytes_out += message.body_length
+            if consumer.no_ack:
+                readers.delivered_no_ack += 1
+                readers.no_ack_bytes += message.body_length
             put_offset(readers.stamped, &message, offset)
             consumer.channel.deliver(consumer, &message, &place)
         return 0
@@ -284,8 +288,10 @@ cdef class StreamReader(Queue):
     cdef int settle(self, Place* place, bint acked) except -1:
         if acked:
             self.readers.acked += 1
+            self.readers.acked_bytes += place.body_length
         else:
             self.readers.rejected += 1
+            self.readers.rejected_bytes += place.body_length
         return self.note_settled(<uint64_t> place.segment << 32 | place.position)
 
     cdef int requeue(self, Place* place) except -1:

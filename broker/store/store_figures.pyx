@@ -194,3 +194,45 @@ cdef class Head:
             self.key = place_key(&place)
             self.timestamp = found if found >= 0 else None
         return found if found >= 0 else None
+
+    cdef int64_t oldest_of(self, QueueStore store) except -2:
+        """When the oldest ready message was published, ms since 1970: of those that come next, one
+        for each priority. -1 where that cannot be read without waiting."""
+        cdef int64_t oldest = -1
+        cdef int64_t found
+        cdef Level level
+        if not isinstance(store, PriorityStore):
+            return self.published_at(store)
+        for level in (<PriorityStore> store).levels:
+            if level is not None and level.ready:
+                found = self.published_at(level)
+                if found >= 0 and (oldest < 0 or found < oldest):
+                    oldest = found
+        return oldest
+
+    cdef int64_t published_at(self, QueueStore part) except -2:
+        """When the next message of one log was published."""
+        cdef Place place
+        cdef Segment* segment
+        cdef Block* block
+        cdef RecordHead head
+        if not part.first_place(&place):
+            return -1
+        segment = part.find(place.segment)
+        if segment == NULL:
+            return -1
+        block = part.block_of(segment, place.position)
+        if block != NULL:
+            if block.length - (place.position - block.start) < RECORD_FIXED:
+                return -1
+            return (<RecordHead*> (block.data + (place.position - block.start))).timestamp
+        if self.oldest_key == place_key(&place):
+            return self.oldest
+        if segment.messages == NULL or segment.messages.fd < 0 or not segment.messages.listed:
+            return -1
+        if read_now(segment.messages.fd, <uint8_t*> &head, RECORD_FIXED, place.position) < (
+                <ssize_t> RECORD_FIXED):
+            return -1
+        self.oldest_key = place_key(&place)
+        self.oldest = head.timestamp
+        return self.oldest

@@ -269,5 +269,14 @@ class VHost(DefiningVHost):
         if taken < len(queues) and exchange.duplicates is not None:
             exchange.duplicates.forget(listed)
         exchange.publish_in += 1
-        exchange.publish_out += bool(taken)
+        exchange.bytes_in += len(body)
+        if not queues:
+            exchange.dropped += 1
+            exchange.bytes_dropped += len(body)
+            return False
+        exchange.publish_out += 1
+        exchange.bytes_out += len(body)
+        if taken < len(queues):
+            exchange.refused += 1
+            exchange.bytes_refused += len(body)
         return bool(taken)

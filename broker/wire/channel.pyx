@@ -155,6 +155,36 @@ cdef class WireChannel(CollectingChannel):
             "reject": self.rejected,
         }
 
+    cdef void add_use(self, uint64_t* row) noexcept:
+        """Adds what the usage feed takes of a channel to a row of its connection."""
+        row[USE_PUBLISH] += self.published
+        row[USE_PUBLISH_BYTES] += self.published_bytes
+        row[USE_CONFIRM] += self.confirmed
+        row[USE_ROUTED] += self.published - self.returned - self.dropped - self.astray
+        row[USE_ROUTED_BYTES] += (self.published_bytes - self.returned_bytes - self.dropped_bytes
+                                  - self.astray_bytes)
+        row[USE_RETURN_UNROUTABLE] += self.returned
+        row[USE_RETURN_UNROUTABLE_BYTES] += self.returned_bytes
+        row[USE_DROP_UNROUTABLE] += self.dropped
+        row[USE_DROP_UNROUTABLE_BYTES] += self.dropped_bytes
+        row[USE_REFUSED] += self.not_taken
+        row[USE_REFUSED_BYTES] += self.not_taken_bytes
+        row[USE_DELIVER] += self.delivered
+        row[USE_DELIVER_BYTES] += self.delivered_bytes
+        row[USE_DELIVER_NO_ACK] += self.delivered_no_ack
+        row[USE_DELIVER_NO_ACK_BYTES] += self.delivered_no_ack_bytes
+        row[USE_GET] += self.got
+        row[USE_GET_BYTES] += self.got_bytes
+        row[USE_GET_NO_ACK] += self.got_no_ack
+        row[USE_GET_NO_ACK_BYTES] += self.got_no_ack_bytes
+        row[USE_GET_EMPTY] += self.got_empty
+        row[USE_REDELIVER] += self.redelivered
+        row[USE_REDELIVER_BYTES] += self.redelivered_bytes
+        row[USE_ACK] += self.acked
+        row[USE_ACK_BYTES] += self.acked_bytes
+        row[USE_REJECT] += self.rejected
+        row[USE_REJECT_BYTES] += self.rejected_bytes
+
     def published_to(self) -> dict:
         """How many messages were published by which route: `(exchange, queues)`. Of a channel that
         publishes to very many, the routes of lately."""
@@ -295,10 +325,13 @@ cdef class WireChannel(CollectingChannel):
             message.flags |= EXPIRES
         message.timestamp = clock.now_ms
         self.published += 1
+        self.published_bytes += message.body_length
         count_size(message.body_length)
         if self.transactional:
             # It goes its way at the commit.
             self.memo_since += 1
+            self.astray += 1
+            self.astray_bytes += message.body_length
             self.check_target(
                 message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
@@ -333,6 +366,8 @@ cdef class WireChannel(CollectingChannel):
         self.method = <const uint8_t*> <char*> method
         self.method_length = <uint32_t> len(method)
         self.memo_since -= 1
+        self.astray -= 1
+        self.astray_bytes -= message.body_length
         return bool(self.route(&message, mandatory) & REJECTED)
 
     cdef int route(self, Message* message, bint mandatory) except -1:
@@ -354,9 +389,13 @@ cdef class WireChannel(CollectingChannel):
             # A publish that raises from here on went no way.
             self.end_memo(self.published - 1)
             self.memo_since += 1
+            self.astray += 1
+            self.astray_bytes += message.body_length
             found = self.connection.resolve(
                 self, message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length])
+            self.astray -= 1
+            self.astray_bytes -= message.body_length
             exchange, targets = found
             if targets is not None and self.method_length <= MEMO_MAX:
                 self.memo_since -= 1
@@ -367,12 +406,17 @@ cdef class WireChannel(CollectingChannel):
                 self.memo_exchange = exchange
                 self.memo_targets = targets
         exchange.publish_in += 1
+        exchange.bytes_in += message.body_length
         # Not the key alone decides: the exchange may have remembered the message.
         is_looked_at = targets is None
         if is_looked_at or is_special(message):
+            self.astray += 1
+            self.astray_bytes += message.body_length
             targets = self.connection.special(
                 self, exchange, targets, message.routing_key[:message.routing_key_length],
                 message.properties[:message.properties_length], mandatory)
+            self.astray -= 1
+            self.astray_bytes -= message.body_length
             if self.replaced is not None:
                 message.properties = <const uint8_t*> <char*> self.replaced
                 message.properties_length = <uint32_t> len(self.replaced)
@@ -391,12 +435,23 @@ cdef class WireChannel(CollectingChannel):
         if PyTuple_GET_SIZE(targets) == 0:
             if mandatory:
                 self.returned += 1
+                self.returned_bytes += message.body_length
+                exchange.returned += 1
+                exchange.bytes_returned += message.body_length
                 self.write_return(message)
             else:
                 self.dropped += 1
+                self.dropped_bytes += message.body_length
+                exchange.dropped += 1
+                exchange.bytes_dropped += message.body_length
         else:
             exchange.publish_out += 1
+            exchange.bytes_out += message.body_length
             if result & REJECTED:
+                self.not_taken += 1
+                self.not_taken_bytes += message.body_length
+                exchange.refused += 1
+                exchange.bytes_refused += message.body_length
                 for target in targets:
                     target.note_refused(self.connection)
                 if is_looked_at:

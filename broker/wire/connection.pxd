@@ -43,7 +43,9 @@ cdef class Connection(Output):
     cdef public bint blocked             # nor is it here: it wanted to publish during an alarm
     cdef public bint heard               # something came since the last heartbeat check
     cdef public object gauge
+    cdef uint64_t* ended                 # what channels that are gone did; NULL while none is
 
+    cdef void use(self, uint64_t* row) noexcept
     cdef int receive(self, const uint8_t* data, size_t length) except -1
     cdef int take_waiting(self) except -1
     cdef int holds_back(self, const uint8_t* frame, size_t length) except -1

@@ -9,6 +9,7 @@ which every connection is (it inherits from this class).
 import logging
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from broker.errors import (
     AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
@@ -16,7 +17,9 @@ from broker.errors import (
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.turn cimport Turn
-from broker.wire.channel cimport WireChannel
+from broker.wire.channel cimport (
+    CHANNEL_USES, USE_RECV_CNT, USE_RECV_OCT, USE_SEND_CNT, USE_SEND_OCT, WireChannel,
+)
 from broker.wire.delivering cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.methods import BY_INDEX, CLASSES, decode_arguments, method_frame
 from broker.wire.output cimport Output
@@ -56,6 +59,27 @@ cdef class Connection(Output):
         self.budget = budget
         self.unsent_max = unsent_max
         self.channel_max = 0
+
+    def __dealloc__(self):
+        free(self.ended)
+
+    cdef void use(self, uint64_t* row) noexcept:
+        """Fills a row of the usage feed, which is zero."""
+        cdef WireChannel channel
+        cdef int place
+        if self.ended != NULL:
+            for place in range(CHANNEL_USES):
+                row[place] = self.ended[place]
+        for channel in self.slots:
+            if channel is not None:
+                channel.add_use(row)
+        if self.numbered_high:
+            for channel in self.numbered_high.values():
+                channel.add_use(row)
+        row[USE_RECV_OCT] = self.recv_oct
+        row[USE_SEND_OCT] = self.send_oct
+        row[USE_RECV_CNT] = self.recv_cnt
+        row[USE_SEND_CNT] = self.send_cnt
 
     @property
     def channels(self) -> dict:
@@ -481,7 +505,11 @@ cdef class Connection(Output):
         self.slots[channel.number] = channel
 
     def drop_channel(self, WireChannel channel):
-        """Forgets a channel; nothing it holds is used any more."""
+        """Forgets a channel; nothing it holds is used any more. What it counted stays."""
+        if self.ended == NULL:
+            self.ended = <uint64_t*> calloc(CHANNEL_USES, sizeof(uint64_t))
+        if self.ended != NULL:
+            channel.add_use(self.ended)
         if self.publishing is channel:
             self.publishing = None
         if channel.number > self.channel_max:

@@ -45,6 +45,13 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef readonly uint64_t acked
     cdef readonly uint64_t redelivered
     cdef readonly uint64_t rejected      # without requeue
+    cdef uint64_t delivered_bytes        # bodies of `delivered`, and so on
+    cdef uint64_t delivered_no_ack_bytes
+    cdef uint64_t got_bytes
+    cdef uint64_t got_no_ack_bytes
+    cdef uint64_t acked_bytes
+    cdef uint64_t redelivered_bytes
+    cdef uint64_t rejected_bytes
 
     cdef bint make_wait(self, Consumer consumer) noexcept
     cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1

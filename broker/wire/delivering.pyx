@@ -120,6 +120,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         if consumer.no_ack:
             self.ledger.skip_tag()
             self.delivered_no_ack += 1
+            self.delivered_no_ack_bytes += message.body_length
             if consumer.queue.durable:
                 self.acks_unwritten = True
         else:
@@ -132,9 +133,11 @@ cdef class DeliveringChannel(ReplyingChannel):
             consumer.unacked += 1
             self.consumer_unacked += 1
             self.delivered += 1
+            self.delivered_bytes += message.body_length
         consumer.delivered += 1
         if place.redelivered:
             self.redelivered += 1
+            self.redelivered_bytes += message.body_length
         start[0] = 1
         store16(start + 1, self.number)
         store32(start + 3, payload)
@@ -209,18 +212,21 @@ cdef class DeliveringChannel(ReplyingChannel):
         it wants an ack."""
         cdef Unacked* entry
         cdef uint64_t tag = self.ledger.next
+        if place[3]:
+            self.redelivered += 1
+            self.redelivered_bytes += <uint32_t> place[4]
         if consumer.no_ack:
             self.ledger.skip_tag()
             self.got_no_ack += 1
-            self.redelivered += <bint> place[3]
+            self.got_no_ack_bytes += <uint32_t> place[4]
             return tag
         entry = self.ledger.add()
-        self.redelivered += <bint> place[3]
         entry.consumer = <void*> consumer
         entry.segment, entry.position, entry.length, redelivered, body_length = place
         entry.word = <uint32_t> body_length << 1 | <uint32_t> redelivered
         consumer.unacked += 1
         self.got += 1
+        self.got_bytes += <uint32_t> body_length
         if self.lingering is None:
             self.lingering = set()
         self.lingering.add(consumer)
@@ -328,9 +334,11 @@ cdef class DeliveringChannel(ReplyingChannel):
             self.acks_unwritten = True
         if how == SETTLE_ACK:
             self.acked += 1
+            self.acked_bytes += place.body_length
             consumer.acked += 1
         elif how == SETTLE_REJECT:
             self.rejected += 1
+            self.rejected_bytes += place.body_length
         if consumer.active:
             queue.touch()
         if self.lingering is not None and consumer.unacked == 0:

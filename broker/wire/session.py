@@ -8,6 +8,7 @@ vhosts is asked of the host, which is the broker (`broker.wire.host`).
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 from broker.contracts import Consumer, Exchange
@@ -34,6 +35,7 @@ HEARTBEAT = frame(8, 0, b"")
 # A refused stranger waits this long for the end, so that guessing passwords is slow.
 SILENT_CLOSE_S = 3.0
 ROUTES_MAX = 1024
+CLIENT_NAME_MAX = 64
 
 HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
 
@@ -52,6 +54,8 @@ class Session(Connection):
         "_specials",
         "_timer",
         "auth_mechanism",
+        "client",
+        "client_version",
         "close_reason",
         "committing",
         "connected_at_ms",
@@ -101,6 +105,9 @@ class Session(Connection):
         self._specials = 0
         self._timer = host.later(host.config.handshake_timeout, self._handshake_timed_out)
         self.auth_mechanism = ""
+        # The client library, as it calls itself.
+        self.client = ""
+        self.client_version = ""
         self.close_reason = ""
         self.committing: Commit | None = None
         self.connected_at_ms = connected_at_ms
@@ -166,6 +173,8 @@ class Session(Connection):
             }
         # Kept as bytes: decoded they would take several times the room in every idle connection.
         self._client_properties = encode_table(client_properties)
+        self.client = _shown(client_properties.get("product"))
+        self.client_version = _shown(client_properties.get("version"))
         name = client_properties.get("connection_name")
         self.user_provided_name = name if isinstance(name, str) else ""
 
@@ -608,6 +617,11 @@ class Session(Connection):
         self.end_queues()
         self._host.leaving.discard(self)
         self._host.closed(self)
+
+
+def _shown(told: Any) -> str:
+    """What a client library says of itself: at most so much, kept once for all its connections."""
+    return sys.intern(told[:CLIENT_NAME_MAX]) if isinstance(told, str) else ""
 
 
 def _address(where: tuple[str, int]) -> str:

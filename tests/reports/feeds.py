@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from broker.features.usage.feed import Feed, Step
-from broker.features.usage.records import QUEUE_COUNTERS
 
 HOUR_MS = 3_600_000
 # 2026-11-21 10:00:00 UTC
@@ -18,16 +18,28 @@ TEN = 1_795_255_200_000
 
 
 class FilesystemDisk:
-    """The store's door, as far as the feed uses it; `broken` makes the next append half fail."""
+    """The store's door, as far as the feed uses it. `broken` makes the next append half fail, and
+    what it wrote is taken back if the disk `cuts`; `makes_nothing`: there is no room for a file."""
 
     def __init__(self) -> None:
-        self.broken = False
+        self.broken = self.cuts = self.makes_nothing = False
+
+    def size(self, path: str) -> int:
+        return Path(path).stat().st_size
+
+    def truncate(self, path: str, length: int) -> None:
+        os.truncate(path, length)
+
+    def read_part(self, path: str, offset: int, length: int) -> bytes:
+        return Path(path).read_bytes()[offset : offset + length]
 
     def append(self, path: str, data: bytes) -> None:
+        if self.makes_nothing:
+            raise OSError(28, "No space left on device", path)
         with Path(path).open("ab") as file:
             if self.broken:
                 self.broken = False
-                file.write(data[: len(data) // 2])
+                file.write(data[: 0 if self.cuts else len(data) // 2])
                 raise OSError(28, "No space left on device", path)
             file.write(data)
 
@@ -41,35 +53,39 @@ class FilesystemDisk:
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
-class MadeUpQueue:
-    """A queue with counters that tests raise by hand."""
+class MadeUp:
+    """An object with counters (`use`) that tests raise by hand."""
 
-    incarnations = 0
+    def __init__(self, **facts: Any) -> None:
+        self.use: Counter[str] = Counter()
+        vars(self).update(facts)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+class MadeUpQueue(MadeUp):
+    """A queue that holds what it was given."""
 
     def __init__(self, vhost_name: str, name: str) -> None:
-        MadeUpQueue.incarnations += 1
-        self.incarnation = MadeUpQueue.incarnations
-        self.vhost_name = vhost_name
-        self.name = name
-        self.counts = dict.fromkeys(QUEUE_COUNTERS, 0)
-        self.bytes_in = self.bytes_out = 0
-        self.messages_ready = self.messages_unacknowledged = self.most = 0
-        self.message_bytes_ready = self.message_bytes_unacknowledged = 0
-        self.consumer_count = 0
-
-    def counters(self) -> dict[str, int]:
-        return dict(self.counts)
+        super().__init__(vhost_name=vhost_name, name=name)
+        self.messages = self.message_bytes = self.most = self.consumer_count = 0
 
     def take_most(self) -> int:
-        most, self.most = self.most, self.messages_ready
+        most, self.most = self.most, self.messages
         return most
 
     def publish(self, count: int, size: int = 16) -> None:
-        self.counts["publish"] += count
-        self.bytes_in += count * size
-        self.messages_ready += count
-        self.most = max(self.most, self.messages_ready)
-        self.message_bytes_ready += count * size
+        self.use["publish"] += count
+        self.use["publish_bytes"] += count * size
+        self.messages += count
+        self.most = max(self.most, self.messages)
+        self.message_bytes += count * size
+
+    def hold(self, ms: int) -> None:
+        """Time passes."""
+        self.use["messages_ms"] += self.messages * ms
+        self.use["message_bytes_ms"] += self.message_bytes * ms
 
 
 class MadeUpBroker:
@@ -85,22 +101,20 @@ class MadeUpBroker:
         self.vhost.queues[name] = queue
         return queue
 
-    def exchange(self, name: str) -> SimpleNamespace:
-        exchange = SimpleNamespace(name=name, publish_in=0, publish_out=0)
+    def exchange(self, name: str) -> MadeUp:
+        exchange = MadeUp(name=name)
         self.vhost.exchanges[name] = exchange
         return exchange
 
-    def connection(self, number: int, user: str) -> SimpleNamespace:
-        connection = SimpleNamespace(
+    def connection(self, number: int, user: str, client: str = "pika") -> MadeUp:
+        connection = MadeUp(
             id=number,
             name=f"127.0.0.1:{number} -> 127.0.0.1:5672",
             user=user,
             vhost="/",
+            client=client,
+            client_version="1",
             connected_at_ms=TEN,
-            recv_oct=0,
-            send_oct=0,
-            recv_cnt=0,
-            send_cnt=0,
         )
         self.connections[number] = connection
         return connection
@@ -128,9 +142,14 @@ def lines_of(directory: Path) -> list[dict[str, Any]]:
     return found
 
 
+def about(directory: Path, *kinds: str) -> list[dict[str, Any]]:
+    """The lines of some kinds."""
+    return [line for line in lines_of(directory) if line.get("kind") in kinds]
+
+
 def published(directory: Path, name: str) -> int:
     """All that the feed says was published to a queue."""
-    lines = lines_of(directory)
+    lines = about(directory, "queue")
     return sum(line.get("publish", 0) for line in lines if line.get("name") == name)
 
 
@@ -140,8 +159,15 @@ def queue_line(name: str, vhost: str = "/", **counters: int) -> str:
     return json.dumps({**head, "vhost": vhost, "name": name, **counters}) + "\n"
 
 
-def feed_of(broker: MadeUpBroker, directory: Path, disk: FilesystemDisk | None = None) -> Feed:
+def feed_of(
+    broker: MadeUpBroker,
+    directory: Path,
+    disk: FilesystemDisk | None = None,
+    *,
+    interval_ms: int = 60_000,
+    now_ms: int = TEN,
+) -> Feed:
     """A started feed of a made-up broker, whose first minute begins at ten."""
-    feed = Feed(broker, disk or FilesystemDisk(), str(directory), interval_ms=60_000)
-    feed.start(TEN)
+    feed = Feed(broker, disk or FilesystemDisk(), str(directory), interval_ms)
+    feed.start(now_ms)
     return feed

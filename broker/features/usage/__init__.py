@@ -16,4 +16,10 @@ def build(host: Any) -> Any:
     from broker.features.usage.feed import Feed
     from broker.store import disk
 
-    return Feed(host, disk, str(host.config.data_dir / "usage"), host.config.usage_interval * 1000)
+    return Feed(
+        host,
+        disk,
+        str(host.config.data_dir / "usage"),
+        host.config.usage_interval * 1000,
+        run=lambda: int(host.definitions.boot),
+    )

@@ -1,13 +1,13 @@
-"""Turns the broker's counters into the lines of the usage feed, a few queues at a time.
+"""Turns the broker's counters into the lines of the usage feed, a few objects at a time.
 
-The broker counts anyway, for its statistics; the feed only takes differences, so a message costs
-nothing more. A round begins when a minute (`interval_ms`) of the broker's clock ends and is a
-generator: the server steps it between turns of its loop, each step well below a millisecond. A step
-yields None, or a function that waits for the disk, which the server calls in a thread before the
-next step.
+The broker counts anyway; the feed only takes differences. A round begins when an interval
+(`interval_ms`) of the broker's clock ends and is a generator: the server steps it between turns of
+its loop, each step well below a millisecond. A step yields None, or a function that waits for the
+disk, which the server calls in a thread before the next step.
 
-What was counted since the last round is lost when the process is killed; what an earlier append
-returned is not.
+Every difference is taken once and encoded at once. Lines that could not be appended wait, and no
+round begins before they are written, so that a line is in the feed once or, if the process is
+killed, not at all: the next start marks that time as a gap.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from broker.features.joints import Feature
+from broker.kernel import clock
 
+from .accounts import Accounts, Sum
 from .feed_file import HOUR_MS, Disk, FeedFile
-from .records import (
-    CONNECTION_COUNTERS,
-    EXCHANGE_COUNTERS,
-    QUEUE_COUNTERS,
-    QUEUE_LEVELS,
-    difference,
-    line,
-)
+from .records import SCHEMA_VERSION
 
 log = logging.getLogger(__name__)
 
-# 50 queues take about 0.2 ms: counters, difference and encoding together.
-OBJECTS_PER_STEP = 50
+# A step looks at so many objects, or writes so many lines: 40 take about 0.2 ms, encoding included.
+LOOKS_PER_STEP = 400
+LINES_PER_STEP = 40
 
-# Lines of closed connections and deleted queues wait for the round's end; past this the oldest are
-# dropped, loudly.
+STANDING_MS = 60_000
+"""A queue that holds something and stands still is written this often."""
+
+CLIENTS_MAX = 1_000
+"""Sums of one round, by vhost, user and client library; further libraries are added up as `other`.
+"""
+
+# Lines of closed connections and deleted queues wait for the round's end; past this they are
+# dropped, and the feed says so.
 WAITING_LINES_MAX = 100_000
 
-Key = tuple[str, int]
-Counted = dict[Key, tuple[int, ...]]
-Item = TypeVar("Item")
+Key = tuple[str, str, str, str]
 
 
 class DiskCall:
@@ -70,10 +70,6 @@ class DiskCall:
                 self.error = error
 
 
-_COUNTERS_OF = itemgetter(*QUEUE_COUNTERS)
-_NOTHING = (0,) * len(QUEUE_COUNTERS)
-_EMPTY = (0,) * len(QUEUE_LEVELS)
-
 Step = DiskCall | None
 
 
@@ -88,268 +84,301 @@ class Source(Protocol):
     def connections(self) -> dict[int, Any]: ...
 
 
+class Pending:
+    """The lines of one round that are not in the file yet."""
+
+    def __init__(self, since_ms: int, until_ms: int) -> None:
+        self.since_ms = since_ms
+        self.until_ms = until_ms
+        self.parts: list[bytes] = []
+
+
 class Feed(Feature):
     """The usage feed of one broker. `now_ms` is always the broker's own wall clock, in UTC
-    milliseconds.
+    milliseconds. `run` gives the number of its start.
     """
 
     def __init__(
-        self, source: Source, disk: Disk, directory: str, interval_ms: int = 60_000
+        self,
+        source: Source,
+        disk: Disk,
+        directory: str,
+        interval_ms: int = 10_000,
+        *,
+        run: Callable[[], int] = lambda: 1,
     ) -> None:
         self._source = source
+        self._run_number = run
         self._file = FeedFile(disk, directory)
         self._interval_ms = interval_ms
         self._since_ms = 0
-        self._levels_hour = -1
+        self._stood_ms = 0
         self._encoder = msgspec.json.Encoder()
-        # Counters and levels as they were when last written; rows that are all zero are left out of
-        # both.
-        self._counted: Counted = {}
-        self._levels: Counted = {}
+        self._accounts = Accounts()
+        self._sums: dict[Key, Sum] = {}
         self._waiting: list[dict[str, Any]] = []
         self._dropped = 0
-        # The round under way: what it has already taken, and what ended before it came by.
+        self._dropped_since = 0
+        self._pending: Pending | None = None
+        self._is_failing = False
+        # The round under way, and what ended before it came by.
         self._round: Iterator[Step] | None = None
         self._under_way: DiskCall | None = None
-        self._taken: Counted = {}
-        self._ended: set[Key] = set()
+        self._ended: set[Any] = set()
+
+    # -- what the broker tells ---------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """Take up or close what an earlier process left. Waits for the disk; call before listening.
-        Raises OSError.
+        """Take up or close what an earlier process left, and mark what that one did not write.
+        Waits for the disk; call before listening. Raises OSError.
         """
-        self._since_ms = now_ms
-        self._file.recover(now_ms)
+        self._since_ms = self._stood_ms = now_ms
+        self._accounts.head = {
+            "v": SCHEMA_VERSION,
+            "kind": "",
+            "since": 0,
+            "until": 0,
+            "run": self._run_number(),
+        }
+        ending = self._file.recover(now_ms)
+        lines = [self._event("start", now_ms, now_ms)]
+        if ending is not None and not ending.is_clean:
+            lines.append(
+                self._event("gap", ending.until, max(now_ms, ending.until))
+                | {"reason": "unclean", "standing_since": ending.until - STANDING_MS}
+            )
+        self._pending = Pending(now_ms, now_ms)
+        self._pending.parts.append(self._encoder.encode_lines(lines))
+        for vhost in self._source.vhosts.values():
+            for queue in vhost.queues.values():
+                self._accounts.begin(queue, now_ms)
+        self._run(self._write(self._pending))
+
+    def queue_configured(self, vhost: Any, queue: Any) -> None:
+        """A queue is there: it notes how long its messages take."""
+        queue.is_timed = True
 
     def tick(self, now_ms: int) -> Iterator[Step] | None:
         """Called about once a second: the round to step through if one is due, else None."""
-        if (
-            self._round is not None
-            or now_ms // self._interval_ms == self._since_ms // self._interval_ms
-        ):
+        if self._round is not None:
             return None
-        self._round = self._new_round(now_ms)
+        if self._pending is not None:
+            self._round = self._again(self._pending)
+        elif now_ms // self._interval_ms != self._since_ms // self._interval_ms:
+            self._round = self._new_round(now_ms)
         return self._round
 
     def stop(self, now_ms: int) -> None:
-        """Finish the round under way and write a last one. Waits for the disk."""
+        """Finish the round under way, write a last one, and say that this is all. Waits for the
+        disk."""
         if self._under_way is not None:
             self._under_way()
-        for round_ in (self._round, self._new_round(now_ms)):
-            for step in round_ or ():
-                if step is not None:
-                    step()
+        self._run(self._round or ())
+        if self._pending is not None:
+            self._run(self._write(self._pending))
+        if self._pending is None:
+            self._run(self._new_round(now_ms, ends=True))
 
     def queue_deleted(self, queue: Any, now_ms: int) -> None:
         """Write what a queue did since the last round: it will not be there at the next."""
-        now = _queue_now(queue)
-        risen = difference(now, self._end(("queue", queue.incarnation)))
-        if any(risen):
-            self._wait(
-                line(
-                    "queue",
-                    self._since_ms,
-                    now_ms,
-                    _queue_identity(queue),
-                    _named(QUEUE_COUNTERS, risen) | {"messages_peak": queue.take_most()},
-                )
-            )
+        self._end(queue, self._accounts.queue(queue, self._since_ms, now_ms, True, True))
+
+    def exchange_deleted(self, vhost: Any, exchange: Any) -> None:
+        """The same of an exchange."""
+        now_ms = max(self._since_ms, clock.now())
+        line = self._accounts.exchange(vhost.name, exchange, self._since_ms, now_ms, True)
+        self._end(exchange, line)
 
     def connection_closed(self, connection: Any, now_ms: int) -> None:
-        """Write what a connection did since the last round, and one line about the whole of it."""
-        now = _connection_now(connection)
-        risen = difference(now, self._end(("connection", connection.id)))
-        identity = _user_identity(connection)
-        if any(risen):
-            self._wait(
-                line("user", self._since_ms, now_ms, identity, _named(CONNECTION_COUNTERS, risen))
-            )
-        whole = line(
-            "connection",
-            connection.connected_at_ms,
-            now_ms,
-            identity,
-            _named(CONNECTION_COUNTERS, now),
-        )
-        self._wait(whole | {"name": connection.name})
+        """Write what a connection did since its last line; its user's sum keeps it, too."""
+        self._end(connection, self._connection(connection, self._sums, now_ms, ends=True))
 
-    def _end(self, key: Key) -> tuple[int, ...] | None:
-        """Forget an object that ends: the counts of it that lines already hold."""
-        before = self._counted.pop(key, None)
+    def _end(self, thing: Any, line: dict[str, Any] | None) -> None:
         if self._round is not None:
-            self._ended.add(key)
-        return self._taken.pop(key, before)
-
-    def _wait(self, record: dict[str, Any]) -> None:
+            self._ended.add(thing)
+        if line is None:
+            return
         if len(self._waiting) < WAITING_LINES_MAX:
-            self._waiting.append(record)
+            self._waiting.append(line)
         else:
+            self._dropped_since = self._dropped_since or self._since_ms
             self._dropped += 1
 
-    def _new_round(self, now_ms: int) -> Iterator[Step]:
-        """One round: difference and encode everything, append it at once, and only then forget the
-        old counts.
-        """
-        since_ms = self._since_ms
-        levels: Counted = {}
-        encoded: list[bytes] = []
-        waiting, self._waiting = self._waiting, []
+    # -- rounds ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _run(steps: Iterable[Step]) -> None:
+        for step in steps:
+            if step is not None:
+                step()
+
+    def _new_round(self, now_ms: int, *, ends: bool = False) -> Iterator[Step]:
+        """One round: takes what was counted since the last one, then writes it."""
+        pending = Pending(self._since_ms, now_ms)
         try:
-            for records in self._steps(since_ms, now_ms, waiting, levels):
-                try:
-                    encoded.append(self._encoder.encode_lines(records))
-                except UnicodeEncodeError:
-                    encoded.append(
-                        self._encoder.encode_lines([_encodable(record) for record in records])
+            try:
+                for records in self._steps(pending.since_ms, now_ms):
+                    pending.parts.append(self._encode(records))
+                    yield None
+            except Exception:
+                # What was taken and not encoded is lost; the rest goes on.
+                log.exception("a round of the usage feed failed")
+                pending.parts.append(
+                    self._encode(
+                        [self._event("gap", pending.since_ms, now_ms) | {"reason": "failed"}]
                     )
-                yield None
-            # Joined in the thread too: with many queues this is megabytes.
-            written = DiskCall(lambda: self._file.append(b"".join(encoded), since_ms, now_ms))
-            self._under_way = written
-            yield written
-            if written.error is not None:
-                # Nothing is forgotten: the next round counts this interval too.
-                log.error("usage feed: %s; the next round tries again", written.error)
-                self._waiting = waiting + self._waiting
-                return
-            self._counted, self._levels, self._since_ms = self._taken, levels, now_ms
-            self._levels_hour = since_ms // HOUR_MS
-            if self._dropped:
-                log.error("usage feed: %d lines were dropped: too many in one round", self._dropped)
-                self._dropped = 0
-            rolled = DiskCall(lambda: self._file.roll(now_ms))
-            self._under_way = rolled
-            yield rolled
-            if rolled.error is not None:
-                log.error("usage feed: the hour's file stays open: %s", rolled.error)
-        finally:
-            self._round = None
-            self._under_way = None
-            self._taken = {}
-            self._ended = set()
-
-    def _steps(
-        self, since_ms: int, now_ms: int, waiting: list[dict[str, Any]], levels: Counted
-    ) -> Iterator[list[dict[str, Any]]]:
-        """The round's lines in small lists; fills `_taken` and `levels`."""
-        yield from _slices(waiting)
-        new_hour = since_ms // HOUR_MS != self._levels_hour
-        for vhost in list(self._source.vhosts.values()):
-            for queues in _slices(list(vhost.queues.values())):
-                records = []
-                for queue in queues:
-                    counters = self._queue_counters(queue, new_hour, levels)
-                    if counters:
-                        records.append(
-                            line("queue", since_ms, now_ms, _queue_identity(queue), counters)
-                        )
-                yield records
-            for exchanges in _slices(list(vhost.exchanges.values())):
-                yield [
-                    line(
-                        "exchange",
-                        since_ms,
-                        now_ms,
-                        {"vhost": vhost.name, "name": exchange.name},
-                        counters,
-                    )
-                    for exchange in exchanges
-                    if (counters := self._exchange_counters(vhost, exchange))
-                ]
-        yield from self._user_steps(since_ms, now_ms)
-
-    def _queue_counters(self, queue: Any, new_hour: bool, levels: Counted) -> dict[str, int]:
-        key = ("queue", queue.incarnation)
-        if key in self._ended:
-            return {}
-        now = _queue_now(queue)
-        level = (
-            queue.messages_ready + queue.messages_unacknowledged,
-            queue.message_bytes_ready + queue.message_bytes_unacknowledged,
-            queue.consumer_count,
-        )
-        if now != _NOTHING:
-            self._taken[key] = now
-        if level != _EMPTY:
-            levels[key] = level
-        before = self._counted.get(key, _NOTHING)
-        # A level that stands still is said once an hour, so that every hour's file can be read
-        # alone. Most queues of many are idle: they end here.
-        stands_still = now == before and level == self._levels.get(key, _EMPTY)
-        if stands_still and (level == _EMPTY or not new_hour):
-            return {}
-        risen = difference(now, before)
-        return (
-            _named(QUEUE_COUNTERS, risen)
-            | _named(QUEUE_LEVELS, level)
-            | {"messages_peak": queue.take_most()}
-        )
-
-    def _exchange_counters(self, vhost: Any, exchange: Any) -> dict[str, int]:
-        key = (f"exchange {vhost.name}\0{exchange.name}", vhost.incarnation)
-        now = tuple(getattr(exchange, name) for name in EXCHANGE_COUNTERS)
-        risen = difference(now, self._counted.get(key))
-        if any(now):
-            self._taken[key] = now
-        return _named(EXCHANGE_COUNTERS, risen) if any(risen) else {}
-
-    def _user_steps(self, since_ms: int, now_ms: int) -> Iterator[list[dict[str, Any]]]:
-        """Connections that live on, added up per user and vhost."""
-        sums: dict[tuple[str, str], list[int]] = {}
-        for connections in _slices(list(self._source.connections.values())):
-            for connection in connections:
-                key = ("connection", connection.id)
-                if key in self._ended:
-                    continue
-                now = _connection_now(connection)
-                self._taken[key] = now
-                identity = _user_identity(connection)
-                total = sums.setdefault(
-                    (identity["user"], identity["vhost"]), [0] * (len(CONNECTION_COUNTERS) + 1)
                 )
-                total[-1] += 1
-                for index, rise in enumerate(difference(now, self._counted.get(key))):
-                    total[index] += rise
-            yield []
-        names = (*CONNECTION_COUNTERS, "connections")
+            last = [self._event("round", pending.since_ms, now_ms)]
+            if ends:
+                last.append(self._event("stop", now_ms, now_ms))
+            pending.parts.append(self._encode(last))
+            self._since_ms = now_ms
+            self._pending = pending
+            yield from self._write(pending)
+        finally:
+            self._round_over()
+
+    def _again(self, pending: Pending) -> Iterator[Step]:
+        """Writes what the last round could not."""
+        try:
+            yield from self._write(pending)
+        finally:
+            self._round_over()
+
+    def _round_over(self) -> None:
+        self._round = None
+        self._under_way = None
+        self._ended = set()
+
+    def _write(self, pending: Pending) -> Iterator[Step]:
+        # Joined in the thread too: with many queues this is megabytes.
+        written = DiskCall(
+            lambda: self._file.append(b"".join(pending.parts), pending.since_ms, pending.until_ms)
+        )
+        self._under_way = written
+        yield written
+        if written.error is not None:
+            if not self._is_failing:
+                log.error("usage feed: %s; it is tried again every second", written.error)
+            self._is_failing = True
+            return
+        self._pending = None
+        self._is_failing = False
+        now_ms = pending.until_ms
+        first = self._encode([self._event("round", now_ms, now_ms)])
+        rolled = DiskCall(lambda: self._file.roll(now_ms, first))
+        self._under_way = rolled
+        yield rolled
+        if rolled.error is not None:
+            log.error("usage feed: the hour's file stays open: %s", rolled.error)
+
+    def _steps(self, since_ms: int, now_ms: int) -> Iterator[list[dict[str, Any]]]:
+        """The round's lines in small lists."""
+        is_last = now_ms // HOUR_MS != since_ms // HOUR_MS
+        stands = is_last or now_ms - self._stood_ms >= STANDING_MS
+        if stands:
+            self._stood_ms = now_ms
+        waiting, self._waiting = self._waiting, []
+        sums, self._sums = self._sums, {}
+        for start in range(0, len(waiting), LINES_PER_STEP):
+            yield waiting[start : start + LINES_PER_STEP]
+        if self._dropped:
+            log.error("usage feed: %d lines were dropped: too many in one round", self._dropped)
+            gap = self._event("gap", self._dropped_since, now_ms)
+            yield [gap | {"reason": "dropped", "lines": self._dropped}]
+            self._dropped = self._dropped_since = 0
+        for vhost in list(self._source.vhosts.values()):
+            yield from self._in_steps(
+                list(vhost.queues.values()),
+                lambda queue: self._accounts.queue(queue, since_ms, now_ms, stands, False),
+            )
+            name = vhost.name
+            yield from self._in_steps(
+                list(vhost.exchanges.values()),
+                lambda exchange, name=name: self._accounts.exchange(  # type: ignore[misc]
+                    name, exchange, since_ms, now_ms, False
+                ),
+            )
+        yield from self._in_steps(
+            list(self._source.connections.values()),
+            lambda connection: self._connection(
+                connection, sums, now_ms, stands=stands, always=is_last
+            ),
+        )
         for some in _slices(list(sums.items())):
             yield [
-                line("user", since_ms, now_ms, {"user": user, "vhost": vhost}, _named(names, total))
-                for (user, vhost), total in some
+                self._event("user", since_ms, now_ms) | _identity(key) | total.columns()
+                for key, total in some
             ]
 
+    def _in_steps(
+        self, things: list[Any], line_of: Callable[[Any], dict[str, Any] | None]
+    ) -> Iterator[list[dict[str, Any]]]:
+        lines: list[dict[str, Any]] = []
+        looks = 0
+        for thing in things:
+            if thing in self._ended:
+                continue
+            looks += 1
+            line = line_of(thing)
+            if line is not None:
+                lines.append(line)
+            if len(lines) >= LINES_PER_STEP or looks >= LOOKS_PER_STEP:
+                yield lines
+                lines = []
+                looks = 0
+        if lines:
+            yield lines
 
-def _slices(items: list[Item]) -> Iterator[list[Item]]:
-    for start in range(0, len(items), OBJECTS_PER_STEP):
-        yield items[start : start + OBJECTS_PER_STEP]
+    def _connection(
+        self,
+        connection: Any,
+        sums: dict[Key, Sum],
+        now_ms: int,
+        *,
+        stands: bool = False,
+        always: bool = False,
+        ends: bool = False,
+    ) -> dict[str, Any] | None:
+        """Adds a connection to the sum of its user; its own line, if it has one."""
+        key = _key_of(connection)
+        identity = _identity(key)
+        total = sums.get(key)
+        if total is None:
+            if len(sums) >= CLIENTS_MAX:
+                key = (*key[:2], "other", "")
+                total = sums.get(key)
+            if total is None:
+                total = sums[key] = Sum()
+        return self._accounts.connection(connection, total, identity, now_ms, stands, always, ends)
+
+    def _event(self, kind: str, since_ms: int, until_ms: int) -> dict[str, Any]:
+        return self._accounts.head | {"kind": kind, "since": since_ms, "until": until_ms}
+
+    def _encode(self, records: list[dict[str, Any]]) -> bytes:
+        try:
+            return self._encoder.encode_lines(records)
+        except UnicodeEncodeError:
+            return self._encoder.encode_lines([_encodable(record) for record in records])
 
 
-def _named(names: tuple[str, ...], values: Iterable[int]) -> dict[str, int]:
-    return dict(zip(names, values, strict=True))
+def _slices(items: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(items), LINES_PER_STEP):
+        yield items[start : start + LINES_PER_STEP]
 
 
-def _queue_identity(queue: Any) -> dict[str, str]:
-    return {"vhost": queue.vhost_name, "name": queue.name}
+def _key_of(connection: Any) -> Key:
+    user, vhost = connection.user, connection.vhost
+    return (
+        getattr(vhost, "name", vhost) or "",
+        getattr(user, "name", user) or "",
+        connection.client,
+        connection.client_version,
+    )
 
 
-def _user_identity(connection: Any) -> dict[str, str]:
-    user = connection.user
-    vhost = connection.vhost
-    return {
-        "user": getattr(user, "name", user) or "",
-        "vhost": getattr(vhost, "name", vhost) or "",
-    }
-
-
-def _queue_now(queue: Any) -> tuple[int, ...]:
-    counters = queue.counters()
-    counters["publish_bytes"], counters["deliver_bytes"] = queue.bytes_in, queue.bytes_out
-    now: tuple[int, ...] = _COUNTERS_OF(counters)
-    return now
-
-
-def _connection_now(connection: Any) -> tuple[int, ...]:
-    return tuple(getattr(connection, name) for name in CONNECTION_COUNTERS)
+def _identity(key: Key) -> dict[str, str]:
+    return {"vhost": key[0], "user": key[1], "client": key[2], "client_version": key[3]}
 
 
 def _encodable(record: dict[str, Any]) -> dict[str, Any]:

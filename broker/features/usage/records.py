@@ -8,13 +8,9 @@ process can read the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 SCHEMA_VERSION = 2
-
-# The lines that the feed writes today are still of this version.
-WRITTEN_VERSION = 1
 
 SUM, MAX, LAST = "sum", "max", "last"
 
@@ -170,54 +166,3 @@ MERGE: dict[str, str] = {column.name: column.merge for column in COLUMNS}
 def columns_of(kind: str) -> tuple[Column, ...]:
     """The columns of one kind of line."""
     return tuple(column for column in COLUMNS if kind in column.kinds)
-
-
-# What each kind of line counted in version 1.
-QUEUE_COUNTERS = (
-    "publish",
-    "publish_bytes",
-    "deliver",
-    "deliver_no_ack",
-    "get",
-    "get_no_ack",
-    "get_empty",
-    "deliver_bytes",
-    "redeliver",
-    "ack",
-    "reject",
-    "confirm",
-)
-EXCHANGE_COUNTERS = ("publish_in", "publish_out")
-CONNECTION_COUNTERS = ("recv_oct", "send_oct", "recv_cnt", "send_cnt")
-
-# What a queue holds at the end of the line's interval: not a difference.
-QUEUE_LEVELS = ("messages", "message_bytes", "consumers")
-
-
-def difference(now: tuple[int, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
-    """How much each counter rose. A counter that fell belongs to a new object of the same name: it
-    counts from zero.
-    """
-    if before is None or any(a < b for a, b in zip(now, before, strict=True)):
-        return now
-    return tuple(a - b for a, b in zip(now, before, strict=True))
-
-
-def line(
-    kind: str,
-    since_ms: int,
-    until_ms: int,
-    identity: Mapping[str, str],
-    counters: Mapping[str, int],
-) -> dict[str, Any]:
-    """One line as a map, zeros left out: `since` and `until` are UTC milliseconds, the interval is
-    half open.
-    """
-    return {
-        "v": WRITTEN_VERSION,
-        "kind": kind,
-        "since": since_ms,
-        "until": until_ms,
-        **identity,
-        **{name: value for name, value in counters.items() if value},
-    }

@@ -1,0 +1,26 @@
+from typing import Any
+
+class Sum:
+    def columns(self) -> dict[str, Any]: ...
+
+class Accounts:
+    head: dict[str, Any]
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def begin(self, queue: Any, now: int) -> None: ...
+    def queue(
+        self, queue: Any, since: int, now: int, stands: bool, ends: bool
+    ) -> dict[str, Any] | None: ...
+    def exchange(
+        self, vhost: str, exchange: Any, since: int, now: int, ends: bool
+    ) -> dict[str, Any] | None: ...
+    def connection(
+        self,
+        connection: Any,
+        total: Sum,
+        identity: dict[str, str],
+        now: int,
+        stands: bool,
+        always: bool,
+        ends: bool,
+    ) -> dict[str, Any] | None: ...

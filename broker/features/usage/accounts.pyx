@@ -1,0 +1,338 @@
+# cython: language_level=3
+"""What each object had counted when its last line was written, and the lines of what changed since.
+
+Objects are read in C and compared with what they were; one that stands still costs the comparison,
+and no Python object is made for it.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from broker.contracts cimport Exchange
+from broker.queues.declared cimport DeclaredQueue, QUEUE_USES
+from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
+from broker.stats.gauge cimport SIGNS, WIDTH_MAX
+from broker.wire.channel cimport CHANNEL_USES, CONNECTION_USES
+from broker.wire.connection cimport Connection
+
+from broker.features.usage import records
+from broker.queues import declared
+from broker.wire import channel
+
+cdef enum:
+    EXCHANGE_USES = 10
+    LEVELS = 3
+    # The last two of a queue's row rise while it only holds what it has.
+    MOVING_USES = QUEUE_USES - 2
+
+
+def names_of(module, int count):
+    """The columns that a module's row has, in its order."""
+    found = {value: name for name, value in vars(module).items() if name.startswith("USE_")}
+    return tuple([found[place][len("USE_"):].lower() for place in range(count)])
+
+
+QUEUE = names_of(declared, QUEUE_USES)
+CONNECTION = names_of(channel, CONNECTION_USES)
+EXCHANGE = (
+    "publish_in", "publish_in_bytes", "publish_out", "publish_out_bytes", "return_unroutable",
+    "return_unroutable_bytes", "drop_unroutable", "drop_unroutable_bytes", "refused",
+    "refused_bytes")
+LEVEL = ("messages", "message_bytes", "consumers")
+LATENCY = tuple([records.latency_column(bucket) for bucket in range(LATENCY_BUCKETS)])
+_OTHER = ("messages_peak", "oldest_ms", "latency_ms", "latency_max")
+
+for _kind, _written in (
+    ("queue", {*QUEUE, *LEVEL, *LATENCY, *_OTHER}),
+    ("exchange", set(EXCHANGE)),
+    ("connection", {*CONNECTION, "connection_ms"}),
+    ("user", {*CONNECTION, "connection_ms", "connections"}),
+):
+    if _written != {column.name for column in records.columns_of(_kind)}:
+        raise ImportError(f"the lines of {_kind} do not have the columns of the usage feed's table")
+
+
+cdef class Account:
+    """One object's counts as they were at its last line, and, of a connection, as they were added
+    to its user's sum last."""
+
+    cdef uint64_t* row
+    cdef uint64_t* summed
+    cdef uint64_t levels[LEVELS]
+    cdef int64_t since           # when the last line ended, ms
+    cdef int64_t summed_at
+
+    def __cinit__(self, int width, bint is_summed=False):
+        self.row = <uint64_t*> calloc(width, sizeof(uint64_t))
+        if is_summed:
+            self.summed = <uint64_t*> calloc(width, sizeof(uint64_t))
+        if self.row == NULL or (is_summed and self.summed == NULL):
+            raise MemoryError("no memory for the usage feed")
+
+    def __dealloc__(self):
+        free(self.row)
+        free(self.summed)
+
+
+cdef class Sum:
+    """What the connections of one user to one vhost with one client library did in a round."""
+
+    cdef uint64_t row[CONNECTION_USES]
+    cdef int64_t connection_ms
+    cdef int connections
+
+    def columns(self) -> dict:
+        """The columns of its line that are not zero."""
+        found = {}
+        fill(found, CONNECTION, self.row, NULL, CONNECTION_USES)
+        if self.connections:
+            found["connections"] = self.connections
+        if self.connection_ms:
+            found["connection_ms"] = self.connection_ms
+        return found
+
+
+cdef int fill(dict line, tuple names, const uint64_t* row, const uint64_t* before,
+              int width) except -1:
+    """Adds to a line what each counter rose by."""
+    cdef int place
+    cdef uint64_t risen
+    for place in range(width):
+        risen = row[place] - (before[place] if before != NULL else 0)
+        if risen:
+            line[names[place]] = risen
+    return 0
+
+
+cdef bint is_zero(const uint64_t* row, int width) noexcept:
+    cdef int place
+    for place in range(width):
+        if row[place]:
+            return False
+    return True
+
+
+cdef int read_made_up(object thing, tuple names, uint64_t* row) except -1:
+    """A stand-in of a test: what it has is a dict."""
+    cdef int place
+    counted = thing.use
+    for place in range(len(names)):
+        row[place] = counted.get(names[place], 0)
+    return 0
+
+
+cdef int read_queue(object thing, int64_t now, uint64_t* row, uint64_t* levels) except -1:
+    cdef DeclaredQueue queue
+    cdef double figures[WIDTH_MAX]
+    cdef double signs[SIGNS]
+    memset(row, 0, QUEUE_USES * sizeof(uint64_t))
+    if isinstance(thing, DeclaredQueue):
+        queue = <DeclaredQueue> thing
+        queue.use(now, row)
+        queue.held(&levels[0], &levels[1])
+        memset(figures, 0, sizeof(figures))
+        queue.sample(figures, signs)
+        levels[2] = <uint64_t> signs[0]
+        return 0
+    read_made_up(thing, QUEUE, row)
+    levels[0] = thing.messages
+    levels[1] = thing.message_bytes
+    levels[2] = thing.consumer_count
+    return 0
+
+
+cdef int read_exchange(object thing, uint64_t* row) except -1:
+    cdef Exchange exchange
+    memset(row, 0, EXCHANGE_USES * sizeof(uint64_t))
+    if not isinstance(thing, Exchange):
+        return read_made_up(thing, EXCHANGE, row)
+    exchange = <Exchange> thing
+    row[0] = exchange.publish_in
+    row[1] = exchange.bytes_in
+    row[2] = exchange.publish_out
+    row[3] = exchange.bytes_out
+    row[4] = exchange.returned
+    row[5] = exchange.bytes_returned
+    row[6] = exchange.dropped
+    row[7] = exchange.bytes_dropped
+    row[8] = exchange.refused
+    row[9] = exchange.bytes_refused
+    return 0
+
+
+cdef int read_connection(object thing, uint64_t* row) except -1:
+    memset(row, 0, CONNECTION_USES * sizeof(uint64_t))
+    if isinstance(thing, Connection):
+        (<Connection> thing).use(row)
+        return 0
+    return read_made_up(thing, CONNECTION, row)
+
+
+cdef class Accounts:
+    """The accounts of all objects that counted anything. `head`: what every line begins with; the
+    rest is added to a copy. Times are UTC ms."""
+
+    cdef dict all
+    cdef public dict head
+
+    def __init__(self):
+        self.all = {}
+        self.head = {}
+
+    def __len__(self):
+        return len(self.all)
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def begin(self, queue, int64_t now) -> None:
+        """A queue that was there before the feed began: what it counted until now is in no line."""
+        cdef uint64_t row[QUEUE_USES]
+        cdef uint64_t levels[LEVELS]
+        cdef Account account
+        read_queue(queue, now, row, levels)
+        if not is_zero(row, QUEUE_USES) or levels[0]:
+            account = Account(QUEUE_USES)
+            memcpy(account.row, row, sizeof(row))
+            account.since = now
+            self.all[queue] = account
+
+    def queue(self, queue, int64_t since, int64_t now, bint stands, bint ends):
+        """The line of a queue, or None if there is nothing to write. `since`: when the round before
+        ended. `stands`: one that stands still and holds something is written too. `ends`: it is
+        deleted."""
+        cdef uint64_t row[QUEUE_USES]
+        cdef uint64_t levels[LEVELS]
+        cdef Account account
+        cdef dict line
+        cdef bint is_new
+        cdef int place
+        if ends:
+            account = self.all.pop(queue, None)
+        else:
+            account = self.all.get(queue)
+        read_queue(queue, now, row, levels)
+        if ends:
+            memset(levels, 0, sizeof(levels))
+        is_new = account is None
+        if is_new:
+            if is_zero(row, QUEUE_USES) and is_zero(levels, LEVELS):
+                return None
+            account = Account(QUEUE_USES)
+        elif (memcmp(row, account.row, MOVING_USES * sizeof(uint64_t)) == 0
+                and memcmp(levels, account.levels, sizeof(levels)) == 0
+                and not ((stands or ends) and row[MOVING_USES] != account.row[MOVING_USES])):
+            return None
+        line = self.head.copy()
+        line["kind"] = "queue"
+        line["since"] = account.since if account.levels[0] and account.since < since else since
+        line["until"] = now
+        line["vhost"] = queue.vhost_name
+        line["name"] = queue.name
+        fill(line, QUEUE, row, account.row, QUEUE_USES)
+        for place in range(LEVELS):
+            if levels[place]:
+                line[LEVEL[place]] = levels[place]
+        most = queue.take_most()
+        if most:
+            line["messages_peak"] = most
+        if isinstance(queue, DeclaredQueue):
+            add_times(line, <DeclaredQueue> queue, now)
+        if not ends:
+            memcpy(account.row, row, sizeof(row))
+            memcpy(account.levels, levels, sizeof(levels))
+            account.since = now
+            if is_new:
+                self.all[queue] = account
+        return line
+
+    # -- exchanges ---------------------------------------------------------------------------------
+
+    def exchange(self, str vhost, exchange, int64_t since, int64_t now, bint ends):
+        """The line of an exchange, or None if nothing was counted."""
+        cdef uint64_t row[EXCHANGE_USES]
+        cdef Account account
+        cdef dict line
+        account = self.all.pop(exchange, None) if ends else self.all.get(exchange)
+        read_exchange(exchange, row)
+        if account is None:
+            if is_zero(row, EXCHANGE_USES):
+                return None
+            account = Account(EXCHANGE_USES)
+            if not ends:
+                self.all[exchange] = account
+        elif memcmp(row, account.row, sizeof(row)) == 0:
+            return None
+        line = self.head.copy()
+        line["kind"] = "exchange"
+        line["since"] = since
+        line["until"] = now
+        line["vhost"] = vhost
+        line["name"] = exchange.name
+        fill(line, EXCHANGE, row, account.row, EXCHANGE_USES)
+        memcpy(account.row, row, sizeof(row))
+        return line
+
+    # -- connections -------------------------------------------------------------------------------
+
+    def connection(self, connection, Sum total, dict identity, int64_t now, bint stands,
+                   bint always, bint ends):
+        """Adds what a connection did since the last round to the sum of its user. Its own line, or
+        None if no message moved; `stands`: one is written too if octets did, `always`: in any case.
+        """
+        cdef uint64_t row[CONNECTION_USES]
+        cdef Account account
+        cdef dict line
+        cdef int place
+        account = self.all.pop(connection, None) if ends else self.all.get(connection)
+        read_connection(connection, row)
+        if account is None:
+            account = Account(CONNECTION_USES, True)
+            account.since = account.summed_at = connection.connected_at_ms
+            if not ends:
+                self.all[connection] = account
+        for place in range(CONNECTION_USES):
+            total.row[place] += row[place] - account.summed[place]
+        memcpy(account.summed, row, sizeof(row))
+        total.connection_ms += max(0, now - account.summed_at)
+        total.connections += not ends
+        account.summed_at = now
+        if not (ends or always
+                or memcmp(row, account.row, CHANNEL_USES * sizeof(uint64_t))
+                or stands and memcmp(row, account.row, sizeof(row))):
+            return None
+        line = self.head.copy()
+        line["kind"] = "connection"
+        line["since"] = account.since
+        line["until"] = now
+        line.update(identity)
+        line["name"] = connection.name
+        line["id"] = f"{self.head['run']}-{connection.id}"
+        fill(line, CONNECTION, row, account.row, CONNECTION_USES)
+        if now > account.since:
+            line["connection_ms"] = now - account.since
+        if ends:
+            line["closed"] = True
+        memcpy(account.row, row, sizeof(row))
+        account.since = now
+        return line
+
+
+cdef int add_times(dict line, DeclaredQueue queue, int64_t now) except -1:
+    """The age of what a queue holds, and how long its deliveries took."""
+    cdef Latencies latencies = queue.latencies
+    cdef int64_t oldest = -1 if queue.deleted else queue.oldest()
+    cdef int bucket
+    if 0 <= oldest < now:
+        line["oldest_ms"] = now - oldest
+    if latencies is None or latencies.count == 0:
+        return 0
+    for bucket in range(LATENCY_BUCKETS):
+        if latencies.buckets[bucket]:
+            line[LATENCY[bucket]] = latencies.buckets[bucket]
+    if latencies.total:
+        line["latency_ms"] = latencies.total
+    if latencies.most:
+        line["latency_max"] = latencies.most
+    latencies.forget()
+    return 0
