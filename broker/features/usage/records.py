@@ -91,7 +91,7 @@ COLUMNS: tuple[Column, ...] = (
     *_counted("publish", _QUEUE, "messages that the queue took, dead letters included", 1, 1),
     *_counted("publish", _CLIENT, "messages published, whatever became of them"),
     Column("confirm", "messages", SUM, _QUEUE, "of `publish`: their publishers want confirms", 1),
-    Column("confirm", "messages", SUM, _CLIENT, "publishes confirmed or refused with a nack"),
+    Column("confirm", "messages", SUM, _CLIENT, "publishes confirmed to the client"),
     *_counted("deliver", _QUEUE, "sent to consumers that ack", 1, 1),
     *_counted("deliver_no_ack", _QUEUE, "sent to consumers that do not ack", 1),
     *_counted("get", _QUEUE, "taken by basic.get with ack", 1),
