@@ -8,6 +8,16 @@ class Accounts:
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
     def begin(self, queue: Any, now: int) -> None: ...
+    def queues(
+        self,
+        queues: list[Any],
+        start: int,
+        ended: set[Any],
+        since: int,
+        now: int,
+        stands: bool,
+        lines: list[dict[str, Any]],
+    ) -> int: ...
     def queue(
         self, queue: Any, since: int, now: int, stands: bool, ends: bool
     ) -> dict[str, Any] | None: ...

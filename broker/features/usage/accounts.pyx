@@ -21,6 +21,8 @@ from broker.queues import declared
 from broker.wire import channel
 
 cdef enum:
+    LOOKS = 400                  # at queues in one step; one without a change takes 0.2 us
+    LINES = 40                   # of one step, 4 us each
     EXCHANGE_USES = 10
     LEVELS = 3
     # The last two of a queue's row rise while it only holds what it has.
@@ -197,7 +199,23 @@ cdef class Accounts:
             account.since = now
             self.all[queue] = account
 
-    def queue(self, queue, int64_t since, int64_t now, bint stands, bint ends):
+    def queues(self, list queues, Py_ssize_t start, set ended, int64_t since, int64_t now,
+               bint stands, list lines) -> int:
+        """Adds the lines of queues to `lines`, from `queues[start]` on, without those that have
+        `ended`; returns where to go on. It looks at a bounded number and writes fewer."""
+        cdef Py_ssize_t place = start
+        cdef Py_ssize_t end = min(len(queues), start + LOOKS)
+        while place < end and len(lines) < LINES:
+            queue = queues[place]
+            place += 1
+            if ended and queue in ended:
+                continue
+            line = self.queue(queue, since, now, stands, False)
+            if line is not None:
+                lines.append(line)
+        return place
+
+    cpdef queue(self, queue, int64_t since, int64_t now, bint stands, bint ends):
         """The line of a queue, or None if there is nothing to write. `since`: when the round before
         ended. `stands`: one that stands still and holds something is written too. `ends`: it is
         deleted."""

@@ -29,7 +29,7 @@ from .records import SCHEMA_VERSION
 log = logging.getLogger(__name__)
 
 # A step looks at so many objects, or writes so many lines: 40 take about 0.2 ms, encoding included.
-LOOKS_PER_STEP = 400
+LOOKS_PER_STEP = 100
 LINES_PER_STEP = 40
 
 STANDING_MS = 60_000
@@ -288,10 +288,12 @@ class Feed(Feature):
             yield [gap | {"reason": "dropped", "lines": self._dropped}]
             self._dropped = self._dropped_since = 0
         for vhost in list(self._source.vhosts.values()):
-            yield from self._in_steps(
-                list(vhost.queues.values()),
-                lambda queue: self._accounts.queue(queue, since_ms, now_ms, stands, False),
-            )
+            queues = list(vhost.queues.values())
+            at = 0
+            while at < len(queues):
+                lines: list[dict[str, Any]] = []
+                at = self._accounts.queues(queues, at, self._ended, since_ms, now_ms, stands, lines)
+                yield lines
             name = vhost.name
             yield from self._in_steps(
                 list(vhost.exchanges.values()),
