@@ -7,31 +7,6 @@ from broker.store.bodies cimport BodyStore
 from broker.wire.collecting cimport CollectingChannel
 
 
-# What the usage feed takes of a connection, its channels added up, in the order of a row. The names
-# of `broker.features.usage.records` are made of these.
-cpdef enum:
-    USE_PUBLISH, USE_PUBLISH_BYTES
-    USE_CONFIRM
-    USE_ROUTED, USE_ROUTED_BYTES
-    USE_RETURN_UNROUTABLE, USE_RETURN_UNROUTABLE_BYTES
-    USE_DROP_UNROUTABLE, USE_DROP_UNROUTABLE_BYTES
-    USE_REFUSED, USE_REFUSED_BYTES
-    USE_DELIVER, USE_DELIVER_BYTES
-    USE_DELIVER_NO_ACK, USE_DELIVER_NO_ACK_BYTES
-    USE_GET, USE_GET_BYTES
-    USE_GET_NO_ACK, USE_GET_NO_ACK_BYTES
-    USE_GET_EMPTY
-    USE_REDELIVER, USE_REDELIVER_BYTES
-    USE_ACK, USE_ACK_BYTES
-    USE_REJECT, USE_REJECT_BYTES
-    USE_RECV_OCT, USE_SEND_OCT, USE_RECV_CNT, USE_SEND_CNT
-
-
-cdef enum:
-    CHANNEL_USES = USE_REJECT_BYTES + 1
-    CONNECTION_USES = USE_SEND_CNT + 1
-
-
 cdef class WireChannel(CollectingChannel):
     cdef BodyStore bodies
     cdef uint32_t share_from             # bodies of this length on are shared by several queues
@@ -69,7 +44,6 @@ cdef class WireChannel(CollectingChannel):
     cdef readonly int64_t opened_at      # ms of our clock
     cdef public object gauge
 
-    cdef void add_use(self, uint64_t* row) noexcept
     cdef int on_publish(self, const uint8_t* payload, uint32_t length) except -1
     cdef int on_header(self, const uint8_t* payload, uint32_t length) except -1
     cdef int on_body(self, const uint8_t* payload, uint32_t length) except -1
@@ -79,4 +53,3 @@ cdef class WireChannel(CollectingChannel):
     cdef int route(self, Message* message, bint mandatory) except -1
     cdef int trace_publish(self, Message* message, tuple targets) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1
-    cdef int write_return(self, Message* message) except -1

@@ -11,10 +11,10 @@ a file. Nothing reaches a queue before its last byte.
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp
 
 from broker.contracts cimport Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology
-from broker.kernel.buffer cimport Buffer, load16, load32, load64, store16, store32
+from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.ledger cimport Ledger
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, set_parts,
@@ -34,7 +34,6 @@ cdef extern from "<string.h>" nogil:
 
 
 cdef enum:
-    FRAME_END = 0xCE
     TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
     MEMO_MAX = 600               # a method frame longer than this is not remembered
     FLOWS_MAX = 1024             # routes of a channel whose messages are counted
@@ -154,36 +153,6 @@ cdef class WireChannel(CollectingChannel):
             "redeliver": self.redelivered,
             "reject": self.rejected,
         }
-
-    cdef void add_use(self, uint64_t* row) noexcept:
-        """Adds what the usage feed takes of a channel to a row of its connection."""
-        row[USE_PUBLISH] += self.published
-        row[USE_PUBLISH_BYTES] += self.published_bytes
-        row[USE_CONFIRM] += self.confirmed
-        row[USE_ROUTED] += self.published - self.returned - self.dropped - self.astray
-        row[USE_ROUTED_BYTES] += (self.published_bytes - self.returned_bytes - self.dropped_bytes
-                                  - self.astray_bytes)
-        row[USE_RETURN_UNROUTABLE] += self.returned
-        row[USE_RETURN_UNROUTABLE_BYTES] += self.returned_bytes
-        row[USE_DROP_UNROUTABLE] += self.dropped
-        row[USE_DROP_UNROUTABLE_BYTES] += self.dropped_bytes
-        row[USE_REFUSED] += self.not_taken
-        row[USE_REFUSED_BYTES] += self.not_taken_bytes
-        row[USE_DELIVER] += self.delivered
-        row[USE_DELIVER_BYTES] += self.delivered_bytes
-        row[USE_DELIVER_NO_ACK] += self.delivered_no_ack
-        row[USE_DELIVER_NO_ACK_BYTES] += self.delivered_no_ack_bytes
-        row[USE_GET] += self.got
-        row[USE_GET_BYTES] += self.got_bytes
-        row[USE_GET_NO_ACK] += self.got_no_ack
-        row[USE_GET_NO_ACK_BYTES] += self.got_no_ack_bytes
-        row[USE_GET_EMPTY] += self.got_empty
-        row[USE_REDELIVER] += self.redelivered
-        row[USE_REDELIVER_BYTES] += self.redelivered_bytes
-        row[USE_ACK] += self.acked
-        row[USE_ACK_BYTES] += self.acked_bytes
-        row[USE_REJECT] += self.rejected
-        row[USE_REJECT_BYTES] += self.rejected_bytes
 
     def published_to(self) -> dict:
         """How many messages were published by which route: `(exchange, queues)`. Of a channel that
@@ -499,32 +468,6 @@ cdef class WireChannel(CollectingChannel):
             self.bodies.release(message.reference)
             message.flags &= ~BODY_IS_REFERENCE
         return result
-
-    cdef int write_return(self, Message* message) except -1:
-        """basic.return 312 NO_ROUTE with the content; it stands before the confirm."""
-        cdef Buffer out = self.output.out
-        cdef uint32_t payload = (4 + 2 + 9 + 1 + message.exchange_length
-                                 + 1 + message.routing_key_length)
-        cdef uint8_t* p = out.room(payload + 8 + self.content_room(message))
-        p[0] = 1
-        store16(p + 1, self.number)
-        store32(p + 3, payload)
-        store16(p + 7, 60)
-        store16(p + 9, 50)
-        store16(p + 11, 312)
-        p[13] = 8
-        memcpy(p + 14, b"NO_ROUTE", 8)
-        p += 22
-        p[0] = message.exchange_length
-        memcpy(p + 1, message.exchange, message.exchange_length)
-        p += 1 + message.exchange_length
-        p[0] = message.routing_key_length
-        memcpy(p + 1, message.routing_key, message.routing_key_length)
-        p += 1 + message.routing_key_length
-        p[0] = FRAME_END
-        out.length += payload + 8
-        self.write_content(message)
-        return self.output.touch()
 
     def forget_content(self):
         """The channel ends: an unfinished message never happened, and nobody waits for confirms."""

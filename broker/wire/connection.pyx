@@ -17,12 +17,13 @@ from broker.errors import (
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.turn cimport Turn
-from broker.wire.channel cimport (
-    CHANNEL_USES, USE_RECV_CNT, USE_RECV_OCT, USE_SEND_CNT, USE_SEND_OCT, WireChannel,
-)
+from broker.wire.channel cimport WireChannel
 from broker.wire.delivering cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.methods import BY_INDEX, CLASSES, decode_arguments, method_frame
 from broker.wire.output cimport Output
+from broker.wire.uses cimport (
+    CHANNEL_USES, USE_RECV_CNT, USE_RECV_OCT, USE_SEND_CNT, USE_SEND_OCT, add_use,
+)
 
 log = logging.getLogger("leveret.connection")
 
@@ -72,10 +73,10 @@ cdef class Connection(Output):
                 row[place] = self.ended[place]
         for channel in self.slots:
             if channel is not None:
-                channel.add_use(row)
+                add_use(channel, row)
         if self.numbered_high:
             for channel in self.numbered_high.values():
-                channel.add_use(row)
+                add_use(channel, row)
         row[USE_RECV_OCT] = self.recv_oct
         row[USE_SEND_OCT] = self.send_oct
         row[USE_RECV_CNT] = self.recv_cnt
@@ -509,7 +510,7 @@ cdef class Connection(Output):
         if self.ended == NULL:
             self.ended = <uint64_t*> calloc(CHANNEL_USES, sizeof(uint64_t))
         if self.ended != NULL:
-            channel.add_use(self.ended)
+            add_use(channel, self.ended)
         if self.publishing is channel:
             self.publishing = None
         if channel.number > self.channel_max:

@@ -13,12 +13,12 @@ from broker.contracts cimport Exchange
 from broker.queues.declared cimport DeclaredQueue, QUEUE_USES
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
 from broker.stats.gauge cimport SIGNS, WIDTH_MAX
-from broker.wire.channel cimport CHANNEL_USES, CONNECTION_USES
 from broker.wire.connection cimport Connection
+from broker.wire.uses cimport CHANNEL_USES, CONNECTION_USES
 
 from broker.features.usage import records
 from broker.queues import declared
-from broker.wire import channel
+from broker.wire import uses
 
 cdef enum:
     LOOKS = 400                  # at queues in one step; one without a change takes 0.2 us
@@ -36,7 +36,7 @@ def names_of(module, int count):
 
 
 QUEUE = names_of(declared, QUEUE_USES)
-CONNECTION = names_of(channel, CONNECTION_USES)
+CONNECTION = names_of(uses, CONNECTION_USES)
 EXCHANGE = (
     "publish_in", "publish_in_bytes", "publish_out", "publish_out_bytes", "return_unroutable",
     "return_unroutable_bytes", "drop_unroutable", "drop_unroutable_bytes", "refused",

@@ -1,0 +1,1 @@
+"""The places of a row are the module's constants `USE_...`."""
