@@ -1,5 +1,6 @@
 from libc.stdint cimport uint32_t, uint64_t
 
+from broker.kernel.message cimport Message
 from broker.wire.delivering cimport DeliveringChannel
 from broker.wire.held_confirms cimport HeldConfirms
 
@@ -20,3 +21,4 @@ cdef class ConfirmingChannel(DeliveringChannel):
     cdef int refuse(self) except -1
     cdef uint64_t take_nacked(self, uint64_t last) except? 0
     cdef int write_held(self) except -1
+    cdef int write_return(self, Message* message) except -1

@@ -1,11 +1,14 @@
 # cython: language_level=3
-"""A channel's publisher confirms: numbered, resolved when they are safe, and told."""
+"""What a channel's publisher is told: confirms, numbered and resolved when they are safe, and
+messages that are returned."""
 
 from collections import deque
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from broker.kernel.buffer cimport store16, store32, store64
+from broker.kernel.buffer cimport Buffer, store16, store32, store64
+from broker.kernel.message cimport Message
 from broker.store.recorder cimport (
     PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
 )
@@ -117,6 +120,32 @@ cdef class ConfirmingChannel(DeliveringChannel):
             self.held_confirms = None
             self.told_sequence = self.settled_sequence = self.sequence
         return 0
+
+    cdef int write_return(self, Message* message) except -1:
+        """basic.return 312 NO_ROUTE with the content; it stands before the confirm."""
+        cdef Buffer out = self.output.out
+        cdef uint32_t payload = (4 + 2 + 9 + 1 + message.exchange_length
+                                 + 1 + message.routing_key_length)
+        cdef uint8_t* p = out.room(payload + 8 + self.content_room(message))
+        p[0] = 1
+        store16(p + 1, self.number)
+        store32(p + 3, payload)
+        store16(p + 7, 60)
+        store16(p + 9, 50)
+        store16(p + 11, 312)
+        p[13] = 8
+        memcpy(p + 14, b"NO_ROUTE", 8)
+        p += 22
+        p[0] = message.exchange_length
+        memcpy(p + 1, message.exchange, message.exchange_length)
+        p += 1 + message.exchange_length
+        p[0] = message.routing_key_length
+        memcpy(p + 1, message.routing_key, message.routing_key_length)
+        p += 1 + message.routing_key_length
+        p[0] = FRAME_END
+        out.length += payload + 8
+        self.write_content(message)
+        return self.output.touch()
 
     cdef int confirm(self) except -1:
         if self.held_confirms is not None:

@@ -57,7 +57,6 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1
     cdef size_t content_room(self, Message* message) noexcept
     cdef int write_content(self, Message* message) except -1
-    cdef int write_return(self, Message* message) except -1
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1
     cdef int deliver_before_requeue(self, uint64_t first, uint64_t last) except -1
     cdef int settle_up_to(self, uint64_t last, int how) except -1

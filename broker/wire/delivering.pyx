@@ -207,32 +207,6 @@ cdef class DeliveringChannel(ReplyingChannel):
         out.length = p - out.data
         return 0
 
-    cdef int write_return(self, Message* message) except -1:
-        """basic.return 312 NO_ROUTE with the content; it stands before the confirm."""
-        cdef Buffer out = self.output.out
-        cdef uint32_t payload = (4 + 2 + 9 + 1 + message.exchange_length
-                                 + 1 + message.routing_key_length)
-        cdef uint8_t* p = out.room(payload + 8 + self.content_room(message))
-        p[0] = 1
-        store16(p + 1, self.number)
-        store32(p + 3, payload)
-        store16(p + 7, 60)
-        store16(p + 9, 50)
-        store16(p + 11, 312)
-        p[13] = 8
-        memcpy(p + 14, b"NO_ROUTE", 8)
-        p += 22
-        p[0] = message.exchange_length
-        memcpy(p + 1, message.exchange, message.exchange_length)
-        p += 1 + message.exchange_length
-        p[0] = message.routing_key_length
-        memcpy(p + 1, message.routing_key, message.routing_key_length)
-        p += 1 + message.routing_key_length
-        p[0] = FRAME_END
-        out.length += payload + 8
-        self.write_content(message)
-        return self.output.touch()
-
     def take_got(self, Consumer consumer, tuple place):
         """The answer to a basic.get is written now: its delivery tag, entered in the ledger where
         it wants an ack."""
