@@ -70,6 +70,7 @@ TRACED_WAITING_MAX = 10_000
 TRACED_BYTES_MAX = 32 * 1024 * 1024
 TRACED_BODY_MAX = 64 * 1024
 LOG_READERS_MAX = 16
+FORM_MAX = 16 * 1024
 LIVE_KEYS_MAX = 500
 LIVE_REQUEST_MAX = 512 * 1024
 
@@ -98,6 +99,11 @@ FIXED = (
         "bytes that each WebSocket frame counts before login, besides its own",
         FRAME_COST,
         "taking an empty frame apart takes as long as that of several hundred bytes",
+    ),
+    Fixed(
+        "bytes of the sign-in form",
+        FORM_MAX,
+        "a name, a password and a path fit, and it comes from whoever has not signed in",
     ),
     Fixed(
         "messages of the firehose that wait to be published, in one virtual host",

@@ -581,7 +581,7 @@ class Config:
 
     login_refusal_delay: float = setting(
         "login",
-        2.0,
+        5.0,
         "time",
         "a login that is refused because of too many wrong passwords, or too many logins at once,"
         " is answered later by half to all of this",

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from broker.addresses import address_of
+from broker.bounds import FORM_MAX
 from management import refusals
 from management.broker_client import BrokerError
 from management.hosts import header
@@ -28,8 +29,6 @@ from management.peer import peer_of
 from management.unfinished import STRANGERS, USERS, Room
 
 BODY_MAX = 10 * 1024 * 1024
-FORM_MAX = 16 * 1024
-"""For forms of whoever has not signed in: a name, a password, where to go."""
 READ_ON_S = 5.0
 LARGE = 1024 * 1024
 REASON = "Exceeded HTTP request body size limit"

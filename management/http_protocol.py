@@ -36,7 +36,10 @@ READ_MAX = 64 * 1024
 """Bytes that are read from a socket at a time."""
 SMALL = 4096
 """What a connection may hold without its being counted: less than its own objects take."""
-NO_ROOM = b"Requests of this address that are not finished take too much memory; try again\n"
+NO_ROOM = (
+    b"Requests of this address that are not finished take too much memory (http_unfinished_max);"
+    b" try again\n"
+)
 DESCRIPTORS_KEPT = 100
 """For the control socket, files, and relayed connections on their way."""
 SAID_EVERY_S = 10.0

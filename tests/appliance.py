@@ -47,6 +47,8 @@ class Appliance:
             "metrics_port": -1,
             # The directories of many tests stay for a while.
             "disk_reserve": 0,
+            # Tests of refusals need not wait for them.
+            "login_refusal_delay": 0,
             **settings,
         }
         self.open_files: int | None = None

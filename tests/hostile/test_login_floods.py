@@ -13,6 +13,7 @@ import pytest
 
 from tests.amqp.raw import PROTOCOL_HEADER, Client, plain_response, start_ok
 from tests.appliance import Appliance
+from tests.conftest import Make
 
 CONNECTIONS = 150
 
@@ -47,7 +48,8 @@ def unanswered(socks: list[socket.socket]) -> int:
 
 @pytest.fixture(scope="module")
 def leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
-    appliance = Appliance("serve", tmp_path_factory.mktemp("logins"), login_failures_max=1000)
+    place = tmp_path_factory.mktemp("logins")
+    appliance = Appliance("serve", place, login_failures_max=1000, login_refusal_delay=30)
     yield appliance.start()
     appliance.close()
 
@@ -115,6 +117,16 @@ def test_a_connection_that_was_let_in_works_while_its_own_user_is_guessed_at(
         assert unanswered(socks) > CONNECTIONS // 2
         for sock in socks:
             sock.close()
+
+
+def test_a_refusal_of_too_many_is_answered_late(make_leveret: Make) -> None:
+    leveret = make_leveret(login_failures_max=1, login_refusal_delay=30)
+    with ask(leveret, "someone", "guess") as first:
+        assert status(first) == 401
+        with ask(leveret, "someone", "guess again") as second:
+            assert whoami(leveret) == 200
+            assert whoami(leveret) == 200
+            assert unanswered([second]) == 1
 
 
 def from_another_address(broker: Appliance) -> Client:
