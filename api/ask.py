@@ -24,10 +24,12 @@ async def ask(request: HttpRequest, verb: str, **arguments: Any) -> Any:
         raise _bad_name() from None
 
 
-async def ask_list(request: HttpRequest, **arguments: Any) -> AsyncGenerator[dict[str, Any]]:
-    """The broker's answers to verb `list`, slice by slice. To be closed. Raises `BrokerError`, also
-    in the middle."""
-    slices = broker().listed(as_user=request.user.name, **arguments)
+async def ask_slices(
+    request: HttpRequest, verb: str, **arguments: Any
+) -> AsyncGenerator[dict[str, Any]]:
+    """The broker's answers to a verb that has `slices`, slice by slice. To be closed. Raises
+    `BrokerError`, also in the middle."""
+    slices = broker().sliced(verb, as_user=request.user.name, **arguments)
     async with aclosing(slices):
         try:
             async for answer in slices:

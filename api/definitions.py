@@ -1,20 +1,27 @@
 """Definitions in RabbitMQ's format: everything there is, without the messages."""
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.http import content_disposition_header, url_has_allowed_host_and_scheme
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from api.ask import ask, given
+from api.ask import ask, ask_slices, given
+from api.definitions_text import DefinitionsText
 from api.identity import ADMINISTRATOR
+from management.broken_answers import BrokenAnswer
 from management.broker_client import BrokerError
+from management.memory import give_back_soon
 
 router = Router(tags=["Definitions"], auth=ADMINISTRATOR)
 
 UPLOAD = "upload"
+JSON = "application/json; charset=utf-8"
 
 
 class Dry(Schema):
@@ -80,20 +87,52 @@ async def upload_vhost_definitions(request: HttpRequest, vhost: str, query: Quer
 
 
 async def _export(request: HttpRequest, query: Wanted, **where: str) -> Any:
-    found = await ask(
-        request,
-        "definitions.export",
-        secrets=query.secrets == "true",
-        dry_run=query.dry_run == "true",
+    wanted = {
+        "secrets": query.secrets == "true",
         **given(target=query.for_ or None),
         **where,
-    )
+    }
+    if query.dry_run == "true":
+        told = await ask(request, "definitions.export", dry_run=True, **wanted)
+        answer: HttpResponseBase = HttpResponse(msgspec.json.encode(told), content_type=JSON)
+    else:
+        answer = await _document(ask_slices(request, "definitions.export", **wanted))
     if not query.download:
-        return found
-    answer = HttpResponse(msgspec.json.encode(found), content_type="application/json")
+        return answer
     name = "".join(each if each.isalnum() or each in "-_. " else "_" for each in query.download)
     answer["Content-Disposition"] = content_disposition_header(True, name[:100] or "definitions")
     return answer
+
+
+async def _document(slices: AsyncGenerator[dict[str, Any]]) -> HttpResponseBase:
+    """The document; one that is long is written as the broker reads it."""
+    try:
+        first = await anext(slices)
+    except BaseException:
+        await slices.aclose()
+        raise
+    text = DefinitionsText(first["head"], first["sections"])
+    begun = text.begin() + text.add(first["items"])
+    if first["more"]:
+        return StreamingHttpResponse(_rest(begun, text, slices), content_type=JSON)
+    await slices.aclose()
+    return HttpResponse(begun + text.end(), content_type=JSON)
+
+
+async def _rest(
+    begun: bytes, text: DefinitionsText, slices: AsyncGenerator[dict[str, Any]]
+) -> AsyncIterator[bytes]:
+    """Raises BrokenAnswer if not all comes: the end of the document is missing then."""
+    async with aclosing(slices):
+        try:
+            yield begun
+            async for answer in slices:
+                yield text.add(answer["items"])
+        except BrokerError as error:
+            raise BrokenAnswer(error.reason) from None
+        finally:
+            give_back_soon()
+    yield text.end()
 
 
 async def _is_vhost(request: HttpRequest, name: str) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Schema
 
-from api.ask import ask, ask_list, given
+from api.ask import ask, ask_slices, given
 from management.broken_answers import BrokenAnswer
 from management.broker_client import BrokerError
 from management.memory import LARGE, give_back_soon
@@ -93,7 +93,7 @@ async def rows(
     request.columns_chosen = True
     if "page" in wanted:
         return await ask(request, "list", noun=noun, **wanted, **given(**filters))
-    slices = ask_list(request, noun=noun, **wanted, **given(**filters))
+    slices = ask_slices(request, "list", noun=noun, **wanted, **given(**filters))
     try:
         first = await anext(slices)
     except BaseException:

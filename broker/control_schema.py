@@ -230,7 +230,8 @@ class List(Arguments):
     """Lists one noun: filtered, sorted and paged in the broker. The table of nouns says who may.
 
     `user`, `connection`, `channel`, `queue` (with `vhost`), `source`, `destination`, `component`
-    keep only rows of that; `user` of vhosts those that the user may look into. `state` keeps rows
+    keep only rows of that; `user` of vhosts those that the user may look into, of queues those that
+    the user declared, as far as that is known. `state` keeps rows
     whose `trouble` is that word; `trouble` keeps all but fine and idle. `name` is a part of the
     name, with `use_regex` an RE2 expression. Without `page` all rows come at once. `sort` is a key,
     dotted for inner ones; an unknown one is ignored;
@@ -960,12 +961,15 @@ class DefinitionsExport(Arguments):
     """Exports everything that is defined, or what one virtual host holds. `target` (rabbitmq,
     rabbitmq-3, rabbitmq-4 or lavinmq) writes only what that broker can read. `secrets` includes
     passwords in URIs and keys of parameters. With `dry_run` the answer is {for, omitted, plugins}
-    instead: what is left out and why, and what the other broker needs."""
+    instead: what is left out and why, and what the other broker needs. With `slices`, a number as
+    in `list`, it is {head, sections, items, more}: the members that are no lists, the names of the
+    sections in their order, the first rows as [section, row]; `list.more` gives the next ones."""
 
     vhost: str | None = None
     target: str | None = None
     secrets: bool = False
     dry_run: bool = False
+    slices: int | None = None
 
 
 @verb(

@@ -108,10 +108,14 @@ class BrokerClient:
                 self._send_quietly("authenticate.leave", {"login": number})
         return found
 
-    async def listed(
-        self, *, as_user: str | None = None, **args: Any
+    def listed(self, *, as_user: str | None = None, **args: Any) -> AsyncGenerator[dict[str, Any]]:
+        """A list in slices."""
+        return self.sliced("list", as_user=as_user, **args)
+
+    async def sliced(
+        self, verb: str, *, as_user: str | None = None, **args: Any
     ) -> AsyncGenerator[dict[str, Any]]:
-        """A list in slices: the answer of verb `list`, then those of `list.more`.
+        """An answer in slices: that of a verb which has `slices`, then those of `list.more`.
 
         The broker builds the next rows when the iterator is asked for them. To be closed
         (`aclose`), which ends the list there, too. Raises BrokerError, also in the middle: rows
@@ -120,7 +124,7 @@ class BrokerClient:
         self._next_id += 1
         number, is_open = self._next_id, True
         try:
-            answer = await self._ask("list", as_user, {**args, "slices": number}, 60.0)
+            answer = await self._ask(verb, as_user, {**args, "slices": number}, 60.0)
             connection = self.connections
             is_open = answer["more"]
             yield answer

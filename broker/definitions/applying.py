@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 def carry_out(plan: Plan) -> Iterator[None]:
-    """Makes the changes of a plan, one a step. Raises Failed."""
+    """Makes the changes of a plan, one a step, or takes them back, one a step. Raises Failed."""
     undo: list[Undo] = []
     try:
         for step in plan.steps:
@@ -34,12 +34,15 @@ def carry_out(plan: Plan) -> Iterator[None]:
         # The broker stops: its next start carries the rest out.
         raise
     except BaseException:
-        # In one go: other clients must not see a part of it for longer than needed.
-        for take_back in reversed(undo):
+        while undo:
+            # What is taken back is given up at once: together it would hold up the loop.
+            take_back = undo.pop()
+            plan.steps.pop()
             try:
                 take_back()
             except Exception:
                 log.exception("definitions import: a change could not be taken back")
+            yield
         raise
     # Given up in slices, too: together they would hold up the loop.
     while plan.steps:

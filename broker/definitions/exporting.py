@@ -50,10 +50,12 @@ class Export:
         """What the other broker needs, and for how many objects."""
         self._gone: set[tuple[str, str, str]] = set()
         """(kind, vhost, name) of queues and exchanges that are left out."""
+        self._there: set[tuple[str, str, str]] = set()
+        """The same of those that are in the document."""
 
-    def sections(self) -> list[tuple[str, Iterator[_Row]]]:
+    def sections(self) -> list[tuple[str, Iterator[_Row | None]]]:
         """In an order in which what leans on something comes behind it."""
-        readers: dict[str, Callable[[], Iterator[_Row]]] = {
+        readers: dict[str, Callable[[], Iterator[_Row | None]]] = {
             "users": self._users,
             "vhosts": self._vhost_rows,
             "permissions": self._permissions,
@@ -68,9 +70,9 @@ class Export:
         names = SECTIONS if self._scoped else (*OF_THE_NODE, *SECTIONS)
         return [(name, self._checked(name, readers[name]())) for name in names]
 
-    def _checked(self, section: str, rows: Iterator[_Row]) -> Iterator[_Row]:
+    def _checked(self, section: str, rows: Iterator[_Row | None]) -> Iterator[_Row | None]:
         for row in rows:
-            if self._scoped:
+            if self._scoped and row is not None:
                 row.pop("vhost", None)
             yield row
 
@@ -79,12 +81,13 @@ class Export:
 
     # -- of the node -------------------------------------------------------------------------------
 
-    def _users(self) -> Iterator[_Row]:
+    def _users(self) -> Iterator[_Row | None]:
         target = self._target
         for user in list(self._broker.access.users.values()):
             named = {"name": user.name}
             if not _is_text(user.name):
                 self._omit("users", NOT_UTF8, name=_printable(user.name))
+                yield None
                 continue
             row = {
                 "name": user.name,
@@ -114,7 +117,7 @@ class Export:
                     self._omit("users", f"unknown there: {others}", **named, part="tags")
             yield row
 
-    def _vhost_rows(self) -> Iterator[_Row]:
+    def _vhost_rows(self) -> Iterator[_Row | None]:
         for vhost in self._vhosts:
             metadata = {
                 "description": vhost.description,
@@ -133,20 +136,21 @@ class Export:
                         self._omit("vhosts", "not read there", name=vhost.name, part=part)
             yield {"name": vhost.name, **metadata, "metadata": metadata}
 
-    def _permissions(self) -> Iterator[_Row]:
+    def _permissions(self) -> Iterator[_Row | None]:
         for row in list(self._broker.access.permissions.values()):
             yield msgspec.to_builtins(row)
 
-    def _topic_permissions(self) -> Iterator[_Row]:
+    def _topic_permissions(self) -> Iterator[_Row | None]:
         for row in list(self._broker.access.topic_permissions.values()):
             found: _Row = msgspec.to_builtins(row)
             if self._target is not None and not self._target.topic_permissions:
                 named = {name: found[name] for name in ("user", "vhost", "exchange")}
                 self._omit("topic_permissions", "there are none there", **named)
+                yield None
             else:
                 yield found
 
-    def _global_parameters(self) -> Iterator[_Row]:
+    def _global_parameters(self) -> Iterator[_Row | None]:
         for name, value in list(self._broker.access.global_parameters.items()):
             yield {"name": name, "value": self._value("global_parameters", value, name=name)}
 
@@ -164,10 +168,11 @@ class Export:
     def _covered(self, vhost: str) -> bool:
         return any(each.name == vhost for each in self._vhosts)
 
-    def _parameters(self) -> Iterator[_Row]:
+    def _parameters(self) -> Iterator[_Row | None]:
         target = self._target
         for parameter in list(self._broker.access.parameters.all()):
             if not self._covered(parameter.vhost):
+                yield None
                 continue
             named = {
                 "component": parameter.component,
@@ -177,28 +182,31 @@ class Export:
             if target is not None and target.components is not None:
                 if parameter.component not in target.components:
                     self._omit("parameters", "there is no such component there", **named)
+                    yield None
                     continue
                 self._need(parameter.component)
             elif target is not None and not isinstance(parameter.value, dict):
                 self._omit("parameters", "its value is not an object", **named)
+                yield None
                 continue
             yield {**named, "value": self._value("parameters", parameter.value, **named)}
         for policy in self._broker.policies.all(operator=True):
             row = self._policy("parameters", policy, operator=True)
-            if row is not None:
-                # RabbitMQ writes operator policies among the parameters.
-                yield {
+            # RabbitMQ writes operator policies among the parameters.
+            yield (
+                None
+                if row is None
+                else {
                     "component": "operator_policy",
                     "vhost": row.pop("vhost"),
                     "name": row.pop("name"),
                     "value": row,
                 }
+            )
 
-    def _policies(self) -> Iterator[_Row]:
+    def _policies(self) -> Iterator[_Row | None]:
         for policy in self._broker.policies.all():
-            row = self._policy("policies", policy, operator=False)
-            if row is not None:
-                yield row
+            yield self._policy("policies", policy, operator=False)
 
     def _policy(self, section: str, policy: Policy, *, operator: bool) -> _Row | None:
         if not self._covered(policy.vhost):
@@ -238,12 +246,13 @@ class Export:
 
     # -- queues, exchanges, bindings ---------------------------------------------------------------
 
-    def _queues(self) -> Iterator[_Row]:
+    def _queues(self) -> Iterator[_Row | None]:
         for vhost in self._vhosts:
             for queue in list(vhost.queues.values()):
-                row = None if queue.exclusive else self._queue(vhost, queue)
+                row = None if queue.exclusive or queue.deleted else self._queue(vhost, queue)
                 if row is not None:
-                    yield row
+                    self._there.add(("queue", vhost.name, queue.name))
+                yield row
 
     def _queue(self, vhost: Any, queue: Any) -> _Row | None:
         target = self._target
@@ -298,12 +307,14 @@ class Export:
             )
         return kept
 
-    def _exchanges(self) -> Iterator[_Row]:
+    def _exchanges(self) -> Iterator[_Row | None]:
         target = self._target
         for vhost in self._vhosts:
             for exchange in list(vhost.exchanges.values()):
                 name = exchange.name
                 if not name or name.startswith("amq."):
+                    self._there.add(("exchange", vhost.name, name))
+                    yield None
                     continue
                 reason = None
                 if not _is_text(name):
@@ -316,9 +327,11 @@ class Export:
                         reason = f"there is no exchange type '{inner}' there"
                 if reason is not None:
                     self._leave(vhost, "exchange", name, reason)
+                    yield None
                     continue
                 if target is not None:
                     self._need(exchange.type)
+                self._there.add(("exchange", vhost.name, name))
                 yield {
                     "name": name,
                     "vhost": vhost.name,
@@ -329,20 +342,27 @@ class Export:
                     "arguments": self._arguments("exchanges", vhost, exchange),
                 }
 
-    def _bindings(self) -> Iterator[_Row]:
+    def _bindings(self) -> Iterator[_Row | None]:
         for vhost in self._vhosts:
             for source in list(vhost.exchanges):
                 if not source:
                     continue
                 for binding in vhost.bindings(source=source):
+                    row = {**binding._asdict(), "vhost": vhost.name}
+                    reason = self._binding_fault(vhost.name, binding)
+                    if reason is None:
+                        yield row if self._is_shown(vhost.name, binding) else None
+                        continue
                     if not _is_exclusive(vhost, binding):
-                        row = {**binding._asdict(), "vhost": vhost.name}
-                        reason = self._binding_fault(vhost.name, binding)
-                        if reason is None:
-                            yield row
-                        else:
-                            del row["arguments"]
-                            self._omit("bindings", reason, **_printable_row(row))
+                        del row["arguments"]
+                        self._omit("bindings", reason, **_printable_row(row))
+                    yield None
+
+    def _is_shown(self, vhost: str, binding: Any) -> bool:
+        """Whether both ends are in the document: queues that are exclusive are not, nor is what
+        came while the document was read."""
+        ends = (binding.destination_type, vhost, binding.destination)
+        return ends in self._there and ("exchange", vhost, binding.source) in self._there
 
     def _binding_fault(self, vhost: str, binding: Any) -> str | None:
         for kind, name in (

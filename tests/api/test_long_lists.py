@@ -1,4 +1,5 @@
-"""Lists without pages that are long: streamed, whole or visibly broken, and cheap to hold up."""
+"""Lists without pages and definitions that are long: streamed, whole or visibly broken, and cheap
+to hold up."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ COUNT = 1_234
 MANY = 5_000
 READERS = 20
 LIST = path("queues", "long-lists")
+DEFINITIONS = path("definitions")
 
 
-def declare(api: httpx.Client, count: int) -> None:
+def declare(api: httpx.Client, count: int, note: str = "") -> None:
     api.put(path("vhosts", "long-lists"), json={}).raise_for_status()
-    queue = {"durable": False, "auto_delete": False, "arguments": {}}
+    arguments = {"note": note} if note else {}
+    queue = {"durable": False, "auto_delete": False, "arguments": arguments}
     queues = [{"name": f"q{number:04}", **queue} for number in range(count)]
     api.post(path("definitions", "long-lists"), json={"queues": queues}).raise_for_status()
 
@@ -40,14 +43,14 @@ def queues(clients: dict[str, httpx.Client]) -> Iterator[None]:
 
 @pytest.fixture
 def alone(make_leveret: Callable[..., Appliance]) -> Iterator[tuple[Appliance, httpx.Client]]:
-    """An appliance of the test's own with many queues."""
+    """An appliance of the test's own with many queues, more than buffers of sockets hold."""
     leveret = make_leveret()
     with httpx.Client(base_url=leveret.http_url, auth=("guest", "guest"), timeout=60) as api:
-        declare(api, MANY)
+        declare(api, MANY, "." * 1000)
         yield leveret, api
 
 
-def ask_and_read_nothing(leveret: Appliance) -> socket.socket:
+def ask_and_read_nothing(leveret: Appliance, what: str = LIST) -> socket.socket:
     """A client that asked for the list and has its head, but takes no more."""
     slow = socket.socket()
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -55,7 +58,7 @@ def ask_and_read_nothing(leveret: Appliance) -> socket.socket:
     slow.connect(("127.0.0.1", leveret.http_port))
     login = base64.b64encode(b"guest:guest").decode()
     slow.sendall(
-        f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n".encode()
+        f"GET {what} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n".encode()
     )
     assert slow.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
     return slow
@@ -100,29 +103,42 @@ def test_head_of_a_long_list_has_no_body(api: httpx.Client) -> None:
     assert api.get("/api/whoami").status_code == 200
 
 
+def test_long_definitions_are_those_of_the_vhosts_together(api: httpx.Client) -> None:
+    whole = api.get(DEFINITIONS).json()
+    assert list(whole)[-5:] == ["parameters", "policies", "queues", "exchanges", "bindings"]
+    queues = [row["name"] for row in whole["queues"] if row["vhost"] == "long-lists"]
+    assert sorted(queues) == [f"q{number:04}" for number in range(COUNT)]
+    one = api.get(path("definitions", "long-lists"), params={"download": "some.json"})
+    assert one.headers["Content-Disposition"] == 'attachment; filename="some.json"'
+    assert [row["name"] for row in one.json()["queues"]] == queues
+    assert api.post(path("definitions", "long-lists"), json=one.json()).status_code == 204
+
+
+@pytest.mark.parametrize("what", [LIST, DEFINITIONS])
 def test_clients_that_read_nothing_cost_the_web_process_little(
-    alone: tuple[Appliance, httpx.Client],
+    alone: tuple[Appliance, httpx.Client], what: str
 ) -> None:
     leveret, api = alone
     web, broker = leveret.pids["web"], leveret.pids["broker"]
     # What was made for the import and the first requests counts for nothing.
-    assert len(api.get(LIST).json()) == MANY
+    assert api.get(what).text.count('"q') >= MANY
     before = peak_bytes(web), peak_bytes(broker)
     with contextlib.ExitStack() as slow:
         for _ in range(READERS):
-            slow.enter_context(ask_and_read_nothing(leveret))
+            slow.enter_context(ask_and_read_nothing(leveret, what))
         wait_idle(web)
         wait_idle(broker)
-        whole = len(api.get(LIST, headers={"Accept-Encoding": "identity"}).content)
+        whole = len(api.get(what, headers={"Accept-Encoding": "identity"}).content)
         assert peak_bytes(web) - before[0] < READERS * whole / 4
         assert peak_bytes(broker) - before[1] < READERS * whole / 4
 
 
+@pytest.mark.parametrize("what", [LIST, DEFINITIONS])
 def test_a_list_breaks_off_visibly_when_the_broker_dies(
-    alone: tuple[Appliance, httpx.Client],
+    alone: tuple[Appliance, httpx.Client], what: str
 ) -> None:
     leveret, _ = alone
-    with ask_and_read_nothing(leveret) as slow:
+    with ask_and_read_nothing(leveret, what) as slow:
         wait_idle(leveret.pids["web"])
         leveret.signal(signal.SIGKILL, "broker")
         taken = b""
@@ -131,5 +147,5 @@ def test_a_list_breaks_off_visibly_when_the_broker_dies(
     assert b"q0001" in taken
     assert not taken.endswith(b"0\r\n\r\n")
     assert b"q4999" not in taken
-    assert f"GET {LIST} broken off: the broker went away" in leveret.log().replace("'", "")
+    assert f"GET {what} broken off: the broker went away" in leveret.log().replace("'", "")
     assert "Traceback" not in leveret.log()

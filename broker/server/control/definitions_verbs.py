@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from broker.control_schema import DefinitionsExport, DefinitionsImport
@@ -11,6 +12,7 @@ from broker.definitions.exporting import Export
 from broker.definitions.targets import TARGETS
 from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
+from broker.server.control.open_lists import Stepwise
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 
 
@@ -46,9 +48,40 @@ async def definitions_export(request: Request[DefinitionsExport]) -> Any:
         "product_version": version(),
         "rabbitmq_definition_format": "cluster" if args.vhost is None else "single_virtual_host",
     }
+    if args.slices is not None:
+        return await _in_slices(request, args.slices, found, export)
     for section, rows in export.sections():
-        found[section] = await encode_rows(rows)
+        found[section] = await encode_rows(row for row in rows if row is not None)
     return found
+
+
+async def _in_slices(
+    request: Request[DefinitionsExport], number: int, head: dict[str, Any], export: Export
+) -> dict[str, Any]:
+    """The first of the rows, each with the name of its section; the others are read with
+    `list.more`."""
+    sections = export.sections()
+    opened = request.session.lists.open(number, request.caller)
+    try:
+        opened.begin(Stepwise(_named(sections)))
+        items = await opened.slice()
+    except BaseException:
+        request.session.lists.close(number)
+        raise
+    if opened.is_over:
+        request.session.lists.close(number)
+    return {
+        "head": head,
+        "sections": [name for name, _ in sections],
+        "items": items,
+        "more": not opened.is_over,
+    }
+
+
+def _named(sections: list[tuple[str, Iterator[Any]]]) -> Iterator[tuple[str, Any] | None]:
+    for name, rows in sections:
+        for row in rows:
+            yield None if row is None else (name, row)
 
 
 @handles("definitions.import")

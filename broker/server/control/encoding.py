@@ -6,7 +6,7 @@ import asyncio
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -118,6 +118,24 @@ async def encode_slice(rows: Iterable[Any], bytes_enough: int) -> tuple[msgspec.
             break
         await pace()
     return _array(pieces), len(pieces)
+
+
+async def encode_steps(
+    rows: Iterator[Any], rows_enough: int, bytes_enough: int
+) -> tuple[msgspec.Raw, bool]:
+    """Rows as a msgpack array until there are so many or they have so many bytes, and whether these
+    are the last. None among them is a step without a row."""
+    pace = Pace()
+    pieces = []
+    size = 0
+    for row in rows:
+        if row is not None:
+            pieces.append(encode(row))
+            size += len(pieces[-1])
+            if len(pieces) >= rows_enough or size >= bytes_enough:
+                return _array(pieces), False
+        await pace()
+    return _array(pieces), True
 
 
 def _array(pieces: list[bytes]) -> msgspec.Raw:

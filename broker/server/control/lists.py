@@ -29,7 +29,7 @@ from broker.server.control.access_rows import (
 from broker.server.control.binding_rows import Bindings
 from broker.server.control.connection_rows import Channels, Connections, Consumers
 from broker.server.control.encoding import Pace, encode_rows
-from broker.server.control.open_lists import WHOLE_ROWS, OpenList
+from broker.server.control.open_lists import WHOLE_ROWS, OpenList, RowsOf
 from broker.server.control.past import aged_of_object
 from broker.server.control.picking import first_by_key, found_by, having
 from broker.server.control.policy_rows import OperatorPolicies, Policies
@@ -118,7 +118,9 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
     shown = things[first:last]
     if opened is not None and len(shown) > WHOLE_ROWS:
         # What changes by itself is that of the slice's time, as the rows are.
-        opened.begin(shown, lambda part: map(VIEWS[args.noun](request.broker).chooser(args), part))
+        noun_view = VIEWS[args.noun]
+        rows = lambda part: map(noun_view(request.broker).chooser(args), part)  # noqa: E731
+        opened.begin(RowsOf(shown, rows))
         items = await opened.slice()
     elif args.page is not None or opened is not None:
         items = await encode_rows(map(view.chooser(args), shown))

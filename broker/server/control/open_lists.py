@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from broker.control_schema import ListEnd, ListMore
-from broker.server.control.encoding import encode_slice
+from broker.server.control.encoding import encode_slice, encode_steps
 from broker.server.control.requests import (
     Caller,
     Request,
@@ -29,6 +29,46 @@ Rows = Callable[[list[Any]], Iterator[Any]]
 """Rows of some of the things, as they are now."""
 
 
+class Source(Protocol):
+    """What a list is read from."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    async def slice(self) -> Any:
+        """The next rows as a msgpack array."""
+
+
+class RowsOf:
+    """The rows of things, each as it is when it is read."""
+
+    def __init__(self, things: list[Any], rows: Rows) -> None:
+        self._things, self._rows = things, rows
+        self._place = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._place >= len(self._things)
+
+    async def slice(self) -> Any:
+        things = self._things[self._place : self._place + SLICE_ROWS]
+        rows, count = await encode_slice(self._rows(things), SLICE_BYTES)
+        self._place += count
+        return rows
+
+
+class Stepwise:
+    """Rows that a generator makes; None is a step without one."""
+
+    def __init__(self, rows: Iterator[Any]) -> None:
+        self._rows = rows
+        self.is_over = False
+
+    async def slice(self) -> Any:
+        rows, self.is_over = await encode_steps(self._rows, SLICE_ROWS, SLICE_BYTES)
+        return rows
+
+
 class OpenList:
     """One list: what is still to be shown of it, and on whose behalf."""
 
@@ -38,21 +78,19 @@ class OpenList:
         self._tags = frozenset(caller.user.tags if caller.user is not None else ())
         everything = caller.sight.has("administrator")
         self._seen = [] if everything else [vhost.name for vhost in caller.vhosts()]
-        self._rows: Rows | None = None
-        self._things: list[Any] = []
-        self._place = 0
+        self._source: Source | None = None
 
-    def begin(self, things: list[Any], rows: Rows) -> None:
-        self._things, self._rows = things, rows
+    def begin(self, source: Source) -> None:
+        self._source = source
 
     @property
     def is_over(self) -> bool:
-        return self._place >= len(self._things)
+        return self._source is None or self._source.is_over
 
     def check(self, caller: Caller) -> None:
         """Raises RequestError 404 for another user's list, and 401 when a tag or virtual host that
         the list was made with is not the caller's any more."""
-        if caller.name != self._user or self._rows is None:
+        if caller.name != self._user or self._source is None:
             raise not_found("no such list")
         hidden = (name for name in self._seen if not caller.sight.of_vhost(name))
         lost = caller.user is not None and not self._tags.issubset(caller.user.tags)
@@ -61,11 +99,8 @@ class OpenList:
 
     async def slice(self) -> Any:
         """The next rows as a msgpack array."""
-        assert self._rows is not None
-        things = self._things[self._place : self._place + SLICE_ROWS]
-        rows, count = await encode_slice(self._rows(things), SLICE_BYTES)
-        self._place += count
-        return rows
+        assert self._source is not None
+        return await self._source.slice()
 
 
 class OpenLists:
