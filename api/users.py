@@ -91,6 +91,14 @@ async def list_user_topic_permissions(
     return await rows(request, "topic-permissions", query, user=user)
 
 
+@router.get("/users/{seg:user}/queues")
+async def list_user_queues(request: HttpRequest, user: str, query: Query[ListQuery]) -> Any:
+    """The queues that a user declared. Of queues of definitions files, and of those that an older
+    version declared, that is not known."""
+    await row(request, "users", name=user)
+    return await rows(request, "queues", query, user=user)
+
+
 @router.get("/user-limits", auth=BasicOrSession())
 async def list_user_limits(request: HttpRequest) -> Any:
     """Limits of all users, or of the caller."""

@@ -55,6 +55,7 @@ cdef class DeclaredQueue(Queue):
     cdef readonly bint deleted
     cdef readonly object bounds          # `broker.bounds.Bounds`
     cdef public object owner
+    cdef public str declared_by          # the user who did it; None where that is not known
     cdef public object unused            # called when an auto-delete queue's last consumer has left
     cdef public object policy            # the policies it is under (`broker.policies`), or None
     cdef public object later             # later(seconds, callback) -> timer with .cancel()

@@ -8,6 +8,7 @@ from broker.store.bodies import BodyStore
 class DeclaredQueue(Queue):
     bodies: BodyStore | None
     owner: Any
+    declared_by: str | None
     dead_letter: Callable[
         [Any, str, bytes, bytes, bytes],
         tuple[tuple[Queue, ...], bytes, bytes, bytes] | None,

@@ -9,7 +9,8 @@ from broker.kernel cimport clock
 
 cdef class DeclaredQueue(Queue):
     """The base of all types. `incarnation` is the number of this declaration, never used twice in a
-    vhost; `owner` the connection of an exclusive queue."""
+    vhost; `owner` the connection of an exclusive queue, `declared_by` the name of the user who
+    declared it."""
 
     def __init__(self, str vhost_name, str name, uint64_t incarnation, *, bint durable,
                  bint exclusive, bint auto_delete, arguments, owner, bounds):

@@ -19,6 +19,7 @@ class MessageQueue(Protocol):
     """What a vhost asks of a queue of any type."""
 
     owner: Any
+    declared_by: str | None
     used_at: int
     unused: Any
     later: Any

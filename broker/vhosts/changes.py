@@ -11,27 +11,32 @@ from broker.vhosts.bindings import Bindings
 from broker.wire.fields import Malformed, Reader
 from broker.wire.methods import BY_INDEX, BY_NAME, Method, decode_arguments, encode_arguments
 
-# What no client can send: a method of the queue class with an id that AMQP does not use.
+# What no client can send: methods of the queue class with ids that AMQP does not use.
 QUEUE_FLOW = Method(50, 200, "queue.flow", (("queue", "shortstr"), ("active", "bit")), False)
+QUEUE_DECLARED_BY = Method(
+    50, 201, "queue.declared-by", (("queue", "shortstr"), ("user", "shortstr")), False
+)
+_OWN = {method.name: method for method in (QUEUE_FLOW, QUEUE_DECLARED_BY)}
+_OWN_BY_INDEX = {method.index: method for method in _OWN.values()}
 
 
 def entry(method: str, change: dict[str, Any], incarnation: int) -> bytes:
     """A journal entry: incarnation id, class and method id, arguments."""
-    row = QUEUE_FLOW if method == QUEUE_FLOW.name else BY_NAME[method]
+    row = _OWN.get(method) or BY_NAME[method]
     return incarnation.to_bytes(8, "big") + encode_arguments(row, change)
 
 
 def read_entry(data: bytes) -> tuple[str, dict[str, Any], int]:
     """Method, arguments and incarnation id of a journal entry. Raises FrameError."""
     index = int.from_bytes(data[8:12], "big")
-    method = QUEUE_FLOW if index == QUEUE_FLOW.index else BY_INDEX[index]
+    method = _OWN_BY_INDEX.get(index) or BY_INDEX[index]
     return method.name, decode_arguments(method, data[8:]), int.from_bytes(data[:8], "big")
 
 
 def told(data: bytes) -> str:
     """What an entry that cannot be carried out is about, in words, as far as it can be read."""
     index = int.from_bytes(data[8:12], "big")
-    method = QUEUE_FLOW if index == QUEUE_FLOW.index else BY_INDEX.get(index)
+    method = _OWN_BY_INDEX.get(index) or BY_INDEX.get(index)
     if method is None:
         return f"an entry with the unknown method {index >> 16}.{index & 0xFFFF}"
     # The first name of each follows a reserved number.
@@ -61,6 +66,10 @@ def queue_change(queue: MessageQueue) -> dict[str, Any]:
         "auto_delete": queue.auto_delete,
         "arguments": queue.arguments,
     }
+
+
+def declared_by(queue: str, user: str) -> tuple[str, dict[str, Any]]:
+    return QUEUE_DECLARED_BY.name, {"queue": queue, "user": user}
 
 
 def binding_change(binding: Binding, verb: str) -> tuple[str, dict[str, Any]]:
@@ -99,6 +108,8 @@ def snapshot(
     for queue in queues:
         if queue.durable and not queue.exclusive:
             yield entry("queue.declare", queue_change(queue), queue.incarnation)
+            if queue.declared_by is not None:
+                yield entry(*declared_by(queue.name, queue.declared_by), 0)
             if queue.paused:
                 yield entry(QUEUE_FLOW.name, {"queue": queue.name, "active": False}, 0)
     for exchange in exchanges:

@@ -10,6 +10,7 @@ a change on disk asks the persister for a round.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -29,7 +30,14 @@ from broker.store.journal import Journal
 from broker.store.persister import Persister
 from broker.vhosts.applied_policies import AppliedPolicies
 from broker.vhosts.bindings import Bindings
-from broker.vhosts.changes import QUEUE_FLOW, binding_change, binding_of, entry
+from broker.vhosts.changes import (
+    QUEUE_DECLARED_BY,
+    QUEUE_FLOW,
+    binding_change,
+    binding_of,
+    declared_by,
+    entry,
+)
 from broker.vhosts.dead_letters import DeadLetters
 from broker.vhosts.declaring import (
     check_exchange_type,
@@ -44,6 +52,7 @@ from broker.vhosts.routes import Routes
 from broker.vhosts.slices import Slices
 from broker.vhosts.unbinding import Unbinding
 from broker.vhosts.unused_queues import UnusedQueues
+from broker.wire.fields import octets
 
 log = logging.getLogger("leveret.vhost")
 
@@ -175,6 +184,8 @@ class DefiningVHost:
                     flowing.resume()
                 else:
                     flowing.pause()
+            case QUEUE_DECLARED_BY.name:
+                self.queues[change["queue"]].declared_by = sys.intern(change["user"])
             case "queue.delete":
                 queue = self.queues.get(change["queue"])
                 if queue is not None:
@@ -348,11 +359,12 @@ class DefiningVHost:
         owner: Any = None,
         by_default: bool = True,
         is_server_named: bool = False,
+        user: str | None = None,
     ) -> tuple[MessageQueue, bool]:
         """Declares a queue; (queue, whether it is new). Where no type is named, it is of the
         vhost's default type, unless `by_default` is off or that type cannot be so: then it is
         classic.
-        `is_server_named`: the broker made the name.
+        `is_server_named`: the broker made the name. `user` declares it, where it is a user.
 
         Raises PreconditionFailed, ResourceLocked or AccessRefused with RabbitMQ's texts.
         """
@@ -414,6 +426,8 @@ class DefiningVHost:
             incarnation=incarnation,
             owner=owner if exclusive else None,
         )
+        if user and len(octets(user)) <= 255:
+            self._change(*declared_by(name, user), durable=durable)
         self._emit("queue.created", {"vhost": self.name, "name": name})
         return self.queues[name], True
 

@@ -69,6 +69,7 @@ async def queue_declare(request: Request[QueueDeclare]) -> Any:
         durable=args.durable,
         auto_delete=args.auto_delete,
         arguments=args.arguments,
+        user=caller.name,
     )
     return {"created": created}
 

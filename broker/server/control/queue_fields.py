@@ -204,6 +204,12 @@ class QueueRows:
         facts = feature_facts(getattr(queue, "duplicates", None), stats)
         return {"message_stats": stats, **facts}
 
+    def maker(self, queue: Any) -> dict[str, Any]:
+        """The user who declared the queue, where that is known."""
+        if queue.declared_by is None:
+            return {}
+        return {"user_who_performed_action": queue.declared_by}
+
     def owner(self, queue: Any) -> dict[str, Any]:
         """The connection that an exclusive queue belongs to."""
         if queue.owner is None:
@@ -220,6 +226,7 @@ _GROUPS: dict[Callable[[QueueRows, Any], dict[str, Any]], frozenset[str]] = {
     QueueRows.counted: frozenset(
         ("message_stats", "dedup_count", "dedup_remembered", "dedup_remembered_max")
     ),
+    QueueRows.maker: frozenset(("user_who_performed_action",)),
     QueueRows.owner: frozenset(("owner_pid_details",)),
 }
 """Parts of a row that are built at once, and the fields of each."""
@@ -287,6 +294,7 @@ _ORDERS: dict[str, Read] = {
         )
     },
     "idle_since": lambda queue: idle_from(queue.gauge, queue.used_at),
+    "user_who_performed_action": _as_text(attrgetter("declared_by")),
     "owner_pid_details": _as_text(_owner_of),
     "owner_pid_details.name": _as_text(_owner_of),
     "effective_arguments": _as_text(_arguments_in_force),

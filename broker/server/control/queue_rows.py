@@ -24,7 +24,7 @@ from broker.server.control.queue_fields import (
 )
 from broker.server.control.requests import Caller
 from broker.server.control.rosters import rosters_of
-from broker.server.control.views import View, consumer_row, name_of
+from broker.server.control.views import View, consumer_row
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
 from broker.stats.ordering import FIGURES
 from broker.stats.trouble import words
@@ -62,9 +62,14 @@ class Queues(View):
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         vhosts = caller.reach(self.noun, args.vhost, args.user)
         things = await rosters_of(self.broker).queues(vhosts, pace)
-        if args.user is not None:
-            return [queue for queue in things if _owner_name(queue) == args.user]
-        return things
+        if args.user is None:
+            return things
+        found = []
+        for start in range(0, len(things), QUEUES_PER_STEP):
+            part = things[start : start + QUEUES_PER_STEP]
+            found += [queue for queue in part if queue.declared_by == args.user]
+            await pace()
+        return found
 
     async def words(self, things: list[Any], pace: Pace) -> list[str | None]:
         found: list[str | None] = []
@@ -77,7 +82,7 @@ class Queues(View):
     def candidates(self, vhosts: list[Any], args: List) -> Iterable[Any]:
         for vhost in vhosts:
             for queue in list(vhost.queues.values()):
-                if args.user is None or _owner_name(queue) == args.user:
+                if args.user is None or queue.declared_by == args.user:
                     yield queue
 
     def place(self, thing: Any) -> str:
@@ -239,7 +244,3 @@ class Exchanges(View):
 
 def _count(thing: Any, name: str) -> Any:
     return getattr(thing[1], name)
-
-
-def _owner_name(queue: Any) -> str | None:
-    return name_of(queue.owner.user) if queue.owner is not None else None

@@ -53,6 +53,7 @@ def queue_declare(
             arguments=arguments,
             owner=session if exclusive else None,
             is_server_named=not queue,
+            user=session.user,
         )
         if created and found.durable:
             channel.hold()
