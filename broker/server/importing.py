@@ -139,9 +139,9 @@ class Importing:
         """Writes what is about to be done, with hashes in place of passwords."""
         hashes = {password.user: password for password in plan.passwords}
         pace = Pace()
-        members = []
+        pieces = [f'{{"vhost": {json.dumps(only)}, "definitions": {{']
         for section in ORDER:
-            rows = []
+            rows: list[str] = []
             for definitions in documents:
                 for row in definitions.get(section) or ():
                     if section == "users" and row.get("password"):
@@ -149,14 +149,18 @@ class Importing:
                         password = hashes[row["name"]]
                         row["password_hash"] = password.password_hash
                         row["hashing_algorithm"] = password.hashing_algorithm
-                    rows.append(json.dumps(row))
+                    rows += (", " if rows else "", json.dumps(row))
                     await pace()
             if rows:
-                members.append(f'"{section}": [{", ".join(rows)}]')
+                pieces += (", " if len(pieces) > 1 else "", f'"{section}": [', *rows, "]")
         path = self._path()
-        text = f'{{"vhost": {json.dumps(only)}, "definitions": {{{", ".join(members)}}}}}\n'
+        pieces.append("}}\n")
+
+        def write() -> None:
+            disk.write_atomic(path, "".join(pieces).encode(), _MODE)
+
         try:
-            await asyncio.to_thread(lambda: disk.write_atomic(path, text.encode(), _MODE))
+            await asyncio.to_thread(write)
         except OSError as error:
             raise Failed(f"{PENDING} cannot be written: {error.strerror}") from error
 

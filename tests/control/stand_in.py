@@ -101,8 +101,7 @@ class Queue:
         self.durable = flags.get("durable", False)
         self.exclusive = flags.get("exclusive", False)
         self.auto_delete = flags.get("auto_delete", False)
-        self.owner = flags.get("owner")
-        self.declared_by = flags.get("user")
+        self.owner, self.declared_by = flags.get("owner"), flags.get("user")
         self.policy = None
         self.limits = Limits(self.arguments) if self.arguments else None
         self.segments = self.disk_bytes = self.message_bytes_persistent = 0
