@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.server.metrics import MetricsServer
+from broker.server.metrics import MetricsServer, objects
 from tests.amqp.raw import Client
 from tests.conftest import Make
 from tests.control.stand_in import Broker
@@ -70,10 +71,24 @@ async def port(broker: Broker) -> AsyncIterator[int]:
 async def get(port: int, path: str, method: str = "GET") -> tuple[str, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-    answer = (await reader.read()).decode()
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
-    head, _, body = answer.partition("\r\n\r\n")
-    return head, body
+    if b"Transfer-Encoding: chunked" in head:
+        body = b"".join(chunks(body))
+    return head.decode(), body.decode()
+
+
+def chunks(data: bytes) -> Iterator[bytes]:
+    """What an answer in chunks holds. Raises AssertionError if its end is missing."""
+    while True:
+        length, _, data = data.partition(b"\r\n")
+        assert length, "the answer has no end"
+        size = int(length, 16)
+        assert data[size : size + 2] == b"\r\n"
+        if not size:
+            return
+        yield data[:size]
+        data = data[size + 2 :]
 
 
 def samples(body: str) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -137,6 +152,40 @@ async def test_it_never_counts_down_when_objects_go(broker: Broker, port: int) -
         assert all(after[name] >= value for name, value in before.items())
     assert seen[-1]["global_messages_received_total"] == 13
     assert seen[-1]["global_messages_delivered_total"] == 9
+
+
+@pytest.fixture
+def many(broker: Broker) -> None:
+    for number in range(2_000):
+        broker.vhosts["/"].declare_queue(f"q{number}")
+
+
+@pytest.mark.usefixtures("many")
+async def test_a_long_page_comes_in_chunks_and_is_made_as_it_is_taken(port: int) -> None:
+    head, body = await get(port, "/metrics/per-object")
+    assert "Transfer-Encoding: chunked" in head
+    assert "Content-Length" not in head
+    assert len(samples(body)["queue_messages"]) == 2_000
+    old, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics/per-object HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+    head, _, whole = (await old.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    assert head.endswith(f"Content-Length: {len(whole)}")
+    assert whole.count("\n") == body.count("\n")
+
+
+@pytest.mark.usefixtures("many")
+async def test_a_page_that_fails_in_the_middle_has_no_end(
+    port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def losses(scope: Any) -> Iterator[str]:
+        raise LookupError("a queue of an add-on")
+        yield
+
+    monkeypatch.setattr(objects, "losses", losses)
+    with pytest.raises(AssertionError, match="no end"):
+        await get(port, "/metrics/per-object")
+    assert "a scrape of the metrics failed" in caplog.text
 
 
 async def test_it_answers_only_what_it_has(port: int) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -30,6 +31,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _HEAD_MAX = 16 * 1024
 _TAKEN_WITHIN_S = 30.0
+_PIECE_BYTES = 64 * 1024
+"""Of a long page, so much is made at a time."""
 _FIELDS_MAX = 1000
 
 
@@ -92,7 +95,7 @@ class MetricsServer:
             return
         place.is_waiting = False
         method, _, rest = request.partition(b" ")
-        target = rest.partition(b" ")[0]
+        target, _, version = rest.partition(b"\r\n")[0].partition(b" ")
         path, _, query = target.partition(b"?")
         try:
             if method not in (b"GET", b"HEAD"):
@@ -107,9 +110,15 @@ class MetricsServer:
         except Answer as answer:
             await _reply(writer, answer.status, answer.text.encode(), answer.headers)
             return
-        async with self._building:
-            body = await text_of(page)
-        await _reply(writer, "200 OK", b"" if method == b"HEAD" else body)
+        if method == b"HEAD":
+            await _reply(writer, "200 OK", b"")
+        elif version == b"HTTP/1.0":
+            async with self._building:
+                body = await text_of(page)
+            await _reply(writer, "200 OK", body)
+        else:
+            async with aclosing(_pieces(page)) as pieces:
+                await _send(writer, pieces)
 
 
 def lines_of(broker: Any, path: str, query: str) -> Iterator[str] | None:
@@ -161,13 +170,67 @@ def _whole(broker: Any, endpoint: str, rest: Iterator[str]) -> Iterator[str]:
     yield from rest
 
 
-async def _reply(writer: asyncio.StreamWriter, status: str, body: bytes, headers: str = "") -> None:
-    writer.write(
-        f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n"
+async def _send(writer: asyncio.StreamWriter, pieces: AsyncIterator[bytes]) -> None:
+    """A page: whole, if it is short, or in chunks that are made as the client takes them. What
+    fails in the middle leaves the answer without its end; a client that takes it too slowly is cut
+    off."""
+    begun = await anext(pieces, b"")
+    following = await anext(pieces, None)
+    if following is None:
+        await _reply(writer, "200 OK", begun)
+        return
+    writer.write(_head("200 OK", "Transfer-Encoding: chunked\r\n"))
+    writer.transport.set_write_buffer_limits(high=_PIECE_BYTES)
+    try:
+        async with asyncio.timeout(_TAKEN_WITHIN_S):
+            _write_chunk(writer, begun)
+            while following is not None:
+                _write_chunk(writer, following)
+                await writer.drain()
+                following = await anext(pieces, None)
+    except TimeoutError:
+        writer.transport.abort()
+        return
+    _write_chunk(writer, b"")
+    await _taken(writer)
+
+
+async def _pieces(lines: Iterator[str]) -> AsyncGenerator[bytes]:
+    """The text in pieces, each made in short steps."""
+    pace = Pace()
+    parts = []
+    size = 0
+    for text in lines:
+        parts.append(text)
+        size += len(text)
+        if size >= _PIECE_BYTES:
+            yield "".join(parts).encode("utf-8", "replace")
+            parts, size = [], 0
+        await pace()
+    if parts:
+        yield "".join(parts).encode("utf-8", "replace")
+
+
+def _write_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+def _head(status: str, headers: str) -> bytes:
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
         f"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
-        f"{headers}\r\n".encode("ascii")
-    )
+        f"{headers}\r\n"
+    ).encode("ascii")
+
+
+async def _reply(writer: asyncio.StreamWriter, status: str, body: bytes, headers: str = "") -> None:
+    writer.write(_head(status, f"Content-Length: {len(body)}\r\n{headers}"))
     writer.write(body)
+    await _taken(writer)
+
+
+async def _taken(writer: asyncio.StreamWriter) -> None:
+    """Until the client has taken all, or for so long that it is cut off."""
     try:
         async with asyncio.timeout(_TAKEN_WITHIN_S):
             # Taken whole, not only below a mark: who does not read must not keep a place.
