@@ -137,6 +137,13 @@ STORED: dict[str, Read] = {
 """Those that streams do not have; None is not known."""
 
 
+RATES: dict[str, tuple[str, ...]] = {
+    **{f"message_stats.{name}_details.rate": (name,) for name in QUEUE_STATS},
+    "message_stats.deliver_get_details.rate": DELIVERING,
+}
+"""Columns that are the rates of counters, and of which."""
+
+
 class Wanted(NamedTuple):
     """What of a row is wanted. `stats`: the counters of `message_stats`."""
 
@@ -232,6 +239,29 @@ _GROUPS: dict[Callable[[QueueRows, Any], dict[str, Any]], frozenset[str]] = {
 """Parts of a row that are built at once, and the fields of each."""
 
 FIELDS = frozenset(("node", "trouble", *PLAIN, *STORED)).union(*_GROUPS.values())
+
+
+def quick_rows(view: View, columns: list[str]) -> Callable[[Any], dict[str, Any]] | None:
+    """Builds what the columns name, where all of them are single fields or rates of counters: most
+    lists of programs and pages. None for others."""
+    plain = PLAIN | {"node": lambda queue: view.broker.node_name, "trouble": view.trouble}
+    single = [(name, plain[name]) for name in columns if name in plain]
+    rates = [(column, RATES[column]) for column in columns if column in RATES]
+    if len(single) + len(rates) < len(columns):
+        return None
+    if not rates:
+        return lambda queue: {name: read(queue) for name, read in single}
+    keys = [(column.split(".")[1], names) for column, names in rates]
+
+    def build(queue: Any) -> dict[str, Any]:
+        row = {name: read(queue) for name, read in single}
+        gauge = queue.gauge
+        row["message_stats"] = {
+            key: {"rate": 0.0 if gauge is None else gauge.rate_of(names)} for key, names in keys
+        }
+        return row
+
+    return build
 
 
 def _chosen(columns: Iterable[str], plain: dict[str, Read]) -> Wanted:

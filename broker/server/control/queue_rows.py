@@ -19,6 +19,7 @@ from broker.server.control.queue_fields import (
     TOTALS,
     QueueRows,
     feature_facts,
+    quick_rows,
     refuse_rate,
     sort_key,
 )
@@ -53,9 +54,9 @@ class Queues(View):
             return super().chooser(args)
         if not columns:
             return QueueRows(self, args.ages).build
-        if all(column in PLAIN for column in columns):
-            plain = [(column, PLAIN[column]) for column in columns]
-            return lambda queue: {column: read(queue) for column, read in plain}
+        quick = None if args.ages else quick_rows(self, columns)
+        if quick is not None:
+            return quick
         rows = QueueRows(self, args.ages, columns)
         return lambda queue: chosen(rows.build(queue), columns)
 
