@@ -99,7 +99,8 @@ RULES: dict[str, list[str]] = {
         /api/topic-permissions/<vhost>/<user> /api/topic-permissions/<vhost>/<user>/<exchange>
         /api/traces /api/traces/<vhost> /api/traces/<vhost>/<name>
         /api/user-limits/<user>/<name> /api/users /api/users/<user> /api/users/<user>/permissions
-        /api/users/<user>/topic-permissions /api/users/bulk-delete /api/users/without-permissions
+        /api/users/<user>/queues /api/users/<user>/topic-permissions /api/users/bulk-delete
+        /api/users/without-permissions
         /api/vhost-limits/<vhost>/<name> /api/vhosts/<vhost>
         /api/vhosts/<vhost>/deletion/protection /api/vhosts/<vhost>/permissions
         /api/vhosts/<vhost>/start/<node> /api/vhosts/<vhost>/topic-permissions
