@@ -227,7 +227,7 @@ def _tags(row: Row, column: Column) -> SafeString | str:
     tags = at(row, column.key) or []
     if not tags:
         return mark_safe('<span class="unknown">none</span>')
-    return format_html_join(" ", '<span class="chip">{}</span>', ((tag,) for tag in tags))
+    return format_html_join(" ", '<span class="chip">{}</span>', ((name(tag),) for tag in tags))
 
 
 def _yes_no(row: Row, column: Column) -> str | SafeString:
