@@ -13,7 +13,7 @@ from tests.crash.profiles import PROFILES
 from tests.crash.states import CrashDisk, Event, State, lay_out
 
 ROOT = "/data"
-STATES = 50
+STATES = 20
 SEEDS = dict(enumerate(PROFILES))
 """Seed of a workload -> its kind."""
 
