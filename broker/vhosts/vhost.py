@@ -203,6 +203,13 @@ class VHost(DefiningVHost):
         self.bodies.delete()
         self._topology.changed()
 
+    def drop_journal(self) -> None:
+        """After `delete` and the round behind it: the journal's file is closed and goes. The empty
+        directories go with the next start."""
+        if self._journal is not None:
+            journal, self._journal = self._journal, None
+            journal.delete()
+
     def _snapshot(self) -> Iterator[bytes]:
         return snapshot(self.exchanges.values(), self.queues.values(), self._bindings)
 

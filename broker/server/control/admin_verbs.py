@@ -100,6 +100,8 @@ async def _delete(broker: Any, vhost: Any, over: asyncio.Event) -> None:
             await pace()
         if vhost.name not in broker.vhosts:
             broker.stats.vhost_deleted(vhost.name)
+        await broker.synced()
+        vhost.drop_journal()
     except Exception:
         log.exception("vhost '%s' is not wholly deleted; the next start does it", vhost.name)
     finally:
