@@ -66,6 +66,7 @@ demo: build  ## a small shop against the running appliance (options: ARGS="--sec
 docs: build  ## write the generated documents again
 	@$(PYTHON) tools/configuration_page.py
 	@$(PYTHON) tools/command_line_page.py
+	@$(PYTHON) tools/security_page.py
 
 lock: test-environment  ## note the installed versions in the lock files
 	@$(PYTHON) tools/lock.py

@@ -22,6 +22,10 @@ from broker.errors import AMQPError
 Undo = Callable[[], None]
 
 
+_AT_ONCE = 200
+"""Rows that are given up in a step."""
+
+
 class Step(NamedTuple):
     """One change. `do()` makes it and gives back what takes it back."""
 
@@ -66,6 +70,21 @@ class Plan:
             "queues": self.topology.queue,
             "bindings": self.topology.binding,
         }
+
+    def let_go(self) -> Iterator[None]:
+        """Gives up all that refers back to the plan, a part a step; what came of it stays. Else it
+        would be garbage in a circle, which a busy broker keeps for hours
+        (`broker.server.garbage`)."""
+        while self._seen:
+            for _ in range(min(_AT_ONCE, len(self._seen))):
+                self._seen.popitem()
+            yield
+        while self.steps:
+            del self.steps[-_AT_ONCE:]
+            yield
+        self._readers.clear()
+        self.passwords.clear()
+        del self.tenants, self.users, self.topology
 
     def read(self, members: Mapping[str, Any]) -> Iterator[None]:
         """Checks a document, a row a step. Raises Fault."""

@@ -47,7 +47,10 @@ class Importing:
             members = definitions
         if dry:
             plan = Plan(self._broker, only)
-            await paced(plan.read(members))
+            try:
+                await paced(plan.read(members))
+            finally:
+                await paced(plan.let_go())
             return plan
         # It continues if the client that asked goes away; its fault is then told to no one.
         task = asyncio.ensure_future(self._run([members], only))
@@ -93,35 +96,47 @@ class Importing:
     ) -> Plan:
         async with self._one:
             plan = Plan(self._broker, only)
-            for number, definitions in enumerate(documents):
-                try:
-                    await paced(plan.read(definitions))
-                except Fault as error:
-                    if named is not None:
-                        raise Fault(f"{named[number][0]}: {error}") from None
-                    raise
-            if not plan.steps:
-                return plan
-            await self._hash(plan)
-            await self._note(documents, only, plan)
             try:
-                await paced(carry_out(plan))
-                for vhost in plan.swept:
-                    self._broker.policy_sweep.begin(vhost)
-                await self._broker.policy_sweep.over()
-                await self._broker.synced()
-            except asyncio.CancelledError:
-                # The broker stops: its next start carries the rest out.
-                raise
-            except BaseException:
-                # It is taken back; the next start must not make it again.
-                with contextlib.suppress(OSError):
-                    await self._broker.synced()
-                await asyncio.to_thread(self._forget)
-                raise
-            await asyncio.to_thread(self._forget)
-            log.info("definitions import: %d changes", plan.made)
+                await self._carry_out(plan, documents, only, named)
+            finally:
+                await paced(plan.let_go())
             return plan
+
+    async def _carry_out(
+        self,
+        plan: Plan,
+        documents: list[Mapping[str, Any]],
+        only: str | None,
+        named: list[tuple[str, Mapping[str, Any]]] | None,
+    ) -> None:
+        for number, definitions in enumerate(documents):
+            try:
+                await paced(plan.read(definitions))
+            except Fault as error:
+                if named is not None:
+                    raise Fault(f"{named[number][0]}: {error}") from None
+                raise
+        if not plan.steps:
+            return
+        await self._hash(plan)
+        await self._note(documents, only, plan)
+        try:
+            await paced(carry_out(plan))
+            for vhost in plan.swept:
+                self._broker.policy_sweep.begin(vhost)
+            await self._broker.policy_sweep.over()
+            await self._broker.synced()
+        except asyncio.CancelledError:
+            # The broker stops: its next start carries the rest out.
+            raise
+        except BaseException:
+            # It is taken back; the next start must not make it again.
+            with contextlib.suppress(OSError):
+                await self._broker.synced()
+            await asyncio.to_thread(self._forget)
+            raise
+        await asyncio.to_thread(self._forget)
+        log.info("definitions import: %d changes", plan.made)
 
     async def _hash(self, plan: Plan) -> None:
         """Hashes passwords in the clear; one that the user has already keeps its hash."""

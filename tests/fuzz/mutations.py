@@ -98,7 +98,7 @@ def frame_head(chance: random.Random, data: bytearray) -> None:
 
 def method_ids(chance: random.Random, data: bytearray) -> None:
     """Another method with the arguments of this one."""
-    frames = [at for at in _frames(data) if data[at] == 1]
+    frames = [at for at in _frames(data) if data[at] == 1 and at + 11 <= len(data)]
     if not frames:
         flip(chance, data)
         return

@@ -6,6 +6,8 @@ import asyncio
 import gc
 import socket
 import struct
+import weakref
+from types import SimpleNamespace
 
 from broker.definitions.document import Fault
 from broker.definitions.plan import Plan
@@ -46,3 +48,17 @@ async def test_an_import_that_fails_when_nobody_waits_for_it_is_no_traceback() -
     del asking, others
     gc.collect()
     assert not told
+
+
+def test_nothing_of_an_import_is_garbage_in_a_circle() -> None:
+    """A busy broker keeps such garbage for hours: `make fuzz` found 164 MiB of it."""
+    gc.disable()
+    try:
+        plan = Plan(SimpleNamespace(vhosts={}, access=SimpleNamespace(users={})))
+        kept = weakref.ref(plan)
+        for _ in plan.let_go():
+            pass
+        del plan
+        assert kept() is None
+    finally:
+        gc.enable()

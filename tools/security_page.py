@@ -1,0 +1,66 @@
+"""Write the table of limits in docs/security.md from the settings table in `broker.config`.
+
+.venv/bin/python tools/security_page.py [--compare]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from broker import config  # noqa: E402
+from broker.bounds import FIXED  # noqa: E402
+
+PAGE = ROOT / "docs" / "security.md"
+BEGIN = "<!-- Written by tools/security_page.py from broker/config.py and broker/bounds.py. -->\n"
+END = "<!-- The end of what is written. -->\n"
+KINDS = ("count", "size", "time", "memory")
+LIMIT = re.compile(
+    r"(_max|_timeout|_limit|_lifetime|_bytes|_watermark|_reserve|_backlog)$|^(max|login|http)_"
+    r"|^(heartbeat|body_in_memory|tail_memory)$"
+)
+NO_LIMIT = ("http_port",)
+
+
+def limits() -> list[config.Setting]:
+    """The settings that bound what a client can have, keep or make."""
+    return [
+        item
+        for item in config.settings()
+        if item.kind in KINDS and LIMIT.search(item.name) and item.name not in NO_LIMIT
+    ]
+
+
+def table() -> str:
+    lines = ["| Setting | Default | What it bounds |", "| --- | --- | --- |"]
+    lines += [f"| `{item.name}` | `{item.shown_default()}` | {item.text} |" for item in limits()]
+    lines += ["", "Without a setting, for the reasons in [configuration.md](configuration.md):", ""]
+    lines += ["| At most | Of |", "| --- | --- |"]
+    lines += [f"| {row.value:,} | {row.what} |" for row in FIXED]
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    """The page with the table of now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def main() -> int:
+    text = PAGE.read_text()
+    if sys.argv[1:] == ["--compare"]:
+        if text != page(text):
+            print(f"{PAGE.relative_to(ROOT)} is out of date; run `make docs`")
+            return 1
+        return 0
+    PAGE.write_text(page(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
