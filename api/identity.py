@@ -8,7 +8,6 @@ page's Origin and are refused.
 import base64
 import binascii
 
-from django.conf import settings
 from django.http import HttpRequest
 from ninja.security import HttpBasicAuth
 from ninja.utils import check_csrf
@@ -53,7 +52,7 @@ class BasicOrSession(HttpBasicAuth):
         # The check may look for the token in a form's fields, too.
         if has_session and request.method not in SAFE_METHODS and check_csrf(request) is not None:
             raise ForeignOrigin(
-                f"the CSRF token is missing or wrong; send it as {settings.CSRF_HEADER_NAME[5:]}"
+                "the CSRF token is missing or wrong; send it in the header X-CSRFToken"
             )
         return user
 

@@ -137,6 +137,7 @@ def test_a_session_may_call_the_api_with_its_token(signed_in: httpx.Client) -> N
     assert refused.status_code == 403
     assert refused.json()["error"] == "not_authorised"
     wrong = signed_in.put(where, json={}, headers={"X-CSRFToken": "x" * 64})
+    assert "X-CSRFToken" in wrong.text
     assert wrong.status_code == 403
     made = signed_in.put(where, json={}, headers={"X-CSRFToken": token})
     assert made.status_code == 201
