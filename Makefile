@@ -67,6 +67,7 @@ docs: build  ## write the generated documents again
 	@$(PYTHON) tools/configuration_page.py
 	@$(PYTHON) tools/command_line_page.py
 	@$(PYTHON) tools/security_page.py
+	@$(PYTHON) tools/control_socket_page.py
 
 lock: test-environment  ## note the installed versions in the lock files
 	@$(PYTHON) tools/lock.py

@@ -1,6 +1,6 @@
 """Write the table of limits in docs/security.md from the settings table in `broker.config`.
 
-.venv/bin/python tools/security_page.py [--compare]
+.venv/bin/python tools/security_page.py [--check]
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def page(text: str) -> str:
 
 def main() -> int:
     text = PAGE.read_text()
-    if sys.argv[1:] == ["--compare"]:
+    if sys.argv[1:] == ["--check"]:
         if text != page(text):
             print(f"{PAGE.relative_to(ROOT)} is out of date; run `make docs`")
             return 1
