@@ -62,6 +62,7 @@ GETS = {
     "/api/users/without-permissions": ADMINISTRATOR,
     "/api/users/{user}": ADMINISTRATOR,
     "/api/users/{user}/permissions": ADMINISTRATOR,
+    "/api/users/{user}/queues": ADMINISTRATOR,
     "/api/users/{user}/topic-permissions": ADMINISTRATOR,
     "/api/user-limits": ALL,
     "/api/user-limits/{user}": ("management", "administrator"),  # one's own

@@ -184,8 +184,8 @@ def test_it_requires_every_package_it_imports() -> None:
         for requirement in [*project["dependencies"], *(item for extra in extras for item in extra)]
     }
     ours = {"api", "broker", "frontend", "management", "tests", "compiled", "manage", "setup"}
-    # Part of Django, aio-pika, pytest, PySpark and django-ninja.
-    with_others = {"asgiref", "pamqp", "packaging", "py4j", "pydantic"}
+    # Part of Django, pandas, aio-pika, pytest, PySpark and django-ninja.
+    with_others = {"asgiref", "numpy", "pamqp", "packaging", "py4j", "pydantic"}
     distributions = packages_distributions()
     missing = set()
     for path in files(".py"):

@@ -231,5 +231,5 @@ def test_a_queue_is_a_list_over_restarts(broker: Any, levels: int) -> None:
             """It is always the broker's own."""
 
     run_state_machine_as_test(
-        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 10, stateful_step_count=20)
+        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 20, stateful_step_count=20)
     )

@@ -249,5 +249,5 @@ def test_a_stream_is_a_list_of_segments_over_restarts(broker: Any) -> None:
 
     Machine.restart = staticmethod(restart)
     run_state_machine_as_test(
-        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 5, stateful_step_count=10)
+        Machine, settings=settings(SETTINGS, max_examples=EXAMPLES // 10, stateful_step_count=10)
     )
