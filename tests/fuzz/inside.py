@@ -8,11 +8,13 @@ the process still holds is what was not given back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +100,6 @@ class Inside:
         self.count = Count()
         self.wires: list[tuple[Wire, Any]] = []
         self.vhosts = 0
-        logging.getLogger("leveret").setLevel(logging.ERROR)
-        for name in ("leveret", "asyncio", "broker"):
-            logging.getLogger(name).addHandler(self.errors)
-            logging.getLogger(name).propagate = False
 
     async def start(self) -> None:
         self.broker.recover()
@@ -232,18 +230,37 @@ class Inside:
         session.lost("done")
 
 
+@contextlib.contextmanager
+def told_to(errors: Errors) -> Iterator[None]:
+    """The broker's log goes to `errors` alone, and afterwards where it went before."""
+    loggers = [logging.getLogger(name) for name in ("leveret", "asyncio", "broker")]
+    before = [(log.level, log.propagate) for log in loggers]
+    for log in loggers:
+        log.addHandler(errors)
+        log.propagate = False
+    loggers[0].setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for log, (level, propagate) in zip(loggers, before, strict=True):
+            log.removeHandler(errors)
+            log.setLevel(level)
+            log.propagate = propagate
+
+
 def fuzz(directory: Path, seed: int, first: int, number_of: int, until: float = math.inf) -> Count:
     """Runs the mutants in a loop of its own; what was found is in the count."""
 
     async def go() -> Count:
         inside = Inside(directory, seed)
-        await inside.start()
-        try:
-            await inside.go(first, number_of, until)
-        except FoundError as error:
-            inside.count.findings.append(str(error))
-        inside.leave()
-        await inside.broker.stop()
+        with told_to(inside.errors):
+            await inside.start()
+            try:
+                await inside.go(first, number_of, until)
+            except FoundError as error:
+                inside.count.findings.append(str(error))
+            inside.leave()
+            await inside.broker.stop()
         return inside.count
 
     random.seed(seed)
