@@ -103,7 +103,7 @@ FIXED = (
     Fixed(
         "bytes of the sign-in form",
         FORM_MAX,
-        "a name, a password and a path fit, and it comes from whoever has not signed in",
+        "a name, a password and a path fit, and its sender has not signed in",
     ),
     Fixed(
         "messages of the firehose that wait to be published, in one virtual host",

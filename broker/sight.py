@@ -2,7 +2,7 @@
 
 Lists and their counts, single objects, searches, pushes, problems, totals, charts, event streams,
 the log and reports ask here before anything is counted, cut or sorted. What AMQP's patterns permit
-somebody to do with an object that is seen is `broker.access.rights`. Imports only the tables.
+a user to do with an object that is seen is `broker.access.rights`. Imports only the tables.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Allowance:
 
 
 class Turns:
-    """Lets the WebSockets of one loop go on one after the other, `TURN_S` seconds in each turn."""
+    """Serves the WebSockets of one loop one after the other, `TURN_S` seconds in each turn."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
@@ -67,7 +67,7 @@ class Turns:
         self._active = False
 
     def begin(self, intake: Intake) -> None:
-        """Goes on with what came, now or behind the others that wait."""
+        """Continues with what came, now or behind the others that wait."""
         self._waiting.append(intake)
         if not self._active:
             self._go_on()

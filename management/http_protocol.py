@@ -115,7 +115,7 @@ class BoundedHTTP(HttpToolsProtocol):
         self._count()
 
     def _count(self) -> None:
-        """Counts what is held of requests that nobody has been let in for."""
+        """Counts what is held of requests without accepted credentials."""
         held = len(self._unparsed)
         if self._in_head:
             held += self._head_bytes

@@ -41,7 +41,7 @@ TOO_MANY = 4429
 
 
 class Viewer:
-    """A user with pages open: how many, and whose turn it is to ask the broker."""
+    """A user with pages open: how many, and which of them asks the broker next."""
 
     here: ClassVar[dict[str, Viewer]] = {}
 

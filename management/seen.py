@@ -16,7 +16,7 @@ class Seen:
     """The latest credentials that the broker took on this connection, as an HMAC.
 
     The broker answers them from memory while it checks wrong passwords for the same user from the
-    same address, each in full. A wrong password makes the connection forget: so it helps nobody to
+    same address, each in full. A wrong password makes the connection forget: so it does not help to
     guess, also where a proxy sends requests of several clients through one connection.
     """
 

@@ -10,7 +10,7 @@ from django.conf import settings
 class Room:
     """So many bytes at a time: `most()` for all holders together, `most_of_one()` for each.
 
-    A holder is the name of a user, or the address of somebody who has not signed in.
+    A holder is the name of a user, or the address of a client that has not signed in.
     """
 
     def __init__(self, most: Callable[[], int], most_of_one: Callable[[], int]) -> None:

@@ -22,7 +22,7 @@ REMEMBERED_S = 600.0
 TICKET_S = 30.0
 TICKET_PREFIX = "ticket:"
 TICKETS_OF_ONE_USER = 100
-"""More of a user's push out the user's oldest, and no one else's."""
+"""With more of a user, the oldest of the same user is removed, never one of another user."""
 
 _KEYS_KEPT = 10_000
 

@@ -84,8 +84,8 @@ class Logins:
         return self._access.finish(begun, ok, door=door)
 
     async def _slowly(self, outcome: User | Refused) -> User | Refused:
-        """A refusal without a look at the password costs us little, and would cost whoever floods
-        us nothing: clients that ask again at once, on hundreds of connections, have to wait."""
+        """A refusal without a look at the password costs the broker little and the client nothing:
+        clients that ask again at once, on hundreds of connections, have to wait."""
         if isinstance(outcome, Refused) and outcome.status != 401 and self.refusal_delay_s:
             # Not all of them at one moment.
             await asyncio.sleep(self.refusal_delay_s * random.uniform(0.5, 1))  # noqa: S311

@@ -23,7 +23,7 @@ cdef double RATE_MIN = 0.0005    # less is shown as 0
 
 
 def of_queue(queue, Gauge gauge, int64_t now, double stuck_after) -> str:
-    """The word for a queue; `stuck_after` is the setting, in seconds. A stream has few: nobody has
+    """The word for a queue; `stuck_after` is the setting, in seconds. A stream has few: no user has
     to take anything out of it."""
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]

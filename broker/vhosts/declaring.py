@@ -35,7 +35,7 @@ def check_name(kind: str, name: str) -> None:
 
 def check_room(resource: str, vhost: str, there: int, most: int, kind: str) -> None:
     """Raises PreconditionFailed where a vhost has as many objects of a kind, such as `queues`, as
-    the settings allow: what is kept for one user is no one else's to use."""
+    the settings allow: what is kept for one user cannot be used by another."""
     if there >= most:
         raise PreconditionFailed(
             f"cannot declare {resource}: vhost '{vhost}' has {there} {kind}, and no more than "

@@ -601,8 +601,8 @@ class Session(Connection):
         self.transport.abort()
 
     def lost(self, reason: str = "") -> None:
-        """The transport is gone. A commit under way goes on in its slices first: whoever leaves
-        in the middle would else have all of it done in one turn."""
+        """The transport is gone. A commit under way is completed in its slices first: else a client
+        that leaves in the middle would have all of it done in one turn."""
         self._timer.cancel()
         if self.committing is not None:
             self.set_closed()

@@ -327,7 +327,7 @@ AHEAD_DAYS = 30
 
 def _growth(name: str, title: str, keys: tuple[tuple[str, str], ...]) -> View:
     texts = _texts(keys, title)
-    band = "with 95 % probability if it goes on as in this period"
+    band = "with 95 % probability if it continues as in this period"
     columns = (
         Column("days", "count", "Days", "days, or hours, that the trend is drawn through"),
         Column("held_bytes", "bytes", "Held", "bytes held on average on the last of these days"),

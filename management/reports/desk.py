@@ -162,7 +162,7 @@ class Desk:
 
 
 def _head(run: Run, where: Where) -> dict[str, Any]:
-    """What a result's JSON says of its run, to whoever may see these rows."""
+    """What a result's JSON says of its run to a user who may see these rows."""
     parameters = dict(run.parameters)
     if where.vhosts is not None and parameters.get("vhost") not in where.vhosts:
         parameters.pop("vhost", None)

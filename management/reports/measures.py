@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["time", "text", "count", "bytes", "ms", "number"]
@@ -43,20 +43,12 @@ IN = Column(
 )
 BYTES_IN = Column("bytes_in", "bytes", "Bytes in", "their bodies", of=("publish_bytes",))
 OUT = Column(
-    "messages_out",
-    "count",
-    "Out",
-    "messages delivered or got, redeliveries included",
-    of=DELIVERED,
+    "messages_out", "count", "Out", "messages delivered or got, redeliveries included", of=DELIVERED
 )
 BYTES_OUT = Column("bytes_out", "bytes", "Bytes out", "their bodies", of=DELIVERED_BYTES)
 ACKED = Column("acknowledged", "count", "Acknowledged", of=("ack",))
 REDELIVERED = Column(
-    "redelivered",
-    "count",
-    "Redelivered",
-    "deliveries that were not the first",
-    of=("redeliver",),
+    "redelivered", "count", "Redelivered", "deliveries that were not the first", of=("redeliver",)
 )
 PEAK = Column(
     "messages_peak",
@@ -68,16 +60,32 @@ PEAK = Column(
 )
 QUEUE_COLUMNS = (IN, BYTES_IN, OUT, BYTES_OUT, ACKED, REDELIVERED, PEAK)
 
+PUBLISHED = Column(
+    "messages_in", "count", "In", "messages published to the exchange", ("publish_in",), "exchange"
+)
+PUBLISHED_BYTES = Column(
+    "bytes_in", "bytes", "Bytes in", "their bodies", ("publish_in_bytes",), "exchange"
+)
+UNROUTABLE = Column(
+    "unroutable",
+    "count",
+    "Unroutable",
+    "published, without a queue to go to",
+    ("return_unroutable", "drop_unroutable"),
+    "user",
+)
+RECEIVED = Column(
+    "received",
+    "bytes",
+    "Received",
+    "octets on the wire from the user's clients",
+    ("recv_oct",),
+    "user",
+)
+SENT = Column("sent", "bytes", "Sent", "octets on the wire to them", ("send_oct",), "user")
 EXCHANGE_COLUMNS = (
-    Column(
-        "messages_in",
-        "count",
-        "In",
-        "messages published to the exchange",
-        ("publish_in",),
-        "exchange",
-    ),
-    Column("bytes_in", "bytes", "Bytes in", "their bodies", ("publish_in_bytes",), "exchange"),
+    PUBLISHED,
+    PUBLISHED_BYTES,
     Column(
         "messages_out",
         "count",
@@ -134,14 +142,7 @@ USER_COLUMNS = (
     ),
     Column("bytes_out", "bytes", "Bytes delivered", "their bodies", DELIVERED_BYTES, "user"),
     Column("acknowledged", "count", "Acknowledged", "", ("ack",), "user"),
-    Column(
-        "unroutable",
-        "count",
-        "Unroutable",
-        "published, without a queue to go to",
-        ("return_unroutable", "drop_unroutable"),
-        "user",
-    ),
+    UNROUTABLE,
     Column(
         "refused",
         "count",
@@ -150,15 +151,8 @@ USER_COLUMNS = (
         ("refused",),
         "user",
     ),
-    Column(
-        "received",
-        "bytes",
-        "Received",
-        "octets on the wire from the user's clients",
-        ("recv_oct",),
-        "user",
-    ),
-    Column("sent", "bytes", "Sent", "octets on the wire to them", ("send_oct",), "user"),
+    RECEIVED,
+    SENT,
     Column(
         "connected",
         "ms",
@@ -169,15 +163,8 @@ USER_COLUMNS = (
     ),
 )
 VHOST_COLUMNS = (
-    Column(
-        "messages_in",
-        "count",
-        "In",
-        "messages published to its exchanges",
-        ("publish_in",),
-        "exchange",
-    ),
-    Column("bytes_in", "bytes", "Bytes in", "their bodies", ("publish_in_bytes",), "exchange"),
+    replace(PUBLISHED, help="messages published to its exchanges"),
+    PUBLISHED_BYTES,
     OUT,
     BYTES_OUT,
     Column(
@@ -188,16 +175,7 @@ VHOST_COLUMNS = (
         ("publish",),
     ),
     ACKED,
-    Column(
-        "unroutable",
-        "count",
-        "Unroutable",
-        "published, without a queue to go to",
-        ("return_unroutable", "drop_unroutable"),
-        "exchange",
-    ),
-    Column(
-        "received", "bytes", "Received", "octets on the wire from clients", ("recv_oct",), "user"
-    ),
-    Column("sent", "bytes", "Sent", "octets on the wire to clients", ("send_oct",), "user"),
+    replace(UNROUTABLE, rows="exchange"),
+    replace(RECEIVED, help="octets on the wire from clients"),
+    replace(SENT, help="octets on the wire to clients"),
 )

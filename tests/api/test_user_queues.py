@@ -1,4 +1,4 @@
-"""Who declared a queue: `users/U/queues`, and what is said of queues where it is not known."""
+"""Who declared a queue: `users/U/queues`, and the answer for queues where it is not known."""
 
 from __future__ import annotations
 

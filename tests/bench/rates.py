@@ -42,7 +42,7 @@ PAGES = {
 """Address of each page, and the share of the load that it is about."""
 
 AS_TABLE = ("overview", "queue")
-"""Pages whose charts are read as tables; on the others their drawing goes on."""
+"""Pages whose charts are read as tables; on the others they are drawn."""
 
 WARM_UP_S = 7.0
 """Until all windows of the rates are filled."""

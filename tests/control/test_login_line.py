@@ -1,4 +1,4 @@
-"""Passwords that wait to be checked: whose turn it is, who has to go, and what ends with whom."""
+"""Passwords that wait to be checked: which is next, which is refused, which ends with its peer."""
 
 from __future__ import annotations
 

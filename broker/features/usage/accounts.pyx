@@ -202,7 +202,7 @@ cdef class Accounts:
     def queues(self, list queues, Py_ssize_t start, set ended, int64_t since, int64_t now,
                bint stands, list lines) -> int:
         """Adds the lines of queues to `lines`, from `queues[start]` on, without those that have
-        `ended`; returns where to go on. It looks at a bounded number and writes fewer."""
+        `ended`; returns where to continue. It looks at a bounded number and writes fewer."""
         cdef Py_ssize_t place = start
         cdef Py_ssize_t end = min(len(queues), start + LOOKS)
         while place < end and len(lines) < LINES:

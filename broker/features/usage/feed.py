@@ -221,7 +221,7 @@ class Feed(Feature):
                     pending.parts.append(self._encode(records))
                     yield None
             except Exception:
-                # What was taken and not encoded is lost; the rest goes on.
+                # What was taken and not encoded is lost; the rest continues.
                 log.exception("a round of the usage feed failed")
                 pending.parts.append(
                     self._encode(

@@ -16,22 +16,9 @@ from broker.server.control.figures import Ages, added, details, message_stats
 from broker.server.control.policy_rows import governed
 from broker.server.control.views import View, idle_facts, idle_from
 from broker.stats import Gauge
-from broker.stats.gauges import DELIVERING
+from broker.stats.gauges import DELIVERING, QUEUE_COUNTERS
 
 Read = Callable[[Any], Any]
-
-QUEUE_STATS = (
-    "publish",
-    "confirm",
-    "deliver",
-    "deliver_no_ack",
-    "get",
-    "get_no_ack",
-    "get_empty",
-    "ack",
-    "redeliver",
-    "reject",
-)
 
 LEAN = ("name", "vhost", "durable", "auto_delete", "exclusive", "arguments", "type")
 """What a row without figures has of the table, besides its node and state."""
@@ -138,7 +125,7 @@ STORED: dict[str, Read] = {
 
 
 RATES: dict[str, tuple[str, ...]] = {
-    **{f"message_stats.{name}_details.rate": (name,) for name in QUEUE_STATS},
+    **{f"message_stats.{name}_details.rate": (name,) for name in QUEUE_COUNTERS},
     "message_stats.deliver_get_details.rate": DELIVERING,
 }
 """Columns that are the rates of counters, and of which."""
@@ -162,7 +149,7 @@ class QueueRows:
         self._stats = view.stats
         plain = PLAIN | {"node": lambda queue: view.broker.node_name, "trouble": view.trouble}
         self._wanted = (
-            Wanted(plain, STORED, tuple(_GROUPS), QUEUE_STATS)
+            Wanted(plain, STORED, tuple(_GROUPS), QUEUE_COUNTERS)
             if columns is None
             else _chosen(columns, plain)
         )
@@ -272,14 +259,14 @@ def _chosen(columns: Iterable[str], plain: dict[str, Read]) -> Wanted:
         top, _, inner = column.partition(".")
         if top == "message_stats":
             name = inner.partition(".")[0].removesuffix("_details")
-            stats |= set(QUEUE_STATS) if not name else {name}
+            stats |= set(QUEUE_COUNTERS) if not name else {name}
             if name == "deliver_get":
                 stats |= set(DELIVERING)
     return Wanted(
         {name: plain[name] for name in tops if name in plain},
         {name: STORED[name] for name in tops if name in STORED},
         tuple(group for group, names in _GROUPS.items() if not names.isdisjoint(tops)),
-        tuple(name for name in QUEUE_STATS if name in stats),
+        tuple(name for name in QUEUE_COUNTERS if name in stats),
     )
 
 

@@ -39,7 +39,7 @@ _LENGTH = struct.Struct(">I")
 _REQUESTS_AT_ONCE = 64
 _UNPLACED = frozenset({"authenticate", "authenticate.leave"})
 """Verbs that take none of these places: passwords wait in a line of their own, which has bounds
-(`logins_waiting_max`), and whoever is signed in does not wait behind them."""
+(`logins_waiting_max`), and signed-in users do not wait behind them."""
 
 
 class ControlServer:

@@ -9,7 +9,7 @@ const POINTS_AT_MOST = 2000;
 const SHORTEST_SPAN_S = 60;
 // Up to this step a live point is appended as it comes; past it, it stands for the newest step.
 const FINE_STEP_MS = 10_000;
-// Lines that go on level are moved along only so often: each drawing takes some milliseconds.
+// Lines without a change are redrawn only so often: each drawing takes some milliseconds.
 const LEVEL_REDRAW_S = 5;
 const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const WHOLE_STEPS = Array.from({ length: 30 }, (_, place) => [1, 2, 5][place % 3] * 10 ** Math.floor(place / 3));
