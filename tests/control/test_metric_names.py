@@ -49,6 +49,19 @@ LABELS = {
     "global_messages_dead_lettered_delivery_limit_total": {"queue_type", "dead_letter_strategy"},
 }  # fmt: skip
 
+# What stands for all queues on `/metrics`, and for each on `/metrics/per-object`.
+WALKED = {
+    "queue_messages_published_total": "queue_messages_published_total",
+    "global_messages_delivered_consume_manual_ack_total": "queue_messages_delivered_ack_total",
+    "global_messages_delivered_consume_auto_ack_total": "queue_messages_delivered_total",
+    "global_messages_delivered_get_manual_ack_total": "queue_get_ack_total",
+    "global_messages_delivered_get_auto_ack_total": "queue_get_total",
+    "global_messages_get_empty_total": "queue_get_empty_total",
+    "global_messages_redelivered_total": "queue_messages_redelivered_total",
+    "global_messages_acknowledged_total": "queue_messages_acked_total",
+    "global_messages_refused_total": "queue_messages_refused_total",
+}
+
 # RabbitMQ's families at those revisions, and their metrics that have a meaning here.
 FAMILIES = {
     "queue_coarse_metrics": "queue_messages_ready queue_messages_unacked queue_messages",
@@ -195,6 +208,56 @@ async def test_types_of_queues_and_reasons_are_told_apart(loaded: Appliance) -> 
     for name, samples in before.items():
         if name.endswith("_total"):
             assert sum(each for _, each in after[name]) >= sum(each for _, each in samples), name
+
+
+def totals(broker: Appliance) -> tuple[dict[str, float], dict[str, float]]:
+    """What `/metrics` says of all queues, and the same added up from the lines of each queue."""
+    whole, single = page(broker, "/metrics"), page(broker, "/metrics/per-object")
+
+    def total(found: Samples, name: str, **labels: str) -> float:
+        rows = found.get(f"rabbitmq_{name}", ())
+        return sum(each for have, each in rows if labels.items() <= have.items())
+
+    said = {name: total(whole, name) for name in WALKED}
+    walked = {name: total(single, other) for name, other in WALKED.items()}
+    for reason in ("expired", "rejected", "maxlen", "delivery_limit"):
+        name = f"global_messages_dead_lettered_{reason}_total"
+        said[name] = total(whole, name)
+        walked[name] = total(single, "queue_messages_removed_total", reason=reason)
+    return said, walked
+
+
+async def test_sums_are_those_of_single_queues_while_these_change_and_go(
+    loaded: Appliance,
+) -> None:
+    async def equal(gone: dict[str, float]) -> dict[str, float]:
+        # Messages expire between two pages.
+        async def difference() -> tuple[dict[str, float], dict[str, float]]:
+            said, walked = totals(loaded)
+            return said, {name: value + gone.get(name, 0) for name, value in walked.items()}
+
+        said, _ = await until(difference, lambda found: found[0] == found[1])
+        return said
+
+    with load(loaded) as clients:
+        before: dict[str, float] = {}
+        for _ in range(3):
+            clients.step()
+            clients.connections[1].process_data_events(0)
+            said = await equal({})
+            assert said != before
+            before = said
+        walked = totals(loaded)[1]
+        for queue in ("busy", "full", "drops", "limited", "log"):
+            clients.plain.queue_delete(queue)
+        left = totals(loaded)[1]
+        gone = {name: walked[name] - left[name] for name in walked}
+        assert all(gone[name] > 0 for name in ("global_messages_refused_total",
+                   "global_messages_dead_lettered_maxlen_total",
+                   "global_messages_dead_lettered_delivery_limit_total",
+                   "global_messages_acknowledged_total"))  # fmt: skip
+        assert await equal(gone) == before
+        assert min(before.values()) > 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -161,6 +161,20 @@ def many(broker: Broker) -> None:
 
 
 @pytest.mark.usefixtures("many")
+async def test_sums_hold_every_queue_and_every_channel(broker: Broker, port: int) -> None:
+    for place, queue in enumerate(broker.vhosts["/"].queues.values()):
+        queue.counts["ack"] = place
+    channels = [broker.connect("anna").channels[1] for _ in range(450)]
+    for place, channel in enumerate(channels):
+        channel.refused, channel.published = place, place % 2
+    found = samples((await get(port, "/metrics"))[1])
+    acked = found["global_messages_acknowledged_total"]
+    assert sum(value for _, value in acked) == sum(range(2_000))
+    assert [value for _, value in found["global_messages_nacked_total"]] == [sum(range(450))]
+    assert [value for _, value in found["global_publishers"]] == [225]
+
+
+@pytest.mark.usefixtures("many")
 async def test_a_long_page_comes_in_chunks_and_is_made_as_it_is_taken(port: int) -> None:
     head, body = await get(port, "/metrics/per-object")
     assert "Transfer-Encoding: chunked" in head

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker.server.metrics.lines import head, line, metric
-from broker.stats.ended import counts_of
+from broker.stats.counting import ChannelCounts, QueueCounts, count_queues
 from broker.stats.gauges import DELIVERING
 
 QUEUE_TYPES = {
@@ -23,6 +23,10 @@ REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
 _STRATEGIES = {"given_up": "disabled", "lettered": "at_least_once"}
 """RabbitMQ's words: a message without a dead-letter exchange is lost; a dead letter stays in its
 queue until the queues behind the exchange have it on disk."""
+
+_QUEUES_AT_ONCE = 500
+_CHANNELS_AT_ONCE = 200
+"""Added up between two looks at the clock: some 0.05 ms."""
 
 # Metric, help, counters of a queue.
 _GLOBAL_QUEUES = (
@@ -96,9 +100,12 @@ def by_type(broker: Any, of_all: bool) -> Iterator[str]:
     sums: dict[str, Counter[str]] = {
         name: Counter(broker.stats.ended.queues.get(name)) for name in QUEUE_TYPES
     }
-    for queue in queues:
-        sums.setdefault(queue.type, Counter()).update(counts_of(queue))
+    living: dict[str, QueueCounts] = {}
+    for start in range(0, len(queues), _QUEUES_AT_ONCE):
+        count_queues(queues, start, start + _QUEUES_AT_ONCE, living)
         yield ""
+    for kind, added_up in living.items():
+        sums.setdefault(kind, Counter()).update(added_up.counts())
     for name, text, counters in _GLOBAL_QUEUES:
         yield head(f"global_{name}", "counter", text)
         for kind, counts in sums.items():
@@ -134,35 +141,31 @@ def channel_sums(broker: Any, of_all: bool) -> Iterator[str]:
     """Sums over channels: who publishes, what waits, what was nacked. `of_all` as above."""
     refused = broker.stats.ended.refused
     connections = list(broker.connections.values())
-    channels = [channel for each in connections for channel in list(each.channels.values())]
-    publishers = unconfirmed = unacked = uncommitted = acks_uncommitted = 0
-    for channel in channels:
-        refused += channel.refused
-        publishers += channel.published > 0
-        unconfirmed += channel.messages_unconfirmed
-        unacked += channel.messages_unacknowledged
-        uncommitted += channel.messages_uncommitted
-        acks_uncommitted += channel.acks_uncommitted
+    channels = [channel for each in connections for channel in each.channels.values()]
+    sums = ChannelCounts()
+    for start in range(0, len(channels), _CHANNELS_AT_ONCE):
+        sums.add(channels, start, start + _CHANNELS_AT_ONCE)
         yield ""
+    refused += sums.refused
     # Labelled, these stand on every page.
     text = "Publishers currently connected"
-    yield metric("global_publishers", "gauge", text, publishers, {"protocol": "amqp091"})
+    yield metric("global_publishers", "gauge", text, sums.publishers, {"protocol": "amqp091"})
     text = "Total number of publishes that were nacked"
     yield metric("global_messages_nacked_total", "counter", text, refused, {"protocol": "amqp091"})
     if not of_all:
         return
     for name, text, value in (
-        ("messages_unacked", "Delivered but not yet acknowledged messages", unacked),
-        ("messages_unconfirmed", "Published but not yet confirmed messages", unconfirmed),
+        ("messages_unacked", "Delivered but not yet acknowledged messages", sums.unacknowledged),
+        ("messages_unconfirmed", "Published but not yet confirmed messages", sums.unconfirmed),
         (
             "messages_uncommitted",
             "Messages received in a transaction but not yet committed",
-            uncommitted,
+            sums.uncommitted,
         ),
         (
             "acks_uncommitted",
             "Message acknowledgements in a transaction not yet committed",
-            acks_uncommitted,
+            sums.acks_uncommitted,
         ),
         ("consumers", "Consumers on a channel", broker.stats.node.levels["consumers"]),
     ):

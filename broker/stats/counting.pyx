@@ -1,0 +1,127 @@
+# cython: language_level=3
+"""What many queues or channels have counted together, added up in C."""
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memset
+
+from broker.queues.declared cimport DeclaredQueue, READY
+from broker.queues.dead_lettering cimport DeadLetteringQueue, REASON_COUNT
+from broker.queues.limited cimport LimitedQueue
+from broker.stats.gauge cimport SIGNS, WIDTH_MAX
+from broker.wire.channel cimport WireChannel
+
+from broker.queues.dying import reason_name
+from broker.stats.ended import counts_of
+from broker.stats.gauges import QUEUE_COUNTERS
+
+if READY != len(QUEUE_COUNTERS):
+    raise ImportError("broker.stats.counting does not add up what QUEUE_COUNTERS lists")
+
+
+cdef class QueueCounts:
+    """Sums over queues of one type, under the names of `broker.stats.ended.counts_of`."""
+
+    cdef uint64_t counters[WIDTH_MAX]
+    cdef uint64_t refused
+    cdef uint64_t[REASON_COUNT] given_up
+    cdef uint64_t[REASON_COUNT] lettered
+    cdef bint has_deaths                 # queues of this type count them
+    cdef dict others                     # of queues that are not compiled
+
+    cdef int add(self, object thing) except -1:
+        cdef double row[WIDTH_MAX]
+        cdef double signs[SIGNS]
+        cdef DeadLetteringQueue mortal
+        cdef int place
+        if not isinstance(thing, DeclaredQueue):
+            return self.add_other(thing)
+        memset(row, 0, sizeof(row))
+        (<DeclaredQueue> thing).sample(row, signs)
+        for place in range(READY):
+            self.counters[place] += <uint64_t> row[place]
+        if isinstance(thing, LimitedQueue) and (<LimitedQueue> thing).refusals is not None:
+            self.refused += (<LimitedQueue> thing).refusals.total
+        if isinstance(thing, DeadLetteringQueue):
+            mortal = <DeadLetteringQueue> thing
+            self.has_deaths = True
+            for place in range(REASON_COUNT):
+                self.given_up[place] += mortal.given_up[place]
+                self.lettered[place] += mortal.lettered[place]
+        return 0
+
+    cdef int add_other(self, thing) except -1:
+        if self.others is None:
+            self.others = {}
+        for name, value in counts_of(thing).items():
+            self.others[name] = self.others.get(name, 0) + value
+        return 0
+
+    def counts(self) -> dict:
+        """By name, the sum."""
+        cdef int place
+        found = dict(self.others or ())
+        for place, name in enumerate(QUEUE_COUNTERS):
+            found[name] = found.get(name, 0) + self.counters[place]
+        found["refused"] = found.get("refused", 0) + self.refused
+        if self.has_deaths:
+            for place in range(REASON_COUNT):
+                for way, value in (("given_up", self.given_up[place]),
+                                   ("lettered", self.lettered[place])):
+                    name = f"{way}.{reason_name(place)}"
+                    found[name] = found.get(name, 0) + value
+        return found
+
+
+def count_queues(list queues, Py_ssize_t start, Py_ssize_t stop, dict sums) -> None:
+    """Adds `queues[start:stop]` to `sums`, which has one `QueueCounts` for each type."""
+    cdef Py_ssize_t place
+    cdef QueueCounts counts = None
+    cdef object kind = None
+    for place in range(start, min(stop, len(queues))):
+        queue = queues[place]
+        if queue.type != kind:
+            kind = queue.type
+            counts = sums.get(kind)
+            if counts is None:
+                counts = sums[kind] = QueueCounts()
+        counts.add(queue)
+
+
+cdef class ChannelCounts:
+    """Sums over channels: publishes that were nacked, channels that have published, and what waits
+    for a confirm, an ack or a commit."""
+
+    cdef readonly uint64_t refused
+    cdef readonly uint64_t publishers
+    cdef readonly uint64_t unconfirmed
+    cdef readonly uint64_t unacknowledged
+    cdef readonly uint64_t uncommitted
+    cdef readonly uint64_t acks_uncommitted
+
+    def add(self, list channels, Py_ssize_t start, Py_ssize_t stop) -> None:
+        """Adds `channels[start:stop]`."""
+        cdef Py_ssize_t place
+        cdef WireChannel channel
+        for place in range(start, min(stop, len(channels))):
+            thing = channels[place]
+            if not isinstance(thing, WireChannel):
+                self.add_other(thing)
+                continue
+            channel = <WireChannel> thing
+            self.refused += channel.refused
+            self.publishers += channel.published > 0
+            self.unacknowledged += channel.ledger.count
+            if channel.confirm_mode:
+                self.unconfirmed += <uint64_t> channel.messages_unconfirmed
+            if channel.transaction is not None:
+                self.uncommitted += <uint64_t> channel.messages_uncommitted
+                self.acks_uncommitted += <uint64_t> channel.acks_uncommitted
+
+    cdef int add_other(self, channel) except -1:
+        self.refused += <uint64_t> channel.refused
+        self.publishers += channel.published > 0
+        self.unconfirmed += <uint64_t> channel.messages_unconfirmed
+        self.unacknowledged += <uint64_t> channel.messages_unacknowledged
+        self.uncommitted += <uint64_t> channel.messages_uncommitted
+        self.acks_uncommitted += <uint64_t> channel.acks_uncommitted
+        return 0
