@@ -1,269 +1,142 @@
-"""`python -m tests.hostile`: what one user does to others, in full size.
+"""`python -m tests.hostile`: every attack, in full size, beside two probes and a control run.
 
-Each row is something that one user makes much of: objects up to their limit and one more, bombs in
-definitions, a flood of reports. Meanwhile a probe publishes and gets; before it, the same while a
-process burns a processor. A row says what was refused and with which words, the probe's p50 and p99
-of both, the longest part of a turn of the broker by its own CPU time, and its memory before, at the
-most and after. Status 1 if something was not refused, was refused without a reason, or a probe's
-p99 is more than three times that of the control run (5 ms at least).
+For each attack a row: the p50 and p99 of a probe over AMQP and of one over HTTP while it lasts; the
+same in a control run of the same length, CPU and bytes sent (`measuring.py`); the ratio of the two
+p99; the longest turn of the loops of the broker and of the web process, by their own CPU clock;
+memory of both before, at the most and after. Status 1 if an attack was let through, a ratio is
+above 3, a turn is longer than 10 ms, or memory grew by more than the limits allow.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import httpx
 
 from broker.config import Config
-from tests.amqp import raw
-from tests.appliance import Appliance
-from tests.hostile.figures import resident_bytes
+from tests.appliance import ROOT, Appliance
+from tests.hostile.attacks.attacker import MALLORY, PROXY, Attacker
+from tests.hostile.attacks.findings import prepare
+from tests.hostile.attacks.table import ATTACKS, BY_NAME, Attack
+from tests.hostile.measuring import PROBE, Measure, Row
+from tests.listeners.certificates import Authority
 from tests.turns import TurnMeter
 
-BURN = "import time\nend = time.monotonic() + %f\nwhile time.monotonic() < end: pass"
-CONTROL_S = 4.0
-RATIO = 3.0
-FLOOR_S = 0.005
-LIMITS = ("queues_max", "bindings_max", "consumers_per_connection_max", "policies_max")
+RATIO_MAX = 3.0
+TURN_MAX_MS = 10.0
+SHARED = ("queues_max", "exchanges_max", "bindings_max", "policies_max",
+          "consumers_per_connection_max", "consumers_per_channel_max")  # fmt: skip
+HEAD = (
+    "of", "attack", "s", "AMQP p50/p99", "control", "ratio", "HTTP p50/p99", "control", "ratio",
+    "turn broker, web", "broker MiB", "web MiB", "it came to",
+)  # fmt: skip
 
 
-class Probe(threading.Thread):
-    """Publishes a message and gets it, again and again; its waits in seconds."""
-
-    def __init__(self, appliance: Appliance) -> None:
-        super().__init__(daemon=True)
-        self.over = threading.Event()
-        self.waits: list[float] = []
-        self.peak = 0
-        self.appliance = appliance
-
-    def run(self) -> None:
-        address = (self.appliance.host, self.appliance.amqp_port)
-        pid = self.appliance.pids["broker"]
-        with raw.Client.open(address, timeout=120) as client:
-            queue = client.call(1, "queue.declare", exclusive=True).queue
-            while not self.over.is_set():
-                begun = time.monotonic()
-                client.publish(1, "", queue, b"probe")
-                assert client.get(1, queue, no_ack=True) is not None
-                self.waits.append(time.monotonic() - begun)
-                if len(self.waits) % 20 == 0:
-                    self.peak = max(self.peak, resident_bytes(pid))
-                time.sleep(0.01)
-
-    def end(self) -> tuple[float, float]:
-        """p50 and p99."""
-        self.over.set()
-        self.join(120)
-        waits = sorted(self.waits) or [0.0]
-        return waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+def settings(directory: Path, share: float) -> dict[str, object]:
+    """TLS on all ports, a trusted proxy, and the limits at a share of their defaults."""
+    authority = Authority(directory / "authority")
+    authority.issue("server", san="DNS:localhost,IP:127.0.0.1")
+    default = Config()
+    limits = {name: max(20, int(getattr(default, name) * share)) for name in SHARED}
+    return {
+        "tls_cert_file": authority.directory / "server.pem",
+        "tls_ca_file": authority.file,
+        "tls_verify": "optional",
+        "amqps_port": 0,
+        "https_port": 0,
+        "wss_port": -1,
+        "proxy_protocol_sources": f"{PROXY}/32",
+        "trusted_proxies": f"{PROXY}/32",
+        "log_level": "warning",
+        **(limits if share < 1 else {}),
+    }
 
 
-def opened(appliance: Appliance) -> raw.Client:
-    return raw.Client.open((appliance.host, appliance.amqp_port), timeout=300)
+def users(appliance: Appliance) -> None:
+    """The attacker's and the probes' users."""
+    rights = dict.fromkeys(("configure", "write", "read"), ".*")
+    with httpx.Client(base_url=appliance.http_url, auth=("guest", "guest"), timeout=60) as guest:
+        for name, tags in ((MALLORY, "management"), (PROBE, "monitoring")):
+            body = {"password": name, "tags": tags}
+            guest.put(f"/api/users/{name}", json=body).raise_for_status()
+        guest.put(f"/api/permissions/%2F/{PROBE}", json=rights).raise_for_status()
+        prepare(guest)
 
 
-def _until_closed(client: raw.Client, pieces: list[bytes], last: str) -> str:
-    """Sends everything, and reads to the answer of `last` or a close; that one's text."""
-    sending = threading.Thread(target=_send_all, args=(client, pieces), daemon=True)
-    sending.start()
-    while True:
-        method = client.read_method()
-        if method.name in ("channel.close", "connection.close"):
-            return f"{method.reply_code} {method.reply_text}"
-        if method.name == last:
-            return "nothing was refused"
+def cells(attack: Attack, row: Row) -> Iterable[str]:
+    """As in `HEAD`."""
+    amqp, web = row.ratios()
+    turns = row.turns
+    yield from (attack.of, attack.name, f"{row.cost.seconds:.0f}")
+    yield from (str(row.amqp), str(row.amqp_control), f"{amqp:.1f}")
+    yield from (str(row.web), str(row.web_control), f"{web:.1f}")
+    yield f"{turns['broker']:.1f}, {turns['web']:.1f}"
+    for process in ("broker", "web"):
+        yield "/".join(f"{size:.0f}" for size in row.memory[process])
+    yield row.text.replace("|", "/").replace("\n", " ")[:300]
 
 
-def _send_all(client: raw.Client, pieces: list[bytes]) -> None:
-    try:
-        for piece in pieces:
-            client.send(piece)
-    except OSError:
-        pass  # it was cut off, and told why
+def wrong_in(attack: Attack, row: Row) -> list[str]:
+    """What goes against the rule."""
+    wrong = [row.text] if row.text.startswith("WRONG") else []
+    for probe, ratio in zip(("AMQP", "HTTP"), row.ratios(), strict=True):
+        if ratio > RATIO_MAX:
+            wrong.append(f"the p99 over {probe} is {ratio:.1f} times the control's")
+    for process, turn in row.turns.items():
+        if turn > TURN_MAX_MS:
+            wrong.append(f"a turn of the {process} took {turn:.1f} ms")
+    for process, most in (("broker", attack.broker), ("web", attack.web)):
+        before, peak, _after = row.memory[process]
+        if peak - before > most:
+            wrong.append(f"the {process} grew by {peak - before:.0f} MiB, {most} are allowed")
+    return [f"{attack.name}: {each}" for each in wrong]
 
 
-def bindings(appliance: Appliance, limits: dict[str, int]) -> str:
-    client = opened(appliance)
-    client.call(1, "queue.declare", queue="b", exclusive=True)
-    bind = [
-        b"".join(
-            raw.method(
-                1, "queue.bind", queue="b", exchange="amq.topic", routing_key=f"k.{n}", nowait=True
-            )
-            for n in range(begin, begin + 1000)
-        )
-        for begin in range(0, limits["bindings_max"] + 1000, 1000)
-    ]
-    text = _until_closed(client, [*bind, raw.method(1, "basic.qos")], "basic.qos-ok")
-    client.socket.close()
-    return text
-
-
-def queues(appliance: Appliance, limits: dict[str, int]) -> str:
-    client = opened(appliance)
-    declare = [
-        b"".join(
-            raw.method(1, "queue.declare", queue=f"q.{n}", exclusive=True, nowait=True)
-            for n in range(begin, begin + 1000)
-        )
-        for begin in range(0, limits["queues_max"] + 1000, 1000)
-    ]
-    text = _until_closed(client, [*declare, raw.method(1, "basic.qos")], "basic.qos-ok")
-    client.socket.close()
-    return text
-
-
-def consumers(appliance: Appliance, limits: dict[str, int]) -> str:
-    client = opened(appliance)
-    client.call(1, "queue.declare", queue="c", exclusive=True)
-    most = limits["consumers_per_connection_max"]
-    pieces = [raw.method(channel, "channel.open") for channel in range(2, most // 5000 + 3)]
-    pieces += [
-        raw.method(1 + n // 5000, "basic.consume", queue="c", consumer_tag=f"{n}", nowait=True)
-        for n in range(most + 1)
-    ]
-    text = _until_closed(client, [*pieces, raw.method(1, "basic.qos")], "basic.qos-ok")
-    client.socket.close()
-    return text
-
-
-def channels(appliance: Appliance, _limits: dict[str, int]) -> str:
-    clients = [opened(appliance) for _ in range(10)]
-    texts = set()
-    for client in clients:
-        pieces = [raw.method(channel, "channel.open") for channel in range(2, 2100)]
-        texts.add(_until_closed(client, pieces, "none"))
-    for client in clients:
-        client.socket.close()
-    return "; ".join(sorted(texts))
-
-
-def _imported(appliance: Appliance, text: bytes) -> str:
-    with httpx.Client(base_url=appliance.http_url, auth=("guest", "guest"), timeout=300) as client:
-        answer = client.post("/api/definitions", content=text)
-    if answer.status_code in (200, 201, 204):
-        return "nothing was refused"
-    return f"{answer.status_code} {answer.json().get('reason', answer.text)}"[:200]
-
-
-def _bomb(**sections: object) -> Callable[[Appliance, dict[str, int]], str]:
-    text = json.dumps(sections).encode()
-    return lambda appliance, _limits: _imported(appliance, text)
-
-
-def _text(text: bytes) -> Callable[[Appliance, dict[str, int]], str]:
-    return lambda appliance, _limits: _imported(appliance, text)
-
-
-def policies(appliance: Appliance, limits: dict[str, int]) -> str:
-    rows = [
-        {"vhost": "/", "name": f"p{n}", "pattern": "^p", "definition": {"max-length": 1}}
-        for n in range(max(100_000, limits["policies_max"] + 1))
-    ]
-    return _imported(appliance, json.dumps({"policies": rows}).encode())
-
-
-def report_flood(appliance: Appliance, _limits: dict[str, int]) -> str:
-    """A thousand requests to compute a report: one computes, the others are told of it."""
-    with httpx.Client(base_url=appliance.http_url, auth=("guest", "guest"), timeout=300) as client:
-        answers = [client.post("/api/reports/queue-usage/run") for _ in range(1000)]
-    runs = {answer.text for answer in answers if answer.status_code == 202}
-    statuses = sorted({answer.status_code for answer in answers})
-    assert len(runs) < 20, f"{len(runs)} runs were begun"
-    return f"{statuses}: {len(runs)} runs for 1,000 requests"
-
-
-DEEP = b'{"queues": [' + b'{"a":' * 200_000 + b"1" + b"}" * 200_000 + b"]}"
-HUGE = b'{"queues": [{"name": "n", "vhost": "/", "arguments": {"x-max-length": 1' + b"0" * 100_000
-WIDE = b'{"queues": [{"name": "w", "vhost": "/", "arguments": {%s}}]}' % b",".join(
-    b'"k%d": %d' % (n, n) for n in range(1_000_000)
-)
-ROWS: dict[str, Callable[[Appliance, dict[str, int]], str]] = {
-    "bindings": bindings,
-    "queues": queues,
-    "consumers": consumers,
-    "channels": channels,
-    "policies": policies,
-    "deep": _text(DEEP),
-    "wide": _text(WIDE),
-    "numbers": _text(HUGE + b"}}]}"),
-    "names": _bomb(queues=[{"name": "n" * 1_000_000, "vhost": "/", "durable": True}]),
-    "twice": _text(b'{"queues": [], ' + b'"x": [1], ' * 100_000 + b'"queues": []}'),
-    "reports": report_flood,
-}
-
-
-def limits_of(share: float) -> dict[str, int]:
-    """The limits at their defaults, or a share of them."""
-    return {name: max(20, int(getattr(Config(), name) * share)) for name in LIMITS}
-
-
-def row(name: str, appliance: Appliance, meter: TurnMeter, limits: dict[str, int]) -> list[str]:
-    """Carries a row out and prints it; what was wrong."""
-    pid = appliance.pids["broker"]
-    burning = subprocess.Popen([sys.executable, "-c", BURN % CONTROL_S])
-    probe = Probe(appliance)
-    probe.start()
-    burning.wait()
-    control = probe.end()
-    before = resident_bytes(pid)
-    meter.forget()
-    probe = Probe(appliance)
-    probe.start()
-    begun = time.monotonic()
-    text = ROWS[name](appliance, limits)
-    seconds = time.monotonic() - begun
-    time.sleep(1)
-    p50, p99 = probe.end()
-    turns = meter.of("broker")
-    memory = " ".join(
-        f"{size / 2**20:.0f}" for size in (before, max(probe.peak, before), resident_bytes(pid))
-    )
-    print(
-        f"{name:10} {seconds:6.1f} s  probe {1000 * p50:.1f}/{1000 * p99:.1f} ms, control "
-        f"{1000 * control[0]:.1f}/{1000 * control[1]:.1f} ms, longest callback "
-        f"{turns.longest_callback:.1f} ms, turn {turns.longest:.1f} ms, MiB {memory}\n"
-        f"{'':10} {text}",
-        flush=True,
-    )
-    wrong = []
-    if text == "nothing was refused":
-        wrong.append(f"{name}: nothing was refused")
-    if p99 > RATIO * max(control[1], FLOOR_S):
-        wrong.append(f"{name}: the probe's p99 is {p99 / control[1]:.1f} times the control's")
-    if turns.longest_callback > 10:
-        wrong.append(f"{name}: {'; '.join(meter.slow_callbacks('broker')[:2])}")
+def run(attacks: list[Attack], share: float, seconds: float) -> list[str]:
+    """Prints a row each; what was wrong."""
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="leveret-hostile-") as name:
+        directory = Path(name)
+        appliance = Appliance("serve", directory, **settings(directory, share))
+        meter = TurnMeter(appliance)
+        appliance.start()
+        try:
+            users(appliance)
+            measure = Measure(appliance, meter)
+            print(f"| {' | '.join(HEAD)} |\n|{' --- |' * len(HEAD)}", flush=True)
+            for attack in attacks:
+                attacker = Attacker(appliance, share, seconds)
+                row = measure.row(attack.name, partial(attack.carry_out, attacker))
+                print(f"| {' | '.join(cells(attack, row))} |", flush=True)
+                found = wrong_in(attack, row)
+                wrong += [*found, *(f"    {line}" for line in row.slow[:3])] if found else []
+        finally:
+            if appliance.process is not None:
+                appliance.kill()
     return wrong
 
 
 def main() -> int:
-    """Exit status 1 if a row was not as it should be."""
+    """Exit status 1 if a row goes against the rule."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
-    parser.add_argument("--only", action="append", choices=ROWS, help="these rows; all if none")
-    parser.add_argument("--share", type=float, default=1.0, help="of the limits' defaults (1.0)")
+    parser.add_argument("--only", action="append", choices=BY_NAME, help="these; all if none")
+    parser.add_argument("--share", type=float, default=1.0, help="of the full size (1.0)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a flood (5)")
     options = parser.parse_args()
-    limits = limits_of(options.share)
-    wrong: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="leveret-hostile-") as directory:
-        appliance = Appliance("serve", Path(directory), log_level="error", **limits)
-        meter = TurnMeter(appliance)
-        appliance.start()
-        try:
-            httpx.get(f"{appliance.http_url}/api/overview", auth=("guest", "guest"), timeout=60)
-            for name in options.only or ROWS:
-                wrong += row(name, appliance, meter, limits)
-        finally:
-            appliance.kill()
-    print("\n".join(wrong) or "all were refused, and the probe went on")
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit}, share {options.share}\n")
+    attacks = [BY_NAME[name] for name in options.only] if options.only else ATTACKS
+    wrong = run(attacks, options.share, options.seconds)
+    print("\n" + ("\n".join(wrong) or "each row is within the rule"))
     return 1 if wrong else 0
 
 

@@ -21,6 +21,14 @@ class Authority:
             *("-keyout", str(self.key), "-out", str(self.file)),
         )
 
+    @classmethod
+    def kept(cls, directory: Path) -> Authority:
+        """The one that was made in this directory."""
+        found = cls.__new__(cls)
+        found.directory = directory
+        found.file, found.key = directory / "ca.pem", directory / "ca.key"
+        return found
+
     def issue(
         self, name: str, *, subject: str | None = None, san: str | None = None, days: int = 30
     ) -> Path:

@@ -1,0 +1,160 @@
+"""One request that could be a long turn."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.amqp import raw
+from tests.hostile.attacks.attacker import DIGITS, Attacker, numbered, sends_on
+
+NUMBER = DIGITS.decode()
+
+
+def ack_of_a_million(attacker: Attacker) -> str:
+    """One basic.ack with multiple for as many deliveries as a channel may hold."""
+    client = attacker.amqp()
+    most = attacker.count(attacker.limit("max_unacked"))
+    client.call(1, "queue.declare", queue="a", exclusive=True)
+    client.call(1, "basic.consume", queue="a")
+    one = raw.publish(1, "", "a", b"")
+    thread = sends_on(client, (one * 1000 for _ in range(most // 1000)))
+    last = 0
+    for _ in range(most // 1000 * 1000):
+        last = client.expect_message(channel=1).tag
+    thread.join()
+    client.send(raw.method(1, "basic.ack", delivery_tag=last, multiple=True))
+    client.fence(1)
+    return f"{last:,} deliveries"
+
+
+def _drained(client: raw.Client) -> threading.Event:
+    """Reads and throws away in C, until the end."""
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set() and client.socket.recv(1 << 20):
+            pass
+
+    threading.Thread(target=read, daemon=True).start()
+    return over
+
+
+def nack_of_a_million(attacker: Attacker) -> str:
+    """A consumer that leaves with as many deliveries as a channel may hold: all come back."""
+    most = attacker.count(attacker.limit("max_unacked"))
+    holder = attacker.amqp()
+    holder.call(1, "queue.declare", queue="n", auto_delete=False, durable=False)
+    client = attacker.amqp()
+    client.call(1, "basic.consume", queue="n")
+    _drained(client)
+    one = raw.publish(1, "", "n", b"")
+    for _ in range(most // 1000):
+        holder.send(one * 1000)
+    holder.fence(1)
+    client.socket.shutdown(2)
+    found = holder.call(1, "queue.declare", queue="n", passive=True).message_count
+    holder.call(1, "queue.delete", queue="n")
+    return f"{most:,} deliveries, {found:,} were back at once"
+
+
+def fanout(attacker: Attacker) -> str:
+    """Messages to 100,000 queues at once."""
+    count = attacker.count(100_000)
+    client = attacker.amqp()
+    declare = raw.method(1, "queue.declare", queue=f"f.{NUMBER}", exclusive=True, nowait=True)
+    bind = raw.method(1, "queue.bind", queue=f"f.{NUMBER}", exchange="amq.fanout", nowait=True)
+    for piece in numbered(declare + bind, count):
+        client.send(piece)
+    client.fence(1)
+    published = 0
+    for _ in attacker.rounds():
+        client.publish(1, "amq.fanout", "", b"x" * 100)
+        client.fence(1)
+        published += 1
+    return f"{published} messages to {count:,} queues"
+
+
+def carbon_copies(attacker: Attacker) -> str:
+    """Messages with as many keys in CC as fit a header, each a queue's name."""
+    client = attacker.amqp()
+    count = attacker.count(30_000)
+    declare = raw.method(1, "queue.declare", queue=f"c{NUMBER}", exclusive=True, nowait=True)
+    for piece in numbered(declare, count):
+        client.send(piece)
+    client.fence(1)
+    published = 0
+    keys = [f"c{n:07}" for n in range(min(count, 9000))]
+    small = [f"{n:x}" for n in range(min(count, 13_000))]
+    for _ in attacker.rounds():
+        client.publish(1, "", "c0000000", b"", headers={"CC": keys})
+        client.publish(1, "", "c0000000", b"", headers={"CC": small, "BCC": ["a"]})
+        client.fence(1)
+        published += 2
+    return f"{published} messages with {len(keys):,} or {len(small):,} keys"
+
+
+def purge_of_a_million(attacker: Attacker) -> str:
+    """queue.purge and queue.delete of a million messages."""
+    most = attacker.count(1_000_000)
+    client = attacker.amqp()
+    for verb in ("purge", "delete"):
+        client.call(1, "queue.declare", queue="p")
+        one = raw.publish(1, "", "p", b"")
+        for _ in range(most // 1000):
+            client.send(one * 1000)
+        client.fence(1)
+        client.call(1, f"queue.{verb}", queue="p")
+    return f"{most:,} messages, twice"
+
+
+def large_commit(attacker: Attacker) -> str:
+    """Transactions of as many messages as one may have."""
+    most = attacker.count(attacker.limit("max_uncommitted_messages"))
+    client = attacker.amqp()
+    client.call(1, "queue.declare", queue="t", exclusive=True)
+    client.call(1, "tx.select")
+    one = raw.publish(1, "", "t", b"")
+    commits = 0
+    for _ in attacker.rounds():
+        for _ in range(most // 1000):
+            client.send(one * 1000)
+        client.call(1, "tx.commit")
+        client.call(1, "queue.purge", queue="t")
+        commits += 1
+    return f"{commits} × {most:,} messages"
+
+
+def large_messages(attacker: Attacker) -> str:
+    """Messages of the largest size, to ten queues each."""
+    client = attacker.amqp()
+    for number in range(10):
+        client.call(1, "queue.declare", queue=f"l{number}", exclusive=True)
+        client.call(1, "queue.bind", queue=f"l{number}", exchange="amq.fanout")
+    size = attacker.count(attacker.limit("max_message_size"))
+    data = raw.publish(1, "amq.fanout", "", bytes(size))
+    sent = 0
+    for _ in attacker.rounds():
+        client.send(data)
+        sent += 1
+        client.fence(1)
+        for number in range(10):
+            client.call(1, "queue.purge", queue=f"l{number}")
+    return f"{sent} messages of {size:,} bytes to ten queues"
+
+
+def largest_tables(attacker: Attacker) -> str:
+    """Headers with as many values as a frame holds, nested as deep as they may be."""
+    client = attacker.amqp()
+    client.call(1, "queue.declare", queue="h", exclusive=True)
+    deep: object = 1
+    for _ in range(30):
+        deep = {"a": deep}
+    many = raw.publish(1, "", "h", b"", headers={f"{n:x}": True for n in range(16_000)})
+    nested = raw.publish(1, "", "h", b"", headers={f"{n:x}": deep for n in range(400)})
+    published = 0
+    for _ in attacker.rounds():
+        client.send((many + nested) * 20)
+        client.fence(1)
+        client.call(1, "queue.purge", queue="h")
+        published += 40
+    return f"{published} messages"
