@@ -327,6 +327,25 @@ class Config:
         least=1,
         reload=True,
     )
+    ws_unfinished_max: int = setting(
+        "websocket",
+        64 * 1024 * 1024,
+        "size",
+        "memory for WebSocket messages that are not whole or not taken yet, on the broker's ports"
+        " and on the web port each; four of the longest messages if that is more. A quarter is for"
+        " one user, or one address on the web port: beyond it further messages wait unread",
+        least=1024 * 1024,
+        reload=True,
+    )
+    ws_unfinished_timeout: float = setting(
+        "websocket",
+        10.0,
+        "time",
+        "a WebSocket message that takes longer, while others of its user or address wait for room"
+        " in ws_unfinished_max, closes its connection with 1013",
+        least=0.1,
+        reload=True,
+    )
 
     http_port: int = setting("http", 15672, "port", "web app and HTTP API; 0 for any free port")
     http_timeout: float = setting(
@@ -525,6 +544,23 @@ class Config:
         "time",
         "time from accepting a connection to the end of the TLS handshake",
         least=0.1,
+        reload=True,
+    )
+    tls_handshakes_max: int = setting(
+        "tls",
+        1024,
+        "count",
+        "TLS handshakes that may be under way at a time, on the broker's ports and on the web port"
+        " each; one more ends the oldest of the address that has most",
+        least=16,
+        reload=True,
+    )
+    tls_handshakes_address_max: int = setting(
+        "tls",
+        512,
+        "count",
+        "of these, those of one address (/64 for IPv6); one more ends its oldest",
+        least=8,
         reload=True,
     )
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from broker.certificates import CertificateError
+from broker.tls_handshakes import Handshakes
+from broker.websocket_room import message_max
 from management import reload, secret_key, static_build
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def main(config: "Config") -> int:
         print(f"leveret web: {error}", file=sys.stderr)
         return os.EX_CONFIG
     sslproto.SSLProtocol.max_size = TLS_READ
-    with asyncio.Runner(loop_factory=lambda: _Loop(config.tls_handshake_timeout)) as runner:
+    with asyncio.Runner(loop_factory=lambda: _Loop()) as runner:
         runner.run(_serve(config, sockets, servers))
     return 0
 
@@ -105,23 +107,49 @@ def _bind(name: str, config: "Config", port: int) -> list[socket.socket]:
     return bound
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """Listens as uvicorn has no setting for: a TLS handshake may take so long, and sockets are
-    accepted a few at a time, since each is looked at only in the next turn."""
+def _config() -> "Config":
+    from django.conf import settings
 
-    def __init__(self, handshake_timeout: float) -> None:
+    config: Config = settings.APPLIANCE
+    return config
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Listens as uvicorn has no setting for: TLS handshakes are bounded in time and number, and
+    sockets are accepted a few at a time, since each is looked at only in the next turn."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._handshake_timeout = handshake_timeout
+        self._handshakes = Handshakes(_config)
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
         backlog = more.pop("backlog", ACCEPTED_AT_ONCE)
         if more.get("ssl") is not None:
-            more["ssl_handshake_timeout"] = self._handshake_timeout
+            more["ssl_handshake_timeout"] = _config().tls_handshake_timeout
         server = await super().create_server(*args, backlog=ACCEPTED_AT_ONCE, **more)
         for listener in server.sockets:
             with socket.socket(fileno=os.dup(listener.fileno())) as same:
                 same.listen(backlog)
         return server
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: Any,
+        sslcontext: Any,
+        waiter: Any = None,
+        **more: Any,
+    ) -> asyncio.Transport:
+        """What asyncio calls for each socket it has accepted; `waiter` is done when the handshake
+        is over."""
+        made: asyncio.Transport = super()._make_ssl_transport(  # type: ignore[misc]
+            rawsock, protocol, sslcontext, waiter, **more
+        )
+        if waiter is not None and more.get("server_side"):
+            peer = (more.get("extra") or {}).get("peername")
+            handshake = self._handshakes.begin(peer[0] if peer else "", made.abort)
+            waiter.add_done_callback(lambda _: self._handshakes.end(handshake))
+        return made
 
 
 class _Server(uvicorn.Server):
@@ -157,7 +185,7 @@ def _server(config: "Config", name: str) -> _Server:
         build(config),
         http=BoundedHTTP,
         ws=PatientWebSocket,
-        ws_max_size=max(config.ws_message_max, config.frame_max + 8),
+        ws_max_size=message_max(config),
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,

@@ -12,15 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from django.conf import settings
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
+from broker.addresses import address_of
 from broker.logs import one_line
 from broker.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
+from broker.websocket_room import REASON, Room
 from management.paths import Scope
+from management.peer import peer_of
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -52,6 +56,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     """One connection of a browser."""
 
     turns: Turns | None = None
+    room: Room | None = None
     transport: asyncio.Transport
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -59,10 +64,17 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         config = settings.APPLIANCE
         if PatientWebSocket.turns is None:
             PatientWebSocket.turns = Turns(lambda work: asyncio.get_running_loop().call_soon(work))
+        if PatientWebSocket.room is None:
+            PatientWebSocket.room = Room(
+                lambda: settings.APPLIANCE, asyncio.get_running_loop().call_later
+            )
         self._allowance = Allowance(config.pre_login_bytes, config.ws_pings_max)
         self._intake = Intake(PatientWebSocket.turns, self._take, self._may_go_on, self._settle)
+        self._hold = PatientWebSocket.room.hold(self._give_way, self._intake.go_on)
+        self._address = ""
         self._binary: bytearray | None = None  # the queue's last message, while it may grow
         self._text = bytearray()
+        self._texts: deque[int] = deque()  # sizes of those that wait in the queue
         self._after_close = config.close_discard_max
         self._pong = b""  # of the newest ping, while the peer takes nothing
 
@@ -93,6 +105,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._intake.clear()
+        self._hold.clear()
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
@@ -107,6 +120,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if hasattr(self, "scope"):
             cast(dict[str, Any], self.scope["extensions"])[SIGNED_IN] = self._signed_in
+            self._address = address_of(peer_of(cast(Scope, self.scope)))
 
     def handle_events(self) -> None:
         events, self.conn.events = self.conn.events, []
@@ -142,8 +156,8 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
                 self._pong = data
 
     def keepalive_timeout(self) -> None:
-        if len(self._intake):
-            # Its pong may lie behind what the application does not take yet.
+        if len(self._intake) or self._hold.waits:
+            # Its pong may lie behind what is not taken yet.
             self.pong_timer = self.pending_ping_payload = None
             self.schedule_ping()
         else:
@@ -153,6 +167,9 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         message = await self.queue.get()
         if message.get("bytes") is self._binary:
             self._binary = None
+        elif self._texts and message.get("text") is not None:
+            self._texts.popleft()
+        self._count()
         self._intake.go_on()
         return message
 
@@ -174,13 +191,27 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     def _may_go_on(self) -> bool:
         if self.transport.is_closing() or not self.handshake_complete:
             return False
+        return self.close_sent or not (self._hold.waits or self._is_full())
+
+    def _is_full(self) -> bool:
+        """Whether the application has to take something first."""
         waiting = len(self._binary) if self._binary is not None else 0
-        return self.close_sent or (
-            waiting < WAITING_BYTES and self.queue.qsize() < WAITING_MESSAGES
+        return waiting >= WAITING_BYTES or self.queue.qsize() >= WAITING_MESSAGES
+
+    def _count(self) -> None:
+        """Tells the room what is held of messages that are not whole, or not taken yet."""
+        if self.close_sent or not self.handshake_complete:
+            self._hold.clear()
+            return
+        waiting = len(self._binary) if self._binary is not None else 0
+        self._hold.set(
+            len(self.conn.reader.buffer) + len(self._text) + sum(self._texts) + waiting,
+            self._address,
+            is_held_back=self._is_full(),
         )
 
     def _settle(self) -> None:
-        if len(self._intake):
+        if len(self._intake) or self._hold.waits:
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
@@ -194,6 +225,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self.transport.abort()
         if self.transport.is_closing():
             self._abort_later()
+        self._count()
 
     def _abort_later(self) -> None:
         """Ends the connection when the peer does not take the rest in time."""
@@ -210,6 +242,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self._text += frame.data
             if frame.fin:
                 self.frames = [bytes(self._text)]
+                self._texts.append(len(self._text))
                 self._text = bytearray()
                 self._binary = None
                 self.send_receive_event_to_app()
@@ -219,18 +252,21 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self._binary = bytearray(frame.data)
             self.queue.put_nowait({"type": "websocket.receive", "bytes": cast(bytes, self._binary)})
 
-    def _refuse(self, excess: Excess) -> None:
+    def _give_way(self) -> None:
+        self._refuse(Excess(REASON), CloseCode.TRY_AGAIN_LATER)
+
+    def _refuse(self, excess: Excess, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
         """Closes for a reason that the peer is told, and does not wait for its answer."""
         log.info("WebSocket of %s ended: %s", self.client, excess)
         self._intake.clear()
         if self.handshake_complete and not self.close_sent:
-            self.conn.fail(CloseCode.POLICY_VIOLATION, str(excess))
+            self.conn.fail(code, str(excess))
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = True
             self.queue.put_nowait(
                 {
                     "type": "websocket.disconnect",
-                    "code": CloseCode.POLICY_VIOLATION,
+                    "code": code,
                     "reason": str(excess),
                 }
             )

@@ -4,6 +4,8 @@ from broker.contracts import Consumer, Queue
 
 PSEUDO_NAME: str
 
+def dropped_replies() -> int: ...
+
 class ReplyQueue(Queue):
     consumer: Consumer | None
     def __init__(self, name: str, gone: Callable[[ReplyQueue], object]) -> None: ...

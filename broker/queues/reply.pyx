@@ -7,10 +7,20 @@ default exchange with that name as routing key is delivered at once, past every 
 requester has gone, it is unroutable.
 """
 
+from libc.stdint cimport uint64_t
+
 from broker.contracts cimport Consumer, Queue, STORED
 from broker.kernel.message cimport Message, Place
 
 PSEUDO_NAME = "amq.rabbitmq.reply-to"
+
+
+cdef uint64_t _dropped = 0
+
+
+def dropped_replies():
+    """Replies that were dropped since the start, as their requester did not take what came."""
+    return _dropped
 
 
 cdef class ReplyQueue(Queue):
@@ -21,6 +31,7 @@ cdef class ReplyQueue(Queue):
         self.gone = gone
 
     cdef int publish(self, Message* message, bint confirm) except -1:
+        global _dropped
         cdef Place place
         place.segment = place.position = place.length = 0
         place.redelivered = place.body_length = 0
@@ -28,6 +39,8 @@ cdef class ReplyQueue(Queue):
         if (self.consumer is not None and self.consumer.active
                 and not self.consumer.channel.connection.is_stuck):
             self.consumer.channel.deliver(self.consumer, message, &place)
+        else:
+            _dropped += 1
         return STORED
 
     cdef int settle(self, Place* place, bint acked) except -1:

@@ -95,7 +95,8 @@ class Broker(SignIn):
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         open_files_limit = min(config.open_files_max, descriptors // 2)
         unfinished_max = min(config.unfinished_max, max(1, descriptors // 8))
-        self.admission = Admission(descriptors, open_files_limit + unfinished_max)
+        stored = open_files_limit + unfinished_max
+        self.admission = Admission(descriptors, stored, lambda: self.config)
         self.admission.configure(config.connections_max)
         self.certificates = Certificates(ask_clients=True)
         self.proxies = Sources(config.proxy_protocol_sources)
@@ -144,8 +145,7 @@ class Broker(SignIn):
             "cluster_name": self.node_name,
             "information": "A message broker as one appliance",
         }
-        self.stopping = False
-        self.backing_up = False
+        self.stopping = self.backing_up = False
         self.exit_status = 0
         self._ids = itertools.count(1)
         self._paused: set[Session] = set()

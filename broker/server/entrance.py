@@ -72,7 +72,7 @@ class Entrance(asyncio.Protocol):
     def _go_in(self, transport: Any, origin: Origin, rest: bytes) -> None:
         door = self._make_door(origin)
         if self._secure:
-            door = TLSDoor(self._broker, door)
+            door = TLSDoor(self._broker, door, origin.peer[0])
         transport.set_protocol(door)
         door.connection_made(transport)
         if not rest:

@@ -35,16 +35,19 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         "_buffered",
         "_closing",
         "_door",
+        "_handshake",
         "_incoming",
         "_outgoing",
+        "_peer",
         "_shaken",
         "_timer",
         "_tls",
         "_transport",
     )
 
-    def __init__(self, broker: Broker, door: Any) -> None:
+    def __init__(self, broker: Broker, door: Any, peer: str) -> None:
         self._broker = broker
+        self._peer = peer
         self._door = door
         self._buffered = isinstance(door, asyncio.BufferedProtocol)
         self._closing = False
@@ -55,6 +58,7 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self._handshake = self._broker.admission.handshakes.begin(self._peer, self.abort)
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -119,6 +123,7 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         if self._shaken:
             self._door.connection_lost(exc)
             return
+        self._broker.admission.handshakes.end(self._handshake)
         self._broker.admission.give()
         timer = getattr(self, "_timer", None)
         if timer is not None:
@@ -226,6 +231,7 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
             return False
         self._flush()
         self._timer.cancel()
+        self._broker.admission.handshakes.end(self._handshake)
         self._shaken = True
         self._door.connection_made(self)
         return True

@@ -23,7 +23,9 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from broker import origins
+from broker.addresses import address_of
 from broker.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
+from broker.websocket_room import REASON, message_max
 
 if TYPE_CHECKING:
     from websockets.typing import Subprotocol
@@ -47,6 +49,7 @@ class WebSocketListener:
         self.broker = broker
         self.doors: set[Door] = set()
         self.turns = Turns(lambda work: asyncio.get_running_loop().call_soon(work))
+        self.room = broker.admission.websockets
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -77,11 +80,13 @@ class Door(asyncio.Protocol):
         config = self.broker.config
         self._socket = ServerProtocol(
             select_subprotocol=_select_subprotocol,
-            max_size=max(config.ws_message_max, config.frame_max + 8),
+            max_size=message_max(config),
             logger=_quiet,
         )
         self._allowance = Allowance(config.pre_login_bytes, config.ws_pings_max)
         self._intake = Intake(listener.turns, self._take, self._may_go_on, self._settle)
+        self._hold = listener.room.hold(self._give_way, self._intake.go_on)
+        self._address = ""
         self._request_end = b""
         self._connection: Any = None
         self._held: deque[bytes] = deque()
@@ -102,6 +107,7 @@ class Door(asyncio.Protocol):
         self._is_secure = transport.get_extra_info("ssl_object") is not None
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)
+        self._address = address_of(transport.get_extra_info("peername")[0])
         self._heard_at = asyncio.get_running_loop().time()
         self._deadline = self._heard_at + self.broker.config.handshake_timeout
         self.listener.doors.add(self)
@@ -130,6 +136,7 @@ class Door(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.broker.admission.give()
         self.listener.doors.discard(self)
+        self._hold.clear()
         self._lost_because = f"WebSocket: {exc}" if exc else "WebSocket closed by the peer"
         # Behind TLS the end may come together with bytes that are not taken apart yet.
         self._settle()
@@ -171,11 +178,13 @@ class Door(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         self._paused = True
+        self._count()
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         self._paused = False
         self._feed()
+        self._count()
         self._intake.go_on()
 
     def buffered(self) -> int:
@@ -187,7 +196,7 @@ class Door(asyncio.Protocol):
     def look_at_clock(self, now: float) -> None:
         if self._deadline and now > self._deadline:
             self._transport.abort()
-        elif self._socket.state is State.OPEN and not self._paused:
+        elif self._socket.state is State.OPEN and not self._paused and not self._hold.waits:
             silent = now - self._heard_at
             if silent > GONE_AFTER_S:
                 self._transport.abort()
@@ -214,16 +223,16 @@ class Door(asyncio.Protocol):
         return data[size:]
 
     def _may_go_on(self) -> bool:
-        return not self._paused and (
-            self._lost_because is not None or not self._transport.is_closing()
-        )
+        if self._lost_because is not None:
+            return not self._paused
+        return not (self._paused or self._hold.waits or self._transport.is_closing())
 
     def _settle(self) -> None:
         """Reads on when everything that came is taken apart and the broker takes more."""
         if self._lost_because is not None:
             if self._paused or not len(self._intake):
                 self._let_go(self._lost_because)
-        elif self._paused or len(self._intake):
+        elif self._paused or self._hold.waits or len(self._intake):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -232,6 +241,23 @@ class Door(asyncio.Protocol):
         self._allowance.signed_in = self._is_signed_in()
         self._socket.receive_data(piece)
         self._take_events()
+        self._count()
+
+    def _count(self) -> None:
+        """Tells the room what is held of messages that are not whole, or not fed yet."""
+        if self._connection is None:
+            self._hold.clear()
+            return
+        held = sum(map(len, self._held)) if self._held else 0
+        self._hold.set(
+            len(self._socket.reader.buffer) + held,
+            self._connection.user or self._address,
+            is_held_back=self._paused,
+        )
+
+    def _give_way(self) -> None:
+        self._fail(CloseCode.TRY_AGAIN_LATER, REASON)
+        self._end()
 
     def _take_events(self) -> None:
         now = time.monotonic()
@@ -324,6 +350,7 @@ class Door(asyncio.Protocol):
         """Tells the broker, once, that this connection is over."""
         self._intake.clear()
         self._held.clear()
+        self._hold.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.lost(reason)

@@ -12,13 +12,19 @@ from tests.appliance import Appliance
 
 BINARY, CONTINUED, TEXT, CLOSE, PING = 2, 0, 1, 8, 9
 
-LOGIN = (
-    raw.PROTOCOL_HEADER
-    + raw.start_ok()
-    + raw.method(0, "connection.tune-ok", channel_max=9, frame_max=131072, heartbeat=0)
-    + raw.method(0, "connection.open", virtual_host="/")
-    + raw.method(1, "channel.open")
-)
+
+def login(user: str = "guest") -> bytes:
+    """All that a user, whose password is its name, sends until channel 1 is open."""
+    return (
+        raw.PROTOCOL_HEADER
+        + raw.start_ok(response=raw.plain_response(user, user))
+        + raw.method(0, "connection.tune-ok", channel_max=9, frame_max=131072, heartbeat=0)
+        + raw.method(0, "connection.open", virtual_host="/")
+        + raw.method(1, "channel.open")
+    )
+
+
+LOGIN = login()
 CHANNEL_OPEN_OK = struct.pack(">HH", 20, 11)
 
 
@@ -38,11 +44,12 @@ def frame(
 
 
 def opened(
-    leveret: Appliance, door: str, path: str = "/amqp", **headers: str
+    leveret: Appliance, door: str, path: str = "/amqp", source: str = "", **headers: str
 ) -> tuple[socket.socket, bytes]:
-    """A WebSocket at `ws`, the broker's port, or `http`, the web port; and the answer's head."""
+    """A WebSocket at `ws`, the broker's port, or `http`, the web port; and the answer's head.
+    `source` is the client's own address."""
     host, port = leveret.addresses[door]
-    sock = socket.create_connection((host, port), timeout=30)
+    sock = socket.create_connection((host, port), 30, (source, 0) if source else None)
     lines = {
         "Host": f"{host}:{port}",
         "Upgrade": "websocket",
@@ -60,10 +67,12 @@ def opened(
     return sock, answer
 
 
-def logged_in(leveret: Appliance, door: str) -> socket.socket:
-    """A WebSocket with an open AMQP connection of guest's, and its channel 1."""
-    sock, _ = opened(leveret, door)
-    sock.sendall(frame(BINARY, LOGIN))
+def logged_in(
+    leveret: Appliance, door: str, *, user: str = "guest", source: str = ""
+) -> socket.socket:
+    """A WebSocket with an open AMQP connection of the user, and its channel 1."""
+    sock, _ = opened(leveret, door, source=source)
+    sock.sendall(frame(BINARY, login(user)))
     answer = b""
     while CHANNEL_OPEN_OK not in answer:
         data = sock.recv(1 << 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from tests.amqp import raw
@@ -114,3 +115,8 @@ def test_replies_that_are_not_read_do_not_stay_in_memory(make_broker: Make) -> N
             other.send(raw.publish(1, "", name, body))
         other.call(1, "queue.declare", queue="requests", passive=True)
         assert peak_bytes(pid) - before < 20 << 20
+        dropped = ask(broker, "nodes")[0]["direct_replies_dropped"]
+        assert 300 < dropped < 600, "what its sockets and unsent_max took was delivered"
+        url = f"http://{broker.host}:{broker.metrics_port}/metrics"
+        lines = httpx.get(url, timeout=60).text.splitlines()
+        assert f"rabbitmq_direct_replies_dropped_total {dropped}" in lines

@@ -32,7 +32,9 @@ FLOORS = (
         "broker.reloading",
         "broker.sight",
         "broker.times",
+        "broker.tls_handshakes",
         "broker.websocket_intake",
+        "broker.websocket_room",
     ),
     ("broker.store",),
     ("broker.wire", "broker.routing", "broker.queues", "broker.client"),
@@ -67,7 +69,9 @@ SHARED = (
     "broker.origins",
     "broker.sight",
     "broker.reloading",
+    "broker.tls_handshakes",
     "broker.websocket_intake",
+    "broker.websocket_room",
 )
 
 # Only the server knows that there is an event loop, a socket, a wall clock.

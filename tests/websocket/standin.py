@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from broker.config import Config
+from broker.websocket_room import Room
 
 
 class Connection:
@@ -55,6 +56,9 @@ class Persister:
 
 
 class Admission:
+    def __init__(self, config: Config) -> None:
+        self.websockets = Room(lambda: config, lambda delay, work: None)
+
     def give(self) -> None:
         """The door closes."""
 
@@ -63,10 +67,10 @@ class Broker:
     """What the door asks of the broker."""
 
     persister = Persister()
-    admission = Admission()
 
     def __init__(self, **settings: Any) -> None:
         self.config = Config(**settings)
+        self.admission = Admission(self.config)
         self.accepted: asyncio.Queue[Connection] = asyncio.Queue()
 
     def accept(

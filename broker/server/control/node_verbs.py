@@ -32,6 +32,7 @@ from broker.server.control.past import aged
 from broker.server.control.problems import summary, waits
 from broker.server.control.requests import Caller, Request, handles
 from broker.server.control.views import name_of
+from broker.server.limited import limit_figures
 from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 from broker.store.body_figures import body_figures
@@ -212,6 +213,7 @@ async def nodes(request: Request[Nodes]) -> Any:
         "reads_failed": broker.persister.failed_reads.count,
         "no_sync": bool(broker.config.no_sync),
         **storage_of(broker),
+        **{figure.name: figure.value for figure in limit_figures(broker)},
     }
     for name in ("mem_used", "disk_free", "fd_used"):
         node[f"{name}_details"] = details(name, totals, ages.get("node_stats"), now)

@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.control_schema import RABBITMQ_VERSION
 from broker.server.control.node_verbs import version
+from broker.server.limited import limit_figures
 from broker.server.metrics.lines import head, histogram, line, metric
 from broker.server.metrics.storage import storage_metrics
 from broker.stats import Totals
@@ -142,6 +143,11 @@ def node_metrics(broker: Any, endpoint: str) -> Iterator[str]:
         "Reads of messages that the disk failed; each is tried again",
         broker.persister.failed_reads.count,
     )
+    for figure in limit_figures(broker):
+        name, kind = (
+            (f"{figure.name}_total", "counter") if figure.counts else (figure.name, "gauge")
+        )
+        yield metric(name, kind, figure.text, figure.value)
     protocol = {"protocol": "amqp091"}
     counters = totals.counters
     for name, text, counter in _GLOBAL:

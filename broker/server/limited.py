@@ -1,0 +1,60 @@
+"""What limits have done to clients since the start, and what is counted against them now: for the
+node's page, the API and metrics."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from broker.queues.reply import dropped_replies
+
+
+class Figure(NamedTuple):
+    """A name as in the API's rows of nodes, its value, whether it only grows, and what it is."""
+
+    name: str
+    value: int
+    counts: bool
+    text: str
+
+
+def limit_figures(broker: Any) -> tuple[Figure, ...]:
+    """All of them, of the broker's own listeners."""
+    room = broker.admission.websockets
+    return (
+        Figure(
+            "connections_refused",
+            broker.admission.refused,
+            True,
+            "Connections refused because as many are open as there is room for",
+        ),
+        Figure(
+            "tls_handshakes",
+            broker.admission.handshakes.count,
+            False,
+            "TLS handshakes under way",
+        ),
+        Figure(
+            "tls_handshakes_aborted",
+            broker.admission.handshakes.aborted,
+            True,
+            "TLS handshakes ended to make room for newer ones",
+        ),
+        Figure(
+            "ws_unfinished_bytes",
+            room.size,
+            False,
+            "Bytes of WebSocket messages that are not whole or not taken yet",
+        ),
+        Figure(
+            "ws_unfinished_closed",
+            room.closed,
+            True,
+            "WebSockets closed because of messages that were not finished",
+        ),
+        Figure(
+            "direct_replies_dropped",
+            dropped_replies(),
+            True,
+            "Direct replies dropped because their requester did not take them in time",
+        ),
+    )
