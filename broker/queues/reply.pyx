@@ -32,13 +32,15 @@ cdef class ReplyQueue(Queue):
 
     cdef int publish(self, Message* message, bint confirm) except -1:
         global _dropped
+        cdef Consumer consumer = self.consumer
         cdef Place place
         place.segment = place.position = place.length = 0
         place.redelivered = place.body_length = 0
-        # Nothing holds back who replies: what a requester does not take in time is lost to it.
-        if (self.consumer is not None and self.consumer.active
-                and not self.consumer.channel.connection.is_stuck):
-            self.consumer.channel.deliver(self.consumer, message, &place)
+        # Nothing holds back who replies: what a requester does not take in time is lost to it. Only
+        # one without room is asked how full it is.
+        if consumer is not None and consumer.active and (
+                consumer.channel.can_take(consumer) or not consumer.channel.connection.is_stuck):
+            consumer.channel.deliver(consumer, message, &place)
         else:
             _dropped += 1
         return STORED
