@@ -143,6 +143,10 @@ cdef class Queue(Task):
         that is the consumer's own. Raises PreconditionFailed."""
         return self
 
+    def hold_back(self, bint on):
+        """Deliveries wait until it is called once more with False, for each True: messages come
+        back in slices."""
+
     def check_get(self):
         """Raises NotImplementedYet where messages cannot be got."""
 

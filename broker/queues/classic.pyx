@@ -120,6 +120,17 @@ cdef class ClassicQueue(LimitedQueue):
 
     # -- delivering --------------------------------------------------------------------------------
 
+    def hold_back(self, bint on):
+        if on:
+            self.held_back += 1
+            return
+        self.held_back -= 1
+        if self.held_back == 0 and not self.deleted:
+            self.wake()
+
+    cdef bint is_served(self) noexcept:
+        return self.held_back == 0 and LimitedQueue.is_served(self)
+
     cdef int work(self) except -1:
         """Keeps the limits and delivers what is ready; a long backlog goes on in the next turn."""
         cdef QueueStore store = self.store
@@ -235,7 +246,7 @@ cdef class ClassicQueue(LimitedQueue):
         cdef Message message
         cdef Place place
         cdef int found
-        while self.getters:
+        while self.getters and self.held_back == 0:
             if store is None or store.ready == 0:
                 getter, _ = self.getters.popitem(False)
                 self.got_empty += 1

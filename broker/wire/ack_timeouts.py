@@ -103,7 +103,7 @@ class AckTimeouts:
     def _look(self) -> None:
         self._timer = None
         session = self._session
-        if session.blocked or session.paused or session.committing is not None:
+        if session.blocked or session.paused or session.long_work is not None:
             # Its acks may wait in the socket, which is not read: that is not its fault.
             self._notes.clear()
         else:

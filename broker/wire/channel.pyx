@@ -25,6 +25,7 @@ from broker.kernel cimport clock
 from broker.wire.collecting cimport (
     CollectingChannel, EXPECT_BODY, EXPECT_HEADER, EXPECT_METHOD,
 )
+from broker.wire.delivering cimport TRACED_BODY
 from broker.wire.sizes cimport count_size
 from broker.wire.tables cimport check_table
 from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
@@ -34,7 +35,6 @@ cdef extern from "<string.h>" nogil:
 
 
 cdef enum:
-    TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
     MEMO_MAX = 600               # a method frame longer than this is not remembered
     FLOWS_MAX = 1024             # routes of a channel whose messages are counted
     # Property flags that make a publish a case for `special`: headers, reply-to, expiration,

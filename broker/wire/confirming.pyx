@@ -12,11 +12,8 @@ from broker.kernel.message cimport Message
 from broker.store.recorder cimport (
     PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
 )
-from broker.wire.delivering cimport DeliveringChannel
+from broker.wire.delivering cimport DeliveringChannel, FRAME_END, put_names
 from broker.wire.held_confirms cimport HeldConfirms
-
-cdef enum:
-    FRAME_END = 0xCE
 
 
 cdef class ConfirmingChannel(DeliveringChannel):
@@ -135,14 +132,7 @@ cdef class ConfirmingChannel(DeliveringChannel):
         store16(p + 11, 312)
         p[13] = 8
         memcpy(p + 14, b"NO_ROUTE", 8)
-        p += 22
-        p[0] = message.exchange_length
-        memcpy(p + 1, message.exchange, message.exchange_length)
-        p += 1 + message.exchange_length
-        p[0] = message.routing_key_length
-        memcpy(p + 1, message.routing_key, message.routing_key_length)
-        p += 1 + message.routing_key_length
-        p[0] = FRAME_END
+        put_names(p + 22, message)
         out.length += payload + 8
         self.write_content(message)
         return self.output.touch()

@@ -19,8 +19,8 @@ cdef enum:
     COLLECTING = 4           # nothing is, while a collected body is written or read back
     YIELDING = 8             # nothing is in this turn: others have theirs
     UNSENT = 16              # nothing is, while the peer takes nothing of what it was answered
-    COMMITTING = 32          # nothing is, while a long commit is carried out
-    WAITING = HELD | COLLECTING | YIELDING | UNSENT | COMMITTING
+    WORKING = 32             # nothing is, while long work is carried out (`long_work.py`)
+    WAITING = HELD | COLLECTING | YIELDING | UNSENT | WORKING
 
 
 cdef class Connection(Output):

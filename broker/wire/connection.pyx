@@ -6,6 +6,7 @@ to. The methods that are not hot are dispatched by name to the session (`broker.
 which every connection is (it inherits from this class).
 """
 
+import functools
 import logging
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -241,14 +242,15 @@ cdef class Connection(Output):
                 self.read_on()
                 self.take_waiting()
 
-    def await_commit(self):
-        """A commit takes more than this turn: nothing more is taken until `committed`."""
-        self.holding |= COMMITTING
-        self.stop_reading()
+    def await_work(self):
+        """Long work takes more than this turn: nothing more is taken until `work_over`."""
+        self.holding |= WORKING
+        if self.phase != CLOSED:
+            self.stop_reading()
 
-    def committed(self):
+    def work_over(self):
         """It is over."""
-        self.holding &= ~COMMITTING
+        self.holding &= ~WORKING
         if self.phase != CLOSED:
             self.read_on()
             self.take_waiting()
@@ -533,6 +535,20 @@ cdef class Connection(Output):
                 channel.resume()
         return 0
 
+    def stop_deliveries(self, bint are_silent):
+        """The connection ends: its channels take no more deliveries, and if they are silent nothing
+        is written for them. Returns those that have to be ended."""
+        cdef WireChannel channel
+        found = []
+        for channel in self.open_channels():
+            channel.flowing = False
+            if not channel.closing:
+                found.append(channel)
+            if are_silent:
+                channel.closing = True
+                channel.forget_replies()
+        return found
+
     def fail(self, error):
         """The one place where an error becomes channel.close or connection.close."""
         cdef WireChannel channel
@@ -554,21 +570,26 @@ cdef class Connection(Output):
 
     def close_channel(self, WireChannel channel, error, int class_id, int method_id):
         """Sends channel.close; until its close-ok nothing of the channel is looked at."""
-        if channel.closing:
+        if channel.closing or self.after_work(functools.partial(
+                self.close_channel, channel, error, class_id, method_id)):
             return
         text = error.reply_text()
         log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
         # What was published before the fault is delivered before it.
         channel.deliver_pending()
-        self.end_channel(channel)
         channel.closing = True
-        channel.last_word(method_frame(
+        self.end_channel(channel, functools.partial(channel.last_word, method_frame(
             channel.number, "channel.close", reply_code=error.reply_code, reply_text=text,
-            class_id=class_id, method_id=method_id))
+            class_id=class_id, method_id=method_id)))
 
     def close_with(self, int code, str text, int class_id, int method_id, bint lost_sync=False):
         """Sends connection.close and waits for close-ok; a stream that cannot be read on is dropped
         soon."""
+        if self.after_work(functools.partial(
+                self.close_with, code, text, class_id, method_id, lost_sync)):
+            return
+        if self.phase >= CLOSING:
+            return
         self.keep()
         self.phase = CLOSING
         # What is safe is told before the close; behind it nothing is said any more.

@@ -1,4 +1,5 @@
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from broker.contracts cimport Consumer
 from broker.kernel.ledger cimport Ledger, Unacked
@@ -8,9 +9,26 @@ from broker.wire.replying cimport ReplyingChannel
 
 
 cdef enum:
+    FRAME_END = 0xCE
+    TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
+
+
+# What settling a delivery means.
+cdef enum:
     SETTLE_ACK = 0
     SETTLE_REJECT = 1
     SETTLE_REQUEUE = 2
+
+
+cdef inline void put_names(uint8_t* p, const Message* message) noexcept:
+    """Exchange and routing key as short strings, with which basic.deliver and basic.return end, and
+    the frame's end."""
+    p[0] = message.exchange_length
+    memcpy(p + 1, message.exchange, message.exchange_length)
+    p += 1 + message.exchange_length
+    p[0] = message.routing_key_length
+    memcpy(p + 1, message.routing_key, message.routing_key_length)
+    p[1 + message.routing_key_length] = FRAME_END
 
 
 cdef class SharedRoom(Task):
@@ -59,7 +77,7 @@ cdef class DeliveringChannel(ReplyingChannel):
     cdef int write_content(self, Message* message) except -1
     cdef int on_settle(self, uint64_t tag, bint multiple, int how) except -1
     cdef int deliver_before_requeue(self, uint64_t first, uint64_t last) except -1
+    cdef int settle_multiple(self, uint64_t last, int how) except -1
     cdef int settle_up_to(self, uint64_t last, int how) except -1
-    cdef int requeue_up_to(self, uint64_t last) except -1
     cdef int settle_entry(self, Unacked* entry, int how) except -1
     cdef int touch_queues(self) except -1

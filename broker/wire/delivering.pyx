@@ -16,9 +16,8 @@ from broker.wire.ack_timeouts import AckTimeouts
 from broker.errors import PreconditionFailed
 
 cdef enum:
-    FRAME_END = 0xCE
-    TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
-    SETTLED_AT_ONCE = 256        # deliveries that a commit settles in a step
+    SETTLED_AT_ONCE = 256        # deliveries that long work settles in a step
+    SETTLED_IN_TURN = 1024       # one method settles so many in its turn; more are long work
 
 
 cdef class SharedRoom(Task):
@@ -148,14 +147,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         p += tag_length
         store64(p, tag)
         p[8] = <uint8_t> place.redelivered
-        p += 9
-        p[0] = message.exchange_length
-        memcpy(p + 1, message.exchange, message.exchange_length)
-        p += 1 + message.exchange_length
-        p[0] = message.routing_key_length
-        memcpy(p + 1, message.routing_key, message.routing_key_length)
-        p += 1 + message.routing_key_length
-        p[0] = FRAME_END
+        put_names(p + 9, message)
         out.length += payload + 8
         self.write_content(message)
         if self.traced:
@@ -243,27 +235,64 @@ cdef class DeliveringChannel(ReplyingChannel):
             if self.transactional:
                 self.transaction.settle_all(newest, how)
                 return 0
-            if how == SETTLE_REQUEUE:
-                self.deliver_before_requeue(0, newest)
-            return self.settle_up_to(newest, how)
+            return self.settle_multiple(newest, how)
         entry = self.ledger.find(tag)
         if entry == NULL:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
         if self.transactional:
             self.transaction.settle(tag, multiple, how)
             return 0
-        if how == SETTLE_REQUEUE:
-            self.deliver_before_requeue(0 if multiple else tag, tag)
-            entry = self.ledger.find(tag)
         if multiple:
-            return self.settle_up_to(tag, how)
+            return self.settle_multiple(tag, how)
+        if how == SETTLE_REQUEUE:
+            self.deliver_before_requeue(tag, tag)
+            entry = self.ledger.find(tag)
         return self.settle_entry(entry, how)
+
+    cdef int settle_multiple(self, uint64_t last, int how) except -1:
+        """Settles all up to a delivery: at once, or in slices where there are very many. Some
+        hundred weigh as much as a method that is asked once in a while."""
+        cdef uint64_t count = self.ledger.position_of(last + 1) - self.ledger.first
+        if count > SETTLED_IN_TURN:
+            self.connection.settle_in_slices(self, last, how)
+            return 0
+        if how == SETTLE_REQUEUE:
+            self.deliver_before_requeue(0, last)
+        self.settle_up_to(last, how)
+        if count >= SETTLED_AT_ONCE:
+            self.connection.count_work(count // SETTLED_AT_ONCE)
+        return 0
+
+    def settle_slice(self, uint64_t since, uint64_t last, int how):
+        """Settles some hundred of the deliveries with tags from `since` to `last`, but those that a
+        transaction settles. Returns the tag to go on from, 0 at the end."""
+        cdef Ledger ledger = self.ledger
+        cdef Unacked* entries = ledger.entries
+        cdef Unacked* entry
+        cdef uint64_t at = ledger.position_of(since)
+        cdef uint64_t end = ledger.position_of(last + 1)
+        cdef uint64_t tag
+        cdef uint64_t follows = 0
+        transaction = self.transaction
+        if end > at + SETTLED_AT_ONCE:
+            end = at + SETTLED_AT_ONCE
+            follows = ledger.tag_at(end)
+        while at < end:
+            entry = ledger.open_at(at)
+            if entry != NULL:
+                tag = ledger.tag_at(at)
+                if transaction is None or not transaction.settles_tag(tag):
+                    self.settle_entry(entry, how)
+                    if ledger.entries != entries:
+                        # A delivery in between has moved the others.
+                        return tag + 1 if tag < last else 0
+            at += 1
+        return follows
 
     def settle_committed(self, uint64_t tag, bint multiple, int how):
         """Settles what a transaction had put aside, some hundred deliveries at a time. Returns
         whether there are more."""
         cdef Unacked* entry
-        cdef uint64_t at
         cdef uint64_t end
         if not multiple:
             if how == SETTLE_REQUEUE:
@@ -276,12 +305,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         end = min(self.ledger.position_of(tag + 1), self.ledger.first + SETTLED_AT_ONCE)
         if how == SETTLE_REQUEUE and end > self.ledger.first:
             self.deliver_before_requeue(0, self.ledger.tag_at(end - 1))
-            end = min(self.ledger.position_of(tag + 1), self.ledger.first + SETTLED_AT_ONCE)
-        for at in range(self.ledger.first, end):
-            entry = self.ledger.open_at(at)
-            if entry != NULL:
-                self.settle_entry(entry, how)
-        return self.ledger.first < self.ledger.position_of(tag + 1)
+        return self.settle_slice(1, tag, how) != 0
 
     cdef int deliver_before_requeue(self, uint64_t first, uint64_t last) except -1:
         """Deliveries with tags from `first` to `last` go back to their queues: what these have to
@@ -299,12 +323,21 @@ cdef class DeliveringChannel(ReplyingChannel):
         return 0
 
     cdef int settle_up_to(self, uint64_t last, int how) except -1:
+        cdef Ledger ledger = self.ledger
+        cdef Unacked* entries = ledger.entries
         cdef Unacked* entry
-        cdef uint64_t at
-        for at in range(self.ledger.first, self.ledger.position_of(last + 1)):
-            entry = self.ledger.open_at(at)
+        cdef uint64_t at = ledger.first
+        cdef uint64_t end = ledger.position_of(last + 1)
+        while at < end:
+            entry = ledger.open_at(at)
+            at += 1
             if entry != NULL:
                 self.settle_entry(entry, how)
+                if ledger.entries != entries:
+                    # A delivery in between has moved the others: what is settled is passed over.
+                    entries = ledger.entries
+                    at = ledger.first
+                    end = ledger.position_of(last + 1)
         return 0
 
     cdef int settle_entry(self, Unacked* entry, int how) except -1:
@@ -412,28 +445,9 @@ cdef class DeliveringChannel(ReplyingChannel):
         elif self.connection.has_ack_timeout(consumer.queue):
             self.watch_acks()
 
-    def recover(self):
-        """basic.recover: puts back what the client may know of."""
-        cdef uint64_t newest = self.ledger.next - 1
-        self.deliver_pending()
-        self.deliver_before_requeue(0, newest)
-        self.requeue_up_to(newest)
-
     def requeue_all(self):
-        """Puts every unacked delivery back: the channel ends."""
-        self.requeue_up_to(self.ledger.next - 1)
-
-    cdef int requeue_up_to(self, uint64_t last) except -1:
-        """Puts deliveries back, but those that a transaction settles."""
-        cdef uint64_t at
-        cdef Unacked* entry
-        transaction = self.transaction
-        for at in range(self.ledger.first, self.ledger.position_of(last + 1)):
-            entry = self.ledger.open_at(at)
-            if entry != NULL and (
-                    transaction is None or not transaction.settles_tag(self.ledger.tag_at(at))):
-                self.settle_entry(entry, SETTLE_REQUEUE)
-        return 0
+        """Puts every unacked delivery back at once."""
+        self.settle_up_to(self.ledger.next - 1, SETTLE_REQUEUE)
 
     def deliver_pending(self):
         """Lets the queues of its consumers deliver what came for them in this turn so far."""

@@ -24,6 +24,8 @@ class Host(Protocol):
     leaving: Any
     """Sessions that are over and wait for their client to close: `add`, `discard`."""
 
+    stopping: bool
+
     @property
     def vhosts(self) -> Mapping[str, Any]: ...
 

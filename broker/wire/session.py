@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker.contracts import Consumer, Exchange
@@ -22,12 +23,13 @@ from broker.wire import commands, properties
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.channel import WireChannel
 from broker.wire.commands import added_queues, publishing
-from broker.wire.commit import Commit
 from broker.wire.connection import Connection
 from broker.wire.fields import Reader, encode_table, text
 from broker.wire.handshake import Handshake
 from broker.wire.host import Host
+from broker.wire.long_work import LongWork
 from broker.wire.methods import frame, method_frame
+from broker.wire.settling import HeldBack, given_back, settled
 
 log = logging.getLogger("leveret.connection")
 
@@ -57,7 +59,6 @@ class Session(Connection):
         "client",
         "client_version",
         "close_reason",
-        "committing",
         "connected_at_ms",
         "consumers_begun",
         "exclusive_queues",
@@ -66,6 +67,7 @@ class Session(Connection):
         "id",
         "listener",
         "local",
+        "long_work",
         "name",
         "peer",
         "protocol",
@@ -109,7 +111,6 @@ class Session(Connection):
         self.client = ""
         self.client_version = ""
         self.close_reason = ""
-        self.committing: Commit | None = None
         self.connected_at_ms = connected_at_ms
         # Since they were counted last: never fewer than there are.
         self.consumers_begun = 0
@@ -119,6 +120,7 @@ class Session(Connection):
         self.id = id
         self.listener = listener
         self.local = local
+        self.long_work: LongWork | None = None
         self.peer = peer
         self.name = f"{_address(peer)} -> {_address(local)}"
         self.protocol = "AMQP 0-9-1"
@@ -203,14 +205,11 @@ class Session(Connection):
         elif name == "connection.close":
             self.close_reason = arguments["reply_text"]
             since = self.vhost.slices.begun
-            self.end_channels(are_silent=False)
-            self.end_queues()
             self.set_phase(CLOSING)
             self._allow_rest()
-            # Its queues are gone, and the acks before it written, before the client may believe it.
-            self.vhost.slices.over(
-                lambda: self._host.persister.after_round(self._close_ok, False), since
-            )
+            self.end_channels(are_silent=False)
+            if not self.after_work(lambda: self._answer_close(since)):
+                self._answer_close(since)
         elif name == "connection.update-secret":
             # A user with a password has nothing to renew; clients send it anyway.
             self.send(method_frame(0, "connection.update-secret-ok"))
@@ -276,7 +275,7 @@ class Session(Connection):
             or self.blocked
             or self.is_unread
             or self.collecting is not None
-            or self.committing is not None
+            or self.long_work is not None
         ):
             self.heard = False
             self._silent_beats = 0
@@ -344,7 +343,7 @@ class Session(Connection):
             or self.yielding
             or self.is_unread
             or self.collecting is not None
-            or self.committing is not None
+            or self.long_work is not None
         ):
             self.transport.resume_reading()
 
@@ -383,19 +382,49 @@ class Session(Connection):
         """Whether a delivery of the queue may stay unacknowledged for a limited time only."""
         return timeout_of(queue, self._host.config.consumer_timeout) > 0
 
-    def end_channel(self, channel: WireChannel) -> None:
+    def after_work(self, callback: Callable[[], object]) -> bool:
+        """Whether long work is under way; `callback()` is called behind it then. When the broker
+        stops, it is over at once."""
+        work = self.long_work
+        if work is not None and self._host.stopping:
+            work.complete()
+            work = self.long_work
+        if work is None:
+            return False
+        work.then(callback)
+        return True
+
+    def settle_in_slices(self, channel: WireChannel, last: int, how: int) -> None:
+        """An ack, nack or reject of very many deliveries, up to the tag `last`."""
+        LongWork(self, settled(channel, last, how)).begin()
+
+    def end_channel(self, channel: WireChannel, then: Callable[[], object]) -> None:
         """The channel's consumers go, its unacked messages go back, unfinished content never
-        happened. A commit under way is carried out whole before."""
-        if self.committing is not None and self.committing.channel is channel:
-            self.committing.complete()
-        if channel.transaction is not None:
-            self.vhost.slices.begin(channel.transaction.take().emptied())
-        channel.forget_content()
-        for consumer in list(channel.consumers.values()):
-            channel.remove_consumer(consumer)
-            consumer.queue.remove_consumer(consumer)
-        channel.requeue_all()
-        self._host.channel_closed(channel)
+        happened; `then()` is called when that is done."""
+
+        def steps() -> Iterator[None]:
+            yield from self._ended([channel])
+            then()
+
+        LongWork(self, steps()).begin()
+
+    def _ended(self, channels: list[WireChannel]) -> Iterator[None]:
+        """Ends channels, a consumer or some unacked messages at a step."""
+        held = HeldBack()
+        try:
+            for channel in channels:
+                if channel.transaction is not None:
+                    self.vhost.slices.begin(channel.transaction.take().emptied())
+                channel.forget_content()
+                for consumer in list(channel.consumers.values()):
+                    channel.remove_consumer(consumer)
+                    consumer.queue.remove_consumer(consumer)
+                    yield
+                yield from given_back(channel, channel.next_tag - 1, held)
+                self._host.channel_closed(channel)
+                yield
+        finally:
+            held.let_go()
 
     def end_queues(self) -> None:
         """Exclusive queues live as long as their connection."""
@@ -403,14 +432,20 @@ class Session(Connection):
             self.vhost.delete_exclusive(self)
 
     def end_channels(self, *, are_silent: bool = True) -> None:
-        """Ends all channels; unless `are_silent`, their replies that are held still go out."""
-        for channel in list(self.channels.values()):
-            if not channel.closing:
-                self.end_channel(channel)
-            if are_silent:
-                channel.closing = True
-                channel.forget_replies()
+        """Ends all channels, behind what `after_work` waits for if there is much to do; unless
+        `are_silent`, their replies that are held still go out."""
+        open_channels = list(self.channels.values())
+        if open_channels:
+            ending = self.stop_deliveries(are_silent)
+            LongWork(self, self._forgotten(open_channels, ending)).begin()
+
+    def _forgotten(
+        self, open_channels: list[WireChannel], ending: list[WireChannel]
+    ) -> Iterator[None]:
+        yield from self._ended(ending)
+        for channel in open_channels:
             self.drop_channel(channel)
+            yield
 
     def cancel_consumer(self, consumer: Consumer) -> None:
         """Ends a consumer from our side: tells the client, if it said that it understands."""
@@ -528,7 +563,7 @@ class Session(Connection):
         """Decoding properties takes 3 to 10 microseconds: eight weigh as much as a declare. A chunk
         of small publishes has thousands."""
         self._specials += 1
-        if not self._specials & 7 and self.committing is None:
+        if not self._specials & 7 and self.long_work is None:
             self.count_work(1)
 
     def send_nack(self, channel: WireChannel, tag: int) -> None:
@@ -539,6 +574,14 @@ class Session(Connection):
         if exchange.duplicates is not None:
             exchange.duplicates.forget(listed)
 
+    def _answer_close(self, since: int) -> None:
+        """The channels have ended. The connection's queues are gone, and the acks before it
+        written, before the client may believe it."""
+        self.end_queues()
+        self.vhost.slices.over(
+            lambda: self._host.persister.after_round(self._close_ok, False), since
+        )
+
     def _close_ok(self) -> None:
         if self.phase == CLOSING:
             self.send(method_frame(0, "connection.close-ok"))
@@ -548,6 +591,8 @@ class Session(Connection):
 
     def close(self, code: int = 320, text: str = "Closed via management plugin") -> None:
         """Ends the connection with a reason, as an operator does."""
+        if self.after_work(lambda: self.close(code, text)):
+            return
         if self.phase == RUNNING:
             self.close_reason = text
             self.close_with(code, f"CONNECTION_FORCED - {text}"[:255], 0, 0)
@@ -563,7 +608,8 @@ class Session(Connection):
             self._timer = self._host.later(SILENT_CLOSE_S, self.finish)
         else:
             self._timer = self._host.later(self._patience_s, self.drop)
-        self.end_queues()
+        if not self.after_work(self.end_queues):
+            self.end_queues()
         if self.blocked:
             # Its close-ok lies behind what it published, all of which is ignored now.
             self._unblock()
@@ -572,8 +618,14 @@ class Session(Connection):
         """Everything is said: the connection is over, and its transport waits for the client to
         close, for a bounded time. Frames that are still under way would meet a closed socket
         otherwise, and its reset would take the last answers from the client."""
+        if self.after_work(self.finish):
+            return
         self._timer.cancel()
         self.end_channels()
+        if not self.after_work(self._finish):
+            self._finish()
+
+    def _finish(self) -> None:
         self.end_writing()
         self.set_closed()
         self._allow_rest()
@@ -601,19 +653,21 @@ class Session(Connection):
         self.transport.abort()
 
     def lost(self, reason: str = "") -> None:
-        """The transport is gone. A commit under way is completed in its slices first: else a client
-        that leaves in the middle would have all of it done in one turn."""
+        """The transport is gone. Long work under way is completed in its slices first."""
         self._timer.cancel()
-        if self.committing is not None:
-            self.set_closed()
-            self.committing.then(lambda: self.lost(reason))
+        self.set_closed()
+        if self.after_work(lambda: self.lost(reason)):
             return
         if self.handshake is not None:
             self.handshake.end()
         if not self.close_reason:
             self.close_reason = reason
         self.end_channels()
-        self.set_closed()
+        if not self.after_work(self._gone):
+            self._gone()
+
+    def _gone(self) -> None:
+        """The channels have ended, and nobody is left to be told."""
         self.end_queues()
         self._host.leaving.discard(self)
         self._host.closed(self)

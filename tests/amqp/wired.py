@@ -15,6 +15,7 @@ from broker.queues.classic import ClassicQueue
 from broker.wire import ack_timeouts
 from broker.wire.channel import WireChannel
 from broker.wire.connection import Connection
+from broker.wire.settling import settled
 from tests.amqp import raw
 from tests.store.driven import Driven
 
@@ -53,6 +54,10 @@ class Wire(Connection):
         self, channel: WireChannel, exchange: bytes, routing_key: bytes
     ) -> tuple[Exchange, tuple[ClassicQueue, ...]]:
         return self.routes[routing_key]
+
+    def settle_in_slices(self, channel: WireChannel, last: int, how: int) -> None:
+        for _ in settled(channel, last, how):
+            pass
 
     def send_nack(self, channel: WireChannel, tag: int) -> None:
         self.send(raw.method(1, "basic.nack", delivery_tag=tag))

@@ -18,14 +18,18 @@ def channel_open(session: Session, number: int) -> None:
 
 
 def channel_close(session: Session, channel: WireChannel, **_: Any) -> None:
-    if not channel.closing:
-        # What came before it is delivered before it.
-        channel.deliver_pending()
-        session.end_channel(channel)
-        channel.closing = True
-    channel.reply(
-        method_frame(channel.number, "channel.close-ok"), lambda: _forget(session, channel)
-    )
+    def answer() -> None:
+        channel.reply(
+            method_frame(channel.number, "channel.close-ok"), lambda: _forget(session, channel)
+        )
+
+    if channel.closing:
+        answer()
+        return
+    # What came before it is delivered before it.
+    channel.deliver_pending()
+    channel.closing = True
+    session.end_channel(channel, answer)
 
 
 def channel_close_ok(session: Session, channel: WireChannel) -> None:

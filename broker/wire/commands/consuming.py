@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker import arguments as argument_table
@@ -12,7 +13,9 @@ from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, Resource
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer, queue_name
 from broker.wire.gets import Gets
+from broker.wire.long_work import LongWork
 from broker.wire.methods import method_frame
+from broker.wire.settling import REQUEUE, settled
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -149,14 +152,30 @@ def basic_cancel_ok(session: Session, channel: WireChannel, consumer_tag: str) -
 def basic_recover(session: Session, channel: WireChannel, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedYet("requeue=false")
-    channel.recover()
-    channel.reply(method_frame(channel.number, "basic.recover-ok"))
+    _recover(
+        session,
+        channel,
+        lambda: channel.reply(method_frame(channel.number, "basic.recover-ok")),
+    )
 
 
 def basic_recover_async(session: Session, channel: WireChannel, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedYet("requeue=false")
-    channel.recover()
+    _recover(session, channel, lambda: None)
+
+
+def _recover(session: Session, channel: WireChannel, then: Callable[[], object]) -> None:
+    """Puts back what the client may know of, then calls `then()`."""
+
+    def steps() -> Iterator[None]:
+        newest = channel.next_tag - 1
+        channel.deliver_pending()
+        yield from settled(channel, newest, REQUEUE)
+        if session.is_open:
+            then()
+
+    LongWork(session, steps()).begin()
 
 
 def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) -> None:

@@ -1,0 +1,61 @@
+"""Very many deliveries settled in slices: acked, rejected, or given back to their queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from broker.wire.channel import WireChannel
+
+ACK, REJECT, REQUEUE = range(3)
+"""What settling means, as in `delivering.pxd`."""
+
+
+class HeldBack:
+    """Queues that deliver nothing while messages come back to them in slices: what comes back is
+    delivered in its old order, and before what came later."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Any, None] = {}
+
+    def add(self, queues: Iterable[Any]) -> None:
+        for queue in queues:
+            if queue not in self._queues:
+                self._queues[queue] = None
+                queue.hold_back(True)
+
+    def let_go(self) -> None:
+        """All is back."""
+        queues, self._queues = self._queues, {}
+        for queue in queues:
+            queue.hold_back(False)
+
+
+def settled(channel: WireChannel, last: int, how: int) -> Iterator[None]:
+    """Settles what is unacknowledged up to the delivery tag `last`."""
+    if how != REQUEUE:
+        yield from _slices(channel, last, how)
+        return
+    held = HeldBack()
+    try:
+        for consumer in channel.holders():
+            # What the queue has to deliver already comes before what comes back.
+            consumer.queue.deliver_pending()
+            yield
+        yield from given_back(channel, last, held)
+    finally:
+        held.let_go()
+
+
+def given_back(channel: WireChannel, last: int, held: HeldBack) -> Iterator[None]:
+    """Puts back what is unacknowledged up to the delivery tag `last`, but what a transaction
+    settles; the queues are `held` back, which whoever asks ends."""
+    held.add(consumer.queue for consumer in channel.holders())
+    yield from _slices(channel, last, REQUEUE)
+
+
+def _slices(channel: WireChannel, last: int, how: int) -> Iterator[None]:
+    since = 1
+    while since := channel.settle_slice(since, last, how):
+        yield
