@@ -225,6 +225,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 async def _serve(
     config: "Config", sockets: list[tuple[str, list[socket.socket]]], servers: list[_Server]
 ) -> None:
+    from management.memory import give_back_when_idle
     from management.sessions import SESSIONS
 
     # Each connection opening and closing is a line at level info, with names a client chose.
@@ -246,14 +247,16 @@ async def _serve(
     note = config.run_dir / "web.json"
     _write_note(note, sockets)
     stopping = asyncio.create_task(stop.wait())
+    tidying = asyncio.create_task(give_back_when_idle(), name="memory given back when idle")
     await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
     note.unlink(missing_ok=True)
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*serving)
-    listening.cancel()
-    stopping.cancel()
-    await asyncio.gather(listening, stopping, return_exceptions=True)
+    beside = (listening, stopping, tidying)
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*beside, return_exceptions=True)
 
 
 def _write_note(path: Path, sockets: list[tuple[str, list[socket.socket]]]) -> None:

@@ -74,7 +74,7 @@ class Plan:
     def let_go(self) -> Iterator[None]:
         """Gives up all that refers back to the plan, a part a step; what came of it stays. Else it
         would be garbage in a circle, which a busy broker keeps for hours
-        (`broker.server.garbage`)."""
+        (`broker.garbage`)."""
         while self._seen:
             for _ in range(min(_AT_ONCE, len(self._seen))):
                 self._seen.popitem()

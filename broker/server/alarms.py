@@ -8,11 +8,11 @@ first publish (`Session.block`); one that only consumes never is. Consuming is w
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.garbage import give_memory_back
 from broker.stats.node import memory_limit, resident_memory
 from broker.store import disk
 from broker.store.reserve import Reserve
@@ -194,14 +194,6 @@ class Alarms:
 def reserve_of(config: Any) -> Reserve:
     """The reserve file of a data directory."""
     return Reserve(str(config.data_dir / "reserve"), config.disk_reserve)
-
-
-def give_memory_back() -> None:
-    """Asks the C library for what it keeps of freed memory; without that an alarm may never clear.
-    Does nothing where the library has no such call."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _mebibytes(size: int) -> str:

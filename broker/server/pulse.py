@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from broker.garbage import Garbage, give_memory_back
 from broker.kernel import clock
-from broker.server.garbage import Garbage
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -30,7 +30,7 @@ class Pulse:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._round = self._rest_queues()
-        self._garbage = Garbage()
+        self._garbage = Garbage(lambda: broker.loop.run_in_executor(None, give_memory_back))
 
     def start(self) -> None:
         self._garbage.start(self._broker.loop.time())

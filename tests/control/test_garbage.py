@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from broker.server import garbage
-from broker.server.garbage import Garbage
+from broker import garbage
+from broker.garbage import Garbage
 
 
 class Held:
@@ -39,9 +40,21 @@ def walks() -> Iterator[list[int]]:
 
 @pytest.fixture
 def started(walks: list[int], monkeypatch: pytest.MonkeyPatch) -> Garbage:
-    """Started at second 0 of its clock, in a process that takes no CPU."""
+    """Started at second 0 of its clock, in a process that takes no CPU and walks for 0.2 s."""
     monkeypatch.setattr(time, "process_time", lambda: 1.0)
-    found = Garbage()
+    return begin(walks, monkeypatch, 0.2)
+
+
+def begin(
+    walks: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    walk_s: float,
+    give_back: Callable[[], object] = lambda: None,
+) -> Garbage:
+    """Started at second 0 of its clock, in a process whose walks take `walk_s` seconds."""
+    told = itertools.count(0.0, walk_s)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(told))
+    found = Garbage(give_back)
     found.start(0.0)
     walks.clear()
     return found
@@ -99,3 +112,37 @@ def test_a_busy_broker_waits_for_long(
     started.tick(float(garbage.WALK_AT_LAST_S))
     assert walks.count(2) == 1
     assert grown
+
+
+def test_a_small_broker_whose_walk_is_short_walks_sooner(
+    walks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    small = begin(walks, monkeypatch, 0.01)
+    grown = grow()
+    for second in range(50):
+        small.tick(float(second))
+    assert 2 not in walks
+    for second in range(50, 50 + garbage.IDLE_S):
+        small.tick(float(second))
+    assert walks.count(2) == 1
+    assert grown
+
+
+def test_an_idle_broker_gives_freed_memory_back_once_after_work(
+    walks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = 1.0
+    monkeypatch.setattr(time, "process_time", lambda: used)
+    given: list[int] = []
+    begun = begin(walks, monkeypatch, 0.2, lambda: given.append(second))
+    for second in range(100):
+        begun.tick(float(second))
+    assert given == [garbage.GIVE_BACK_EVERY_S]  # what the start took
+    for second in range(100, 200):
+        used += 0.5
+        begun.tick(float(second))
+    assert len(given) == 1
+    for second in range(200, 400):
+        begun.tick(float(second))
+    assert given[1:] == [200 + garbage.IDLE_S - 1]

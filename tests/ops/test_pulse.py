@@ -17,7 +17,7 @@ def test_a_round_that_fails_is_not_the_last_one(
 ) -> None:
     monkeypatch.setattr(pulse, "TICK_S", 0.001)
     garbage = SimpleNamespace(start=lambda now: None, tick=lambda now: None)
-    monkeypatch.setattr(pulse, "Garbage", lambda: garbage)
+    monkeypatch.setattr(pulse, "Garbage", lambda _: garbage)
     rounds = []
 
     async def beat() -> None:

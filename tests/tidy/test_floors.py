@@ -25,6 +25,7 @@ FLOORS = (
         "broker.policy_keys",
         "broker.contracts",
         "broker.control_schema",
+        "broker.garbage",
         "broker.lifetime",
         "broker.log_limit",
         "broker.logs",
@@ -64,6 +65,7 @@ SHARED = (
     "broker.control_schema",
     # The table of the usage feed's columns, which imports nothing.
     "broker.features.usage.records",
+    "broker.garbage",
     "broker.lifetime",
     "broker.logs",
     "broker.origins",
