@@ -17,6 +17,7 @@ import pytest
 
 from management.reports.catalog import REPORTS
 from tests.appliance import Appliance
+from tests.reports.asking import run_report
 from tests.reports.conftest import ROOT, TIMEOUT, wait_until
 
 pytest.importorskip("pyspark")
@@ -66,11 +67,7 @@ def publish_and_consume(appliance: Appliance, vhost: str = "/") -> dict[str, lis
 
 def run(client: httpx.Client) -> dict[str, Any]:
     """Run the report now, to its end."""
-    answer = client.post("/reports/queue-usage/run")
-    assert answer.status_code == 202, answer.text
-    path = f"/reports/queue-usage/runs/{answer.json()['run_id']}"
-    wait_until(lambda: client.get(path).json()["state"] not in ("waiting", "running"), "the run")
-    record: dict[str, Any] = client.get(path).json()
+    record = run_report(client, "queue-usage", TIMEOUT)
     assert record["state"] == "done", record
     return record
 

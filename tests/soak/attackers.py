@@ -1,12 +1,14 @@
 """Clients that mean harm, one of each kind, all from an address of their own.
 
 Each function makes one attempt of a second or so and cleans nothing up but its sockets; what the
-broker or the web process answers is of no interest. `run` repeats them until told to end.
+broker or the web process answers is of no interest. `run` repeats one kind until told to end; all
+kinds attack at the same time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import socket
@@ -16,17 +18,22 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+import httpx
+
 from tests.amqp import raw
+from tests.api.test_sessions import sign_in
 from tests.appliance import Appliance
 from tests.fuzz.doors import masked_frame
 from tests.fuzz.mutations import mutate
 from tests.fuzz.parsers import HANDSHAKE
 from tests.fuzz.sessions import opening, session
+from tests.hostile.sockets import BINARY, CONTINUED, TEXT, frame
 
 FROM = "127.0.0.3"
 MALLORY = "mallory"
-"""A user with permissions for objects whose names begin so, and without a tag."""
-PAUSE_S = 0.2
+"""A user with permissions for objects whose names begin so, who may open pages: `management`."""
+PAUSE_S = (2.0, 12.0)
+"""Between two attempts of one kind, chosen at random: about two a second in all."""
 BASIC = b"Basic bWFsbG9yeTptYWxsb3J5"
 GUEST = b"Basic Z3Vlc3Q6Z3Vlc3Q="
 SLOW = b"%28%28%3F%3Aa%7Cb%7Cab%7Cba%29%3F%29%7B1000%7D%24"
@@ -107,6 +114,57 @@ def pings(attempt: Attempt) -> None:
         peer.recv(4096)
         for _ in range(50):
             peer.sendall(masked_frame(attempt.chance, b"x" * 100, 0x89) * 20)
+
+
+def unfinished(attempt: Attempt) -> None:
+    """On both WebSocket doors: a frame that does not end, frames and fragments of one byte, and a
+    compressed frame that nobody agreed on."""
+    pieces = (
+        frame(BINARY, b"AMQP" + bytes(200_000), length=1 << 20),
+        frame(BINARY, b"x") * 20_000,
+        frame(BINARY, b"x", fin=False) + frame(CONTINUED, b"x", fin=False) * 20_000,
+        frame(BINARY, bytes(1000), compressed=True),
+    )
+    for port in (attempt.appliance.ws_port, attempt.appliance.http_port):
+        for piece in pieces:
+            peer = attempt.connect(port)
+            peer.sendall(HANDSHAKE)
+            peer.recv(4096)
+            with contextlib.suppress(OSError):  # refused before all of it was sent
+                peer.sendall(piece)
+
+
+def live_subscriptions(attempt: Attempt) -> None:
+    """More subscriptions on live sockets than a user may have, and JSON that is none."""
+    appliance = attempt.appliance
+    with httpx.Client(base_url=appliance.http_url, timeout=5) as client:
+        sign_in(client, MALLORY, MALLORY)
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    host = f"127.0.0.1:{appliance.http_port}"
+    for _ in range(3):
+        peer = attempt.web(
+            f"GET /live/ HTTP/1.1\nHost: {host}\nOrigin: http://{host}\nCookie: {cookie}\n"
+            "Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n".encode()
+        )
+        peer.recv(4096)
+        for number in range(100):
+            told = {"type": "subscribe", "topic": "queues", "id": number}
+            peer.sendall(frame(TEXT, json.dumps(told).encode()))
+        peer.sendall(frame(TEXT, b'{"type":"subscribe","topic":"overview","id":1e400}'))
+        peer.sendall(frame(TEXT, b'{"type":' + b"[" * 50_000))
+        peer.recv(1 << 16)
+
+
+def lies_about_hosts(attempt: Attempt) -> None:
+    """Hosts that are none, and guest who says that a proxy brought it from this machine."""
+    for host in (b"x/y", b"under_score", b"[::1", b"a" * 300, b"localhost:99999"):
+        attempt.web(b"GET / HTTP/1.1\nHost: %s\n\n" % host)
+    for told in (b"127.0.0.1", b"::1", b"1.2.3.4, 127.0.0.1", b"x" * 1000, b"1," * 2000):
+        attempt.web(
+            b"GET /api/overview HTTP/1.1\nHost: localhost\nAuthorization: %s\n"
+            b"X-Forwarded-For: %s\n\n" % (GUEST, told)
+        )
 
 
 def deep_json(attempt: Attempt) -> None:
@@ -201,31 +259,34 @@ def open_transactions(attempt: Attempt) -> None:
         peer.sendall(data)
 
 
+EXPECTED = (OSError, AssertionError, httpx.HTTPError)
+"""An assertion is about the sign-in page of a web app whose broker is away."""
+
 KINDS: dict[str, Callable[[Attempt], None]] = {
     each.__name__: each
     for each in (
         *(unread_returns, wrong_passwords, slow_bodies, pipelining, pings, deep_json, patterns),
         *(topic_bindings, cookies, nested_tables, noise, silence, many_objects),
-        open_transactions,
+        *(open_transactions, unfinished, live_subscriptions, lies_about_hosts),
     )
 }
 
 
-def run(appliance: Appliance, over: threading.Event, seed: int, count: Counter[str]) -> None:
-    """One kind after the other, again and again. That the broker is gone for a while, or cuts an
-    attacker off, is expected."""
-    chance = random.Random(seed)
-    while not over.is_set():
-        for name, attack in KINDS.items():
-            if over.is_set():
-                break
-            attempt = Attempt(appliance, chance)
-            try:
-                attack(attempt)
-            except OSError:
-                count[f"{name}, cut off"] += 1
-            else:
-                count[name] += 1
-            finally:
-                attempt.close()
-            over.wait(PAUSE_S)
+def run(
+    name: str, appliance: Appliance, over: threading.Event, seed: int, count: Counter[str]
+) -> None:
+    """Repeats one kind until told to end, once at least. That the broker is gone for a while, or
+    cuts an attacker off, is expected."""
+    chance = random.Random(f"{seed}/{name}")
+    while True:
+        attempt = Attempt(appliance, chance)
+        try:
+            KINDS[name](attempt)
+        except EXPECTED:
+            count[f"{name}, cut off"] += 1
+        else:
+            count[name] += 1
+        finally:
+            attempt.close()
+        if over.wait(chance.uniform(*PAUSE_S)):
+            return

@@ -17,8 +17,11 @@ from management.broker_client import BrokerClient
 from tests.crash.checker import Verdict
 from tests.crash.loop import CONSUMED, Crash
 from tests.crash.storm import EVERYTHING, Storm, connect, declare, with_channel
+from tests.reports.asking import run_report
 from tests.soak import attackers, clients
 from tests.soak.whole import Quiet, Whole, look
+
+REPORT_SECONDS_MAX = 240.0
 
 
 @dataclass
@@ -88,7 +91,13 @@ class Soak:
             )
             for work in clients.KINDS
         ]
-        works.append((attackers.run, (whole.appliance, over, self.seed, self.attacks)))
+        works += [
+            (
+                attackers.run,
+                (name, whole.appliance, over, self.seed + len(self.quiet), self.attacks),
+            )
+            for name in attackers.KINDS
+        ]
         threads = [
             threading.Thread(target=work, args=arguments, daemon=True) for work, arguments in works
         ]
@@ -144,7 +153,7 @@ class Soak:
         client = BrokerClient(self.whole.appliance.control_socket)
         name = attackers.MALLORY
         try:
-            await client.call("user.put", name=name, password=name, tags="")
+            await client.call("user.put", name=name, password=name, tags="management")
             mine = dict.fromkeys(EVERYTHING, f"^({name}.*|)$")
             await client.call("permission.put", vhost="/", user=name, **mine)
         finally:
@@ -152,20 +161,16 @@ class Soak:
 
     def _report(self) -> None:
         """Runs a report to its end."""
-        url = f"{self.whole.appliance.http_url}/api/reports/queue-usage"
-        with httpx.Client(auth=("guest", "guest"), timeout=60) as client:
+        url = f"{self.whole.appliance.http_url}/api"
+        with httpx.Client(base_url=url, auth=("guest", "guest"), timeout=60) as client:
             try:
-                run = client.post(f"{url}/run")
-                self.count[f"report run answered {run.status_code}"] += 1
-                deadline = time.monotonic() + 240
-                while time.monotonic() < deadline:
-                    standing = client.get(url).json()
-                    if "running" not in str(standing.get("state", standing)):
-                        return
-                    time.sleep(1)
-                self.trouble.append("a report does not end")
-            except httpx.HTTPError as error:
-                self.trouble.append(f"report: {error!r}")
+                record = run_report(client, "queue-usage", REPORT_SECONDS_MAX)
+            except (httpx.HTTPError, TimeoutError) as error:
+                self.trouble.append(f"a report: {error!r}")
+                return
+        self.count[f"report {record['state']}"] += 1
+        if record["state"] != "done":
+            self.trouble.append(f"a report is not done: {record}")
 
     def _judge(self) -> None:
         """Compares the quiet points after the first third with the first of the same start."""
