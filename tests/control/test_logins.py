@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argon2
 import bcrypt
 import pytest
+from argon2.exceptions import VerifyMismatchError
 
 from broker.access import Access, Job, Refused, User, passwords
 from broker.access.login import REMEMBERED_S, TICKET_S
@@ -437,3 +439,11 @@ def test_a_connection_that_was_let_in_waits_for_no_guesses_at_its_user(access: A
     job = access.begin("anna", "secret", False, peer="192.0.2.1", door="http", again=True)
     assert isinstance(job, Job)
     assert status(access.finish(job, Access.verify(job), door="http")) == 200
+
+
+def test_a_user_that_does_not_exist_costs_as_much_as_one_with_a_wrong_password() -> None:
+    real = passwords.hash_password("secret")
+    assert argon2.extract_parameters(passwords._no_user) == argon2.extract_parameters(real)
+    with pytest.raises(VerifyMismatchError):  # compared to the end, not refused as no hash
+        argon2.PasswordHasher().verify(passwords._no_user, "secret")
+    assert not passwords.verify("secret", None, passwords.ARGON2ID)
