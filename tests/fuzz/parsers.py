@@ -31,6 +31,7 @@ from tests.amqp import raw
 from tests.fuzz.doors import masked_frame
 from tests.fuzz.found import TURN_MAX_S, Count, FoundError, chance_of, corpus, keep, minimise
 from tests.fuzz.mutations import mutate
+from tests.websocket.standin import Admission
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = [
@@ -187,7 +188,7 @@ class _Sink:
 _listener = WebSocketListener(
     SimpleNamespace(
         config=Config(),
-        admission=SimpleNamespace(give=lambda: None),
+        admission=Admission(Config()),
         persister=SimpleNamespace(under_pressure=False),
         accept=lambda *_, **__: _Sink(),
     )
