@@ -1,11 +1,9 @@
 """What every path below `/api/` has in common, whatever it names."""
 
-from collections.abc import Awaitable, Callable
-
-from asgiref.sync import markcoroutinefunction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from management import bodies
+from management.middleware import Middleware
 
 
 async def take_body(request: HttpRequest) -> None:
@@ -17,17 +15,10 @@ async def take_body(request: HttpRequest) -> None:
         request._body = b"{}"
 
 
-class ApiDoor:
+class ApiDoor(Middleware):
     """HEAD is answered as GET (the server drops the body), OPTIONS without credentials, and a
     method that a path does not know with 405 and an empty body. A slash at the end of a path
     changes nothing: no name can end in one, as names are percent-encoded."""
-
-    async_capable = True
-    sync_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase]]) -> None:
-        self.get_response = get_response
-        markcoroutinefunction(self)
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not request.path.startswith("/api/"):

@@ -11,10 +11,9 @@ import asyncio
 import contextlib
 import io
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
@@ -24,6 +23,7 @@ from management import refusals
 from management.broker_client import BrokerError
 from management.hosts import header
 from management.memory import give_back_soon
+from management.middleware import Middleware
 from management.paths import Application, Receive, Scope, Send
 from management.peer import peer_of
 from management.unfinished import STRANGERS, USERS, Room
@@ -237,19 +237,9 @@ async def take(request: HttpRequest, user: str | None, limit: int = BODY_MAX) ->
     request._stream = kept
 
 
-class BodyMiddleware:
+class BodyMiddleware(Middleware):
     """Reads the bodies of forms, once their view is known and has been found open to the user.
     Those of the API are read behind its own check of credentials."""
-
-    async_capable = True
-    sync_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase]]) -> None:
-        self.get_response = get_response
-        markcoroutinefunction(self)
-
-    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return await self.get_response(request)
 
     async def process_view(
         self, request: HttpRequest, view: Any, args: Any, kwargs: Any

@@ -8,12 +8,13 @@ adds up to 100 random bytes to each answer.
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
-from asgiref.sync import markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.middleware.gzip import GZipMiddleware
 from django.utils.cache import patch_vary_headers
+
+from management.middleware import GetResponse, Middleware
 
 SMALL = 1024
 """Answers with fewer bytes stay as they are: they fit into one packet anyway."""
@@ -29,19 +30,13 @@ _GZIP_FORMAT = 31
 
 _LEVEL = 6
 
-GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
-
-class Compression:
+class Compression(Middleware):
     """The outermost middleware: compresses pages, lists and streamed answers."""
 
-    async_capable = True
-    sync_capable = False
-
     def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
+        super().__init__(get_response)
         self._gzip = GZipMiddleware(_unused)
-        markcoroutinefunction(self)
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = await self.get_response(request)

@@ -5,13 +5,11 @@ Python's own parser takes quadratic time for a value with many backslashes befor
 our values needs quotes or escapes, so none are undone here.
 """
 
-from collections.abc import Awaitable, Callable
-
-from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBase
 
+from management.middleware import Middleware
 from management.paths import Scope
 
 VALUE_MAX = 4096
@@ -36,18 +34,8 @@ def cookies_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
-
-
-class Cookies:
+class Cookies(Middleware):
     """The first middleware: sets `request.COOKIES`, which Django would parse otherwise."""
-
-    async_capable = True
-    sync_capable = False
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
-        markcoroutinefunction(self)
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         assert isinstance(request, ASGIRequest)

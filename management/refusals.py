@@ -1,13 +1,11 @@
 """What a person sees when the broker refused or is away and the view did not say more itself."""
 
-from collections.abc import Awaitable, Callable
-
-from asgiref.sync import markcoroutinefunction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
 
 from management.broker_client import BrokerError
+from management.middleware import Middleware
 
 RETRY_AFTER_S = 2
 TITLES = {
@@ -49,18 +47,8 @@ def answer(request: HttpRequest, error: BrokerError) -> HttpResponseBase:
     return response
 
 
-class RefusalMiddleware:
+class RefusalMiddleware(Middleware):
     """Turns a `BrokerError` that a view let through into `answer`."""
-
-    async_capable = True
-    sync_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase]]) -> None:
-        self.get_response = get_response
-        markcoroutinefunction(self)
-
-    async def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return await self.get_response(request)
 
     def process_exception(
         self, request: HttpRequest, exception: Exception

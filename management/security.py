@@ -1,9 +1,8 @@
 """Headers that every answer carries."""
 
-from collections.abc import Awaitable, Callable
-
-from asgiref.sync import markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
+
+from management.middleware import Middleware
 
 CONTENT_SECURITY_POLICY = "; ".join(
     [
@@ -32,18 +31,9 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 
-GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
-
-class SecurityHeaders:
+class SecurityHeaders(Middleware):
     """Adds `HEADERS` to every answer, and forbids caches to keep pages and API answers."""
-
-    async_capable = True
-    sync_capable = False
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
-        markcoroutinefunction(self)
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = await self.get_response(request)

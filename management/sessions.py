@@ -10,12 +10,11 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from asgiref.sync import markcoroutinefunction
 from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -25,6 +24,7 @@ from management import refusals
 from management.appliance import broker
 from management.broker_client import BrokerError, Push
 from management.cookies import cookies_of
+from management.middleware import Middleware
 from management.paths import Application, Receive, Scope, Send
 from management.people import NOBODY, User
 from management.websocket_protocol import signed_in
@@ -36,8 +36,6 @@ SIGNED_OUT = 4401
 """Close code of a live socket whose session is over: the page should go to the sign-in form."""
 TRY_AGAIN_LATER = 1013
 REMEMBERED_AT_MOST = 10_000
-
-GetResponse = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +183,11 @@ def public(view: Any) -> Any:
     return view
 
 
-class SessionMiddleware:
+class SessionMiddleware(Middleware):
     """Sets `request.user` and `request.login`; views that are not `public` need a signed-in user.
 
     A request of htmx gets 401 with `HX-Redirect`, any other a redirect to the sign-in form.
     """
-
-    async_capable = True
-    sync_capable = False
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
-        markcoroutinefunction(self)
 
     async def __call__(self, request: HttpRequest) -> HttpResponseBase:
         login = read_cookie(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
