@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,46 @@ async def test_the_publisher_of_another_user_is_no_problem_of_ones_own(
     sample(broker, clock, 90)
     assert (await client.call("overview", as_user="anna"))["problem_count"] == 0
     assert (await client.call("overview", as_user="bert"))["problem_count"] == 1
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=["one line", "a group"])
+@pytest.mark.parametrize("tag", ["management", "policymaker", "monitoring", "administrator"])
+async def test_unconfirmed_publishes_show_addresses_to_their_user_and_who_sees_connections(
+    broker: Broker, client: BrokerClient, clock: Clock, tag: str, count: int
+) -> None:
+    """Of users of the same virtual host, whose queues both see; by no verb, list or push."""
+    broker.add_user("anna", tag)
+    broker.add_user("bert-the-owner", "management")
+    connections = [broker.connect("bert-the-owner") for _ in range(count)]
+    for connection in connections:
+        channel = connection.channels[1]
+        channel.published = channel.messages_unconfirmed = 3
+        channel.oldest_unconfirmed = 7
+    sample(broker, clock, 90)
+    own = await shown(client, "bert-the-owner")
+    assert all(connection.name in own for connection in connections)
+    others = await shown(client, "anna")
+    is_seen = tag in ("monitoring", "administrator")
+    for secret in ("bert-the-owner", "unconfirmed", *(one.name for one in connections)):
+        assert (secret in others) == (is_seen and secret in own), secret
+    count_seen = (await client.call("overview", as_user="anna"))["problem_count"]
+    assert count_seen == (count if is_seen else 0)
+
+
+async def shown(client: BrokerClient, user: str) -> str:
+    """All that a user is told of problems, publishers and connections."""
+    told = [
+        await client.call("overview", as_user=user),
+        await client.call("overview", as_user=user, vhost="/"),
+        await client.call("problems", as_user=user),
+        await client.call("problems", as_user=user, vhost="/"),
+        await client.call("list", as_user=user, noun="connections"),
+        await client.call("list", as_user=user, noun="channels"),
+        await client.call("list", as_user=user, noun="connections", name="bert"),
+    ]
+    async with aclosing(client.subscribe(as_user=user, topic="overview")) as pushes:
+        told.append((await anext(pushes)).data)
+    return repr(told)
 
 
 async def test_many_who_ask_after_one_sample_make_one_look(
