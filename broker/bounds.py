@@ -72,6 +72,8 @@ TRACED_BODY_MAX = 64 * 1024
 LOG_READERS_MAX = 16
 FORM_MAX = 16 * 1024
 LIVE_KEYS_MAX = 500
+METRICS_CONNECTIONS_MAX = 64
+SCRAPERS_MAX = 16
 LIVE_REQUEST_MAX = 512 * 1024
 
 FIXED = (
@@ -84,6 +86,17 @@ FIXED = (
         "readers of the live log at a time",
         LOG_READERS_MAX,
         "each holds a connection of the web process for as long as it reads",
+    ),
+    Fixed(
+        "connections of the metrics port at a time",
+        METRICS_CONNECTIONS_MAX,
+        "a scraper needs one; where all are taken the address that has most gives way",
+    ),
+    Fixed(
+        "scrapers for each of which one place more is kept on the metrics port",
+        SCRAPERS_MAX,
+        "they are the addresses that have fetched pages regularly for longest; with metrics_login"
+        " only who signed in",
     ),
     Fixed(
         "rows that one subscription of a live page follows",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from broker.server.metrics.scrapers import CONNECTIONS_MAX, Places
+from broker.bounds import METRICS_CONNECTIONS_MAX as CONNECTIONS_MAX
+from broker.bounds import SCRAPERS_MAX
+from broker.server.metrics.scrapers import APART_S, KNOWN_FOR_S, PAGES_MIN, SLOW_S, Place, Places
 from tests.appliance import Appliance
 from tests.conftest import Make
 
@@ -92,26 +95,93 @@ def test_the_web_port_has_the_same_pages_for_who_may_monitor(watched: Appliance)
         assert web.get("/metrics", auth=auth, headers={"Origin": "http://x.example"}).is_error
 
 
-def test_the_oldest_of_whoever_has_most_gives_way() -> None:
-    class Writer:
-        def __init__(self) -> None:
-            self.transport = self
-            self.ended = False
+class Writer:
+    def __init__(self) -> None:
+        self.transport = self
+        self.ended = False
 
-        def abort(self) -> None:
-            self.ended = True
+    def abort(self) -> None:
+        self.ended = True
 
-    def writer() -> Writer:
-        made.append(Writer())
-        return made[-1]
 
-    made: list[Writer] = []
-    places = Places(4)
-    scraper = places.take("192.0.2.1", writer())  # type: ignore[arg-type]
-    for _ in range(20):
-        assert places.take("192.0.2.2", writer()) is not None  # type: ignore[arg-type]
-    assert not made[0].ended
-    assert [one.ended for one in made[1:]] == [True] * 17 + [False] * 3
-    assert scraper is not None
-    assert places.take("192.0.2.3", writer()) is not None  # type: ignore[arg-type]
-    assert not made[0].ended
+class Port:
+    """Places, and a clock that is set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = 4) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        self.places = Places(most)
+        self.ended: list[str] = []
+
+    def take(self, address: str, *, is_answered: bool = True) -> Writer | None:
+        writer = Writer()
+        place: Place | None = self.places.take(address, writer)  # type: ignore[arg-type]
+        if place is not None and is_answered:
+            place.answer()
+        return writer if place is not None else None
+
+    def scrape(self, address: str, pages: int = PAGES_MIN, apart: float = APART_S) -> None:
+        for _ in range(pages):
+            self.places.scrapers.took_page(address)
+            self.now += apart
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Port:
+    return Port(monkeypatch)
+
+
+def test_the_oldest_of_the_address_that_has_most_gives_way(port: Port) -> None:
+    scraper = port.take("192.0.2.1", is_answered=False)
+    made = [port.take("192.0.2.2", is_answered=False) for _ in range(20)]
+    assert scraper is not None and not scraper.ended
+    assert [one is not None and one.ended for one in made] == [True] * 17 + [False] * 3
+    assert port.take("192.0.2.3") is not None
+    assert not scraper.ended
+
+
+def test_an_address_with_many_answers_gives_way_to_one_with_fewer(port: Port) -> None:
+    made = [port.take("192.0.2.2") for _ in range(4)]
+    assert port.take("192.0.2.2") is None, "it may not take its own place"
+    assert port.take("192.0.2.1") is not None
+    assert [one is not None and one.ended for one in made] == [True, False, False, False]
+
+
+def test_a_known_scraper_finds_a_place_in_a_flood_from_many_addresses(port: Port) -> None:
+    port.scrape("192.0.2.1")
+    for number in range(4):
+        assert port.take(f"198.51.100.{number}") is not None
+    assert port.take("198.51.100.9") is None
+    assert port.take("192.0.2.1") is not None
+    assert port.take("192.0.2.1") is None, "one place is kept for it, not all"
+
+
+@pytest.mark.parametrize(
+    ("pages", "apart", "later"),
+    [(PAGES_MIN - 1, APART_S, 0), (10, APART_S / 100, 0), (PAGES_MIN, APART_S, KNOWN_FOR_S)],
+    ids=["too few", "at once", "long ago"],
+)
+def test_who_does_not_scrape_regularly_has_no_place_of_its_own(
+    port: Port, pages: int, apart: float, later: float
+) -> None:
+    port.scrape("192.0.2.1", pages, apart)
+    port.now += later
+    for number in range(4):
+        port.take(f"198.51.100.{number}")
+    assert port.take("192.0.2.1") is None
+
+
+def test_scrapers_that_came_first_stay_known(port: Port) -> None:
+    port.scrape("192.0.2.1")
+    for number in range(2 * SCRAPERS_MAX):
+        port.scrape(f"198.51.100.{number}")
+    known = [f"198.51.100.{number}" for number in range(2 * SCRAPERS_MAX)]
+    assert port.places.scrapers.knows("192.0.2.1")
+    assert sum(map(port.places.scrapers.knows, known)) == SCRAPERS_MAX - 1
+
+
+def test_who_takes_its_answer_slowly_gives_way(port: Port) -> None:
+    made = [port.take(f"198.51.100.{number}") for number in range(4)]
+    port.now += SLOW_S + 1
+    assert port.take("192.0.2.1") is not None
+    assert [one is not None and one.ended for one in made] == [True, False, False, False]

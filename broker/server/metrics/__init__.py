@@ -75,7 +75,8 @@ class MetricsServer:
             return
         self._tasks.add(task)
         try:
-            await self._answer(place, reader, writer)
+            if await self._answer(place, peer[0], reader, writer):
+                self._places.scrapers.took_page(place.address)
         except (OSError, ConnectionError, asyncio.CancelledError):
             pass
         except Exception:
@@ -86,39 +87,43 @@ class MetricsServer:
             writer.close()
 
     async def _answer(
-        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+        self, place: Place, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Whether a page was asked for, and taken whole."""
         try:
             async with asyncio.timeout(self._broker.config.http_timeout):
                 request = await reader.readuntil(b"\r\n\r\n")
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return
-        place.is_waiting = False
+            return False
+        place.answer()
         method, _, rest = request.partition(b" ")
         target, _, version = rest.partition(b"\r\n")[0].partition(b" ")
         path, _, query = target.partition(b"?")
         try:
             if method not in (b"GET", b"HEAD"):
                 raise Answer("405 Method Not Allowed", "", "Allow: GET, HEAD\r\n")
-            await check(self._broker, request, place.address)
+            await check(self._broker, request, peer)
             page = lines_of(self._broker, path.decode("latin-1"), query.decode("latin-1"))
             if page is None:
                 raise Answer("404 Not Found", "metrics are at /metrics\n")
         except BadPattern as error:
             await _reply(writer, "400 Bad Request", f"queue: {error}\n".encode())
-            return
+            return False
         except Answer as answer:
             await _reply(writer, answer.status, answer.text.encode(), answer.headers)
-            return
+            return False
         if method == b"HEAD":
             await _reply(writer, "200 OK", b"")
-        elif version == b"HTTP/1.0":
+            return False
+        if version == b"HTTP/1.0":
             async with self._building:
                 body = await text_of(page)
             await _reply(writer, "200 OK", body)
         else:
             async with aclosing(_pieces(page)) as pieces:
                 await _send(writer, pieces)
+        # Who took it too slowly is cut off by now.
+        return not writer.transport.is_closing()
 
 
 def lines_of(broker: Any, path: str, query: str) -> Iterator[str] | None:
