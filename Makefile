@@ -48,6 +48,9 @@ soak: test-environment  ## half an hour of mixed load, kills and attackers; noth
 hostile: test-environment  ## what one user can do to others, in full size: objects, bombs, floods (ARGS="--only bindings")
 	@$(PYTHON) -m tests.hostile $(ARGS)
 
+hostile-names: test-environment  ## every page of a thing with all forty names that attack a page, in a real browser
+	@LEVERET_TEST_NAMES=all $(PYTHON) -m pytest -q -n 0 tests/web/test_every_page.py
+
 stalled-disk: test-environment  ## let the disk not answer for a while; consuming goes on (options: ARGS="--seconds 30")
 	@$(PYTHON) -m tests.store.stalled_disk $(ARGS)
 

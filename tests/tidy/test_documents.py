@@ -99,6 +99,14 @@ def test_it_names_only_functions_that_exist(name: str) -> None:
     assert not missing, f"{name} names {sorted(missing)}"
 
 
+def test_the_tests_that_the_security_standard_names_exist() -> None:
+    wrong = []
+    for name, test in re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", text("docs/asvs.md")):
+        if not (ROOT / name).exists() or (test and f"def {test}(" not in text(name)):
+            wrong.append(f"{name}::{test}")
+    assert not wrong, wrong
+
+
 def is_protocol_word(word: str) -> bool:
     """AMQP's own names (`basic.publish`, `confirm.select-ok`), flags, and Python's words."""
     classes = ("basic", "channel", "confirm", "connection", "exchange", "queue", "tx")
