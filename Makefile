@@ -7,7 +7,7 @@ SETUP := python3 tools/environment.py
 JOBS := 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile hostile-names bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)

@@ -38,6 +38,8 @@ from tests.web.test_hostile_names import NAMES as ALL_NAMES
 
 # The last ones, `.` and `..`, cannot be sent in a path.
 NAMES = ALL_NAMES[:-2]
+# So many columns that their table is moved sideways in its card.
+SCROLLED = ("backlog", "changes", "clients")
 IS_LONG = os.environ.get("LEVERET_TEST_NAMES") == "all"
 RUN_HOUR = datetime(2026, 11, 21, 10, tzinfo=UTC)
 PASSWORD = "a password"
@@ -273,9 +275,7 @@ def test_no_name_in_a_tooltip_a_legend_or_the_live_log_is_anything_but_text(
 
 
 @pytest.mark.parametrize("report", REPORTS)
-def test_every_column_of_a_report_is_on_a_page_of_1280_pixels(
-    visitor: Page, attack: Attack, report: str
-) -> None:
+def test_a_report_fits_a_page_of_1280_pixels(visitor: Page, attack: Attack, report: str) -> None:
     visitor.set_viewport_size({"width": 1280, "height": 900})
     # One name of ordinary length: the others are as long as names can be.
     visitor.goto(f"/reports/{report}?q=a/b", wait_until="load")
@@ -283,4 +283,5 @@ def test_every_column_of_a_report_is_on_a_page_of_1280_pixels(
         "(() => { const box = document.querySelector('.report').parentElement;"
         " return [box.scrollWidth, box.clientWidth]; })()"
     )
-    assert size[0] <= size[1]
+    assert size[0] <= size[1] or report in SCROLLED
+    assert visitor.evaluate("document.documentElement.scrollWidth") == 1280
