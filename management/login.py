@@ -1,5 +1,6 @@
 """Signing in and out. The broker checks passwords, counts failures and refuses too many."""
 
+import logging
 from typing import Any
 
 from django.conf import settings
@@ -9,11 +10,14 @@ from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
+from broker.logs import one_line
 from management import refusals, sessions
 from management.appliance import broker
 from management.broker_client import BrokerError
 from management.peer import peer_of
 from management.people import User
+
+log = logging.getLogger(__name__)
 
 NO_TAG = (
     "This user may connect over AMQP but not use these pages: it has none of the tags "
@@ -42,6 +46,7 @@ async def login(request: HttpRequest) -> HttpResponseBase:
         )
     except BrokerError as error:
         reason = REFUSED if error.status == 401 else error.reason
+        _note("could not sign in to the web app", username, request)
         return _form(request, target, username, reason, error.status)
     if not User(found["name"], tuple(found["tags"])).is_management:
         return _form(request, target, username, NO_TAG, 401)
@@ -49,7 +54,13 @@ async def login(request: HttpRequest) -> HttpResponseBase:
     begun = sessions.begin(found["name"], found["epoch"])
     sessions.write_cookie(response, begun, secure=request.is_secure())
     rotate_token(request)
+    _note("signed in to the web app", found["name"], request)
     return response
+
+
+def _note(what: str, user: str, request: HttpRequest) -> None:
+    """A line of the log: who, from where."""
+    log.info("user %s from %s %s", one_line(repr(user[:255])), peer_of(request.scope), what)
 
 
 @sessions.public

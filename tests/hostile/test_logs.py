@@ -14,6 +14,7 @@ import pytest
 
 from broker import log_limit, logs
 from broker.log_limit import BURST_S, LimitedHandler, source_of
+from tests.api.test_sessions import sign_in
 from tests.appliance import Appliance
 
 
@@ -147,6 +148,16 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     appliance = Appliance("serve", tmp_path_factory.mktemp("quiet"), log_lines_per_second=2)
     yield appliance.start()
     appliance.close()
+
+
+def test_who_signs_in_to_the_web_app_and_who_cannot_is_in_the_log(quiet: Appliance) -> None:
+    with httpx.Client(base_url=quiet.http_url, timeout=30) as client:
+        assert sign_in(client, "an\nother", "wrong").status_code == 401
+        assert sign_in(client, "guest", "guest").status_code == 302
+    found = [line for line in quiet.log().splitlines() if "the web app" in line]
+    assert len(found) == 2
+    assert "user 'an\\nother' from 127.0.0.1 could not sign in" in found[0]
+    assert "user 'guest' from 127.0.0.1 signed in" in found[1]
 
 
 def test_floods_through_every_door_write_few_lines_and_no_traceback(quiet: Appliance) -> None:
