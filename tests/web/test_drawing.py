@@ -99,3 +99,36 @@ def test_a_chart_shown_as_a_table_follows(page: Page, channel: BlockingChannel, 
         channel.basic_publish("", queue, str(number).encode())
     expect(newest.locator("td").nth(1)).to_have_text("3")
     expect(chart.locator(".chart-key b").first).to_have_text("3")
+
+
+# Counts the attributes that scripts set in the rows of the table.
+WATCH_ROWS = """
+globalThis.touched = 0;
+new MutationObserver((records) => {
+  touched += records.filter((record) => record.target.closest("#table tbody")).length;
+}).observe(document, { subtree: true, attributes: true });
+"""
+NODES = """() => {
+  const walker = document.createTreeWalker(document);
+  let nodes = 0, attributes = 0;
+  while (walker.nextNode()) {
+    nodes += 1;
+    attributes += walker.currentNode.attributes?.length ?? 0;
+  }
+  return { nodes, attributes, touched };
+}"""
+
+
+def test_scripts_leave_the_rows_of_a_list_as_they_came(page: Page, queue: str) -> None:
+    """A list has thousands of attributes: one that looked at each of them would make an object of
+    each, and one set on each row would have every cell styled again."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    page.add_init_script(WATCH_ROWS)
+    page.goto("/queues", wait_until="load")
+    expect(page.locator("#live-state")).to_have_text("live")
+    found = page.evaluate(NODES)
+    assert found["touched"] == 0
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    made = next(one["value"] for one in metrics if one["name"] == "Nodes")
+    assert made < found["nodes"] + found["attributes"] / 2

@@ -55,7 +55,11 @@ function bindSelection(table, rows) {
   const boxes = rows.map((row) => row.querySelector('input[type="checkbox"]')).filter(Boolean);
   const refresh = () => {
     const picked = boxes.filter((box) => box.checked).length;
-    boxes.forEach((box) => box.closest("tr").setAttribute("aria-selected", String(box.checked)));
+    for (const box of boxes) {
+      const row = box.closest("tr");
+      // Set on every row, the browser works out the style of all cells again.
+      if ((row.ariaSelected === "true") !== box.checked) row.ariaSelected = String(box.checked);
+    }
     bar.hidden = picked === 0;
     counter.textContent = `${picked} selected`;
     all.checked = picked > 0 && picked === boxes.length;
