@@ -84,3 +84,31 @@ cdef class DeclaredQueue(Queue):
     @property
     def arguments(self):
         return self._arguments or {}
+
+    # -- what not every type of queue knows of its messages: None ----------------------------------
+
+    messages_persistent = property(lambda self: None)
+    messages_ram = property(lambda self: None)
+    messages_ready_ram = property(lambda self: None)
+    messages_unacknowledged_ram = property(lambda self: None)
+    messages_paged_out = property(lambda self: None)
+    message_bytes_ram = property(lambda self: None)
+    message_bytes_paged_out = property(lambda self: None)
+    consumer_capacity = property(lambda self: None)
+    head_message_timestamp = property(lambda self: None)
+    memory = property(lambda self: None)
+
+    # -- the policies it is under; None of no policy -----------------------------------------------
+
+    @property
+    def policy_name(self):
+        return self.policy.name if self.policy is not None else None
+
+    @property
+    def operator_policy_name(self):
+        return self.policy.operator_name if self.policy is not None else None
+
+    @property
+    def policy_definition(self):
+        """What they set together."""
+        return self.policy.definition if self.policy is not None else None

@@ -21,6 +21,15 @@ from broker.store.store_figures cimport Head, in_memory, memory_of, size_of
 from broker.store.recovery import recover
 
 
+cdef object among_resident(StoredQueue queue, uint64_t figure):
+    """The figure of the messages whose records are in memory, from that of all: known where all are
+    there or none. None where it is not."""
+    resident = in_memory(queue.store)
+    if resident == 0:
+        return 0
+    return figure if resident == queue.store.total + queue.lean_unacked else None
+
+
 cdef class StoredQueue(DeclaredQueue):
     """`parent` is the directory of the vhost's queues."""
 
@@ -58,6 +67,15 @@ cdef class StoredQueue(DeclaredQueue):
     def message_bytes_unacknowledged(self):
         return self.store.total_bytes - self.store.ready_bytes if self.store is not None else 0
 
+    @property
+    def messages(self):
+        """Ready and unacknowledged."""
+        return (self.store.total if self.store is not None else 0) + self.lean_unacked
+
+    @property
+    def message_bytes(self):
+        return self.store.total_bytes if self.store is not None else 0
+
     cdef int persistence(self) except -2:
         """Whether all stored messages are persistent, 1, or none of them, 0; -1 where there are
         both, or where that is not known. Who is not durable holds nothing persistent."""
@@ -92,6 +110,35 @@ cdef class StoredQueue(DeclaredQueue):
     def messages_ram(self):
         """Messages whose records are in memory; None where that is not known."""
         return in_memory(self.store) if self.store is not None else 0
+
+    @property
+    def messages_ready_ram(self):
+        """The ready ones of them."""
+        return among_resident(self, self.store.ready) if self.store is not None else 0
+
+    @property
+    def messages_unacknowledged_ram(self):
+        """The unacknowledged ones of them."""
+        if self.store is None:
+            return 0
+        return among_resident(self, self.store.total - self.store.ready + self.lean_unacked)
+
+    @property
+    def message_bytes_ram(self):
+        """The bytes of their bodies."""
+        return among_resident(self, self.store.total_bytes) if self.store is not None else 0
+
+    @property
+    def messages_paged_out(self):
+        """Messages whose records are on disk only; None where that is not known."""
+        resident = in_memory(self.store) if self.store is not None else 0
+        return None if resident is None else self.messages - resident
+
+    @property
+    def message_bytes_paged_out(self):
+        """The bytes of their bodies."""
+        resident = self.message_bytes_ram
+        return None if resident is None else self.message_bytes - resident
 
     @property
     def memory(self):

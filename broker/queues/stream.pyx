@@ -82,6 +82,8 @@ cdef class StreamQueue(DeclaredQueue):
         return self.store.total_bytes
 
     message_bytes_unacknowledged = property(lambda self: 0)
+    messages = property(lambda self: self.store.total)
+    message_bytes = property(lambda self: self.store.total_bytes)
 
     @property
     def message_bytes_persistent(self):
@@ -94,6 +96,8 @@ cdef class StreamQueue(DeclaredQueue):
     @property
     def disk_bytes(self):
         return self.store.disk_bytes
+
+    disk_bytes_live = property(lambda self: self.store.disk_bytes)
 
     @property
     def delivered(self):

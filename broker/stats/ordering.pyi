@@ -1,13 +1,18 @@
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 FIGURES: frozenset[str]
 
 def figures(queues: list[Any], field: str, start: int, stop: int, found: array[float]) -> None: ...
+def numbers(
+    things: list[Any], read: Callable[[Any], Any], start: int, stop: int, found: array[float]
+) -> bool: ...
 def by_trouble(
     queues: list[Any],
-    found_words: list[Any],
     ranks: dict[str, int],
+    now: int,
+    stuck_after: float,
     start: int,
     stop: int,
     found: array[float],

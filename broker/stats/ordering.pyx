@@ -4,6 +4,7 @@
 A list of 10,000 queues is put in order without building a row or a Python object for each.
 """
 
+from cpython.long cimport PyLong_AsDouble
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -11,6 +12,7 @@ from libc.stdlib cimport free, malloc
 from broker.queues.declared cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.stats.scan cimport read_queue
+from broker.stats.trouble cimport word_of
 
 from broker.stats.gauges import KINDS
 
@@ -22,6 +24,7 @@ cdef enum:
     RATES = 1000                 # rate of the column behind it
     DELIVERIES = 2000
     MESSAGES_RATE = 2001
+    IDLE_SINCE = 2002
 
 # More than a queue holds: words of trouble weigh more than messages.
 cdef double MESSAGES_MOST = <double> (<int64_t> 1 << 44)
@@ -33,6 +36,7 @@ _COLUMNS = {
     "message_bytes": BYTES,
     "consumers": CONSUMERS,
     "net_rate": GROWTH,
+    "idle_since": IDLE_SINCE,
     "message_stats.deliver_get": DELIVERED,
     "message_stats.deliver_get_details.rate": DELIVERIES,
     "messages_details.rate": MESSAGES_RATE,
@@ -60,7 +64,9 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
     for place in range(start, min(stop, len(queues))):
         queue = queues[place]
         gauge = <Gauge> queue.gauge
-        if column >= RATES:
+        if column == IDLE_SINCE:
+            value = idle_since(gauge, queue.used_at)
+        elif column >= RATES:
             value = 0.0
             if gauge is None or gauge.count < 2:
                 pass
@@ -88,16 +94,46 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
         found[place] = value
 
 
-def by_trouble(list queues, list found_words, dict ranks, Py_ssize_t start, Py_ssize_t stop,
-               double[::1] found) -> None:
+cdef double idle_since(Gauge gauge, int64_t used_at):
+    """Since when a queue is idle, ms since 1970; one in use comes before all others."""
+    if gauge is None:
+        return used_at
+    return max(gauge.changed_at, used_at) if gauge.still() else -INFINITY
+
+
+def numbers(list things, read, Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> bool:
+    """Puts what `read` says of each of `things[start:stop]` at its place of `found`; None comes
+    before all numbers. False if one is no number."""
+    cdef Py_ssize_t place
+    for place in range(start, min(stop, len(things))):
+        value = read(things[place])
+        if value is None:
+            found[place] = -INFINITY
+        elif isinstance(value, int):
+            try:
+                found[place] = PyLong_AsDouble(value)
+            except OverflowError:
+                return False
+        elif isinstance(value, float):
+            found[place] = value
+        else:
+            return False
+    return True
+
+
+def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssize_t start,
+               Py_ssize_t stop, double[::1] found) -> None:
     """Like `figures`: the queue with the lowest rank of its word comes first, then the one with the
-    most messages. `ranks` has a number for every word."""
+    most messages. `ranks` has a number for every word; `now` and `stuck_after` are those of
+    `broker.stats.trouble.of_queue`."""
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
     cdef Py_ssize_t place
     for place in range(start, min(stop, len(queues))):
-        read_queue(queues[place], row, signs)
-        found[place] = <double> ranks[found_words[place]] * MESSAGES_MOST - row[READY]
+        queue = queues[place]
+        read_queue(queue, row, signs)
+        word = word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after)
+        found[place] = <double> ranks[word] * MESSAGES_MOST - row[READY]
         found[place] -= row[UNACKED]
 
 

@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memset, strdup
 
@@ -166,7 +166,7 @@ cdef class Sealed(Segments):
         """Bytes of the queue's files that hold unsettled messages."""
         cdef Segment* segment = self.head
         cdef Block* block = self.first_block
-        count = 0
+        cdef int64_t count = 0
         while segment != NULL:
             if segment.messages != NULL:
                 count += segment.length - HEADER_BYTES - segment.settled_bytes

@@ -10,7 +10,7 @@ Layouts: docs/formats/queue-segment.md. All writing goes through the persister.
 
 import os
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport strdup
 
@@ -555,7 +555,7 @@ cdef class Segments(Dirty):
     @property
     def segments(self) -> int:
         cdef Segment* segment = self.head
-        count = 0
+        cdef int64_t count = 0
         while segment != NULL:
             count += 1
             segment = segment.next
@@ -566,7 +566,7 @@ cdef class Segments(Dirty):
         """Bytes that the queue's files take on the disk, as handed to the writer, without holes."""
         cdef Segment* segment = self.head
         cdef Block* block = self.first_block
-        count = 0
+        cdef int64_t count = 0
         while segment != NULL:
             if segment.messages != NULL:
                 count += segment.length - segment.holes

@@ -102,10 +102,12 @@ class Queue:
         self.exclusive = flags.get("exclusive", False)
         self.auto_delete = flags.get("auto_delete", False)
         self.owner, self.declared_by = flags.get("owner"), flags.get("user")
-        self.policy = None
+        self.policy: Any = None
         self.limits = Limits(self.arguments) if self.arguments else None
         self.segments = self.disk_bytes = self.message_bytes_persistent = 0
         self.messages_persistent = self.messages_ram = self.memory = self.consumer_capacity = 0
+        self.messages_ready_ram = self.messages_unacknowledged_ram = self.messages_paged_out = 0
+        self.message_bytes_ram = self.message_bytes_paged_out = self.disk_bytes_live = 0
         self.head_message_timestamp = None
         self.used_at = 1
         self.deleted = False
@@ -146,6 +148,26 @@ class Queue:
     @property
     def messages_unacknowledged(self) -> int:
         return len(self.out)
+
+    @property
+    def policy_name(self) -> Any:
+        return None if self.policy is None else self.policy.name
+
+    @property
+    def operator_policy_name(self) -> Any:
+        return None if self.policy is None else self.policy.operator_name
+
+    @property
+    def policy_definition(self) -> Any:
+        return None if self.policy is None else self.policy.definition
+
+    @property
+    def messages(self) -> int:
+        return len(self.ready) + len(self.out)
+
+    @property
+    def message_bytes(self) -> int:
+        return self.message_bytes_ready + self.message_bytes_unacknowledged
 
     @property
     def message_bytes_ready(self) -> int:

@@ -300,7 +300,7 @@ async def test_what_a_pattern_found_is_remembered_for_few_patterns(
 
     async def found(text: str) -> list[str]:
         asked.clear()
-        kept = await picking.found_by(Pattern(text), things, name, Pace())
+        kept = await picking.found_by(Pattern(text), things, list(map(name, things)), Pace())
         return [thing.name for thing in kept]
 
     assert await found("7$") == [f"q{number}" for number in range(7, 300, 10)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,14 +32,19 @@ def message_stats(
     for name in names:
         stats[name] = int(counters.get(name, 0))
         if age is None:
-            rate = 0.0 if source is None else source.rate(name)
-            stats[f"{name}_details"] = {"rate": rate}
+            stats[_details_of(name)] = {"rate": 0.0 if source is None else source.rate(name)}
         else:
-            stats[f"{name}_details"] = details(name, source, age, now)
+            stats[_details_of(name)] = details(name, source, age, now)
     if stats.keys() >= _DELIVERING:
         stats["deliver_get"] = sum([stats[name] for name in DELIVERING])
-        stats["deliver_get_details"] = _summed([stats[f"{name}_details"] for name in DELIVERING])
+        stats["deliver_get_details"] = _summed([stats[_details_of(name)] for name in DELIVERING])
     return stats
+
+
+@functools.cache
+def _details_of(name: str) -> str:
+    """The key of a counter's details: thousands are written in a list."""
+    return f"{name}_details"
 
 
 def details(

@@ -96,7 +96,8 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
     version = rosters_of(request.broker).version
     everything = await view.everything(request.caller, args, pace)
     total = len(everything)
-    things = await _filtered(view, everything, args, pace)
+    scope = _scope(request, view, version)
+    things = await _filtered(view, everything, args, scope, pace)
     count = len(things)
     first, last = 0, count
     page_count = 1
@@ -111,8 +112,8 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
         first = (args.page - 1) * args.page_size
         last = first + args.page_size
     if args.sort or not view.is_kept(args):
-        scope = _scope(request, view, version) if things is everything else None
-        things = await _sorted(view, things, args, min(last, count), scope, pace)
+        whole = scope if things is everything else None
+        things = await _sorted(view, things, args, min(last, count), whole, pace)
     elif args.sort_reverse:
         things = things[::-1]
     shown = things[first:last]
@@ -191,10 +192,10 @@ def _expression(args: List) -> Pattern | None:
         raise RequestError("invalid_pagination_parameters", str(error)) from None
 
 
-async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> list[Any]:
-    """Those that the name filter and the wanted state let through."""
+async def _filtered(view: View, things: list[Any], args: List, scope: Any, pace: Pace) -> list[Any]:
+    """Those that the name filter and the wanted state let through; `scope` names the things."""
     if args.name:
-        things = await _named(view, things, args.name, _expression(args), pace)
+        things = await _named(view, things, args.name, _expression(args), scope, pace)
     if args.state is None:
         return things
     wanted = troubles.WORRYING if args.state == "trouble" else {args.state}
@@ -203,14 +204,16 @@ async def _filtered(view: View, things: list[Any], args: List, pace: Pace) -> li
 
 
 async def _named(
-    view: View, things: list[Any], wanted: str, pattern: Pattern | None, pace: Pace
+    view: View, things: list[Any], wanted: str, pattern: Pattern | None, scope: Any, pace: Pace
 ) -> list[Any]:
     """Those with a name that has `wanted` in it, or that the pattern finds."""
     if view.has_client_name:
         return await _named_twice(view, things, wanted, pattern, pace)
+    named = None if scope is None else (scope, view.name)
+    names = await rosters_of(view.broker).column(named, things, view.name, pace)
     if pattern is None:
-        return await having(wanted, things, view.name, pace)
-    return await found_by(pattern, things, view.name, pace)
+        return await having(wanted, things, names, pace)
+    return await found_by(pattern, things, names, pace)
 
 
 async def _named_twice(
@@ -279,11 +282,10 @@ async def _figures(view: View, things: list[Any], field: str, pace: Pace) -> arr
     """What queues are sorted by, one number each. `trouble`: the worst word first, then the most
     messages."""
     keys = array("d", bytes(8 * len(things)))
-    words = await view.words(things, pace) if field == "trouble" else []
     for start in range(0, len(things), _CHUNK):
         stop = start + _CHUNK
         if field == "trouble":
-            by_trouble(things, words, troubles.RANK, start, stop, keys)
+            by_trouble(things, troubles.RANK, view.now, view.stuck_after, start, stop, keys)
         else:
             figures(things, field, start, stop, keys)
         await pace()

@@ -6,18 +6,15 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import compress
 from typing import Any
 
 from broker.access.patterns import Pattern
 from broker.server.control.encoding import Pace
-from broker.stats.ordering import first_places
+from broker.stats.ordering import first_places, numbers
 
 _STEP = 250
 """Things between two looks at the clock: 0.1 ms with a quick key."""
-
-_NOTHING = float("-inf")
-"""None comes first."""
-
 
 _NAMES_PER_LOOK = 200
 _STEPS_PER_LOOK = 4_000
@@ -31,11 +28,9 @@ _found: OrderedDict[str, dict[str, bool]] = OrderedDict()
 """By the text of a pattern, which names it finds; the pattern used last comes last."""
 
 
-async def found_by(
-    pattern: Pattern, things: list[Any], name: Callable[[Any], str], pace: Pace
-) -> list[Any]:
-    """The things with a name that the pattern finds. A page asks for the same again and again: what
-    the patterns used lately found is remembered."""
+async def found_by(pattern: Pattern, things: list[Any], names: list[str], pace: Pace) -> list[Any]:
+    """The things with a name that the pattern finds; `names` are theirs. A page asks for the same
+    again and again: what the patterns used lately found is remembered."""
     known = _found.pop(pattern.text, None)
     if known is None or len(known) > _NAMES_REMEMBERED:
         known = {}
@@ -46,28 +41,41 @@ async def found_by(
     kept = []
     at_a_time = max(1, _STEPS_PER_LOOK // pattern.steps)
     for start in range(0, len(things), _NAMES_PER_LOOK):
-        part = things[start : start + _NAMES_PER_LOOK]
-        names = list(map(name, part))
-        new = [one for one in names if one not in known]
+        part = names[start : start + _NAMES_PER_LOOK]
+        new = [one for one in part if one not in known]
         for first in range(0, len(new), at_a_time):
             for one in new[first : first + at_a_time]:
                 known[one] = pattern.matches(one)
             await pace()
-        kept += [thing for thing, one in zip(part, names, strict=True) if known[one]]
+        kept += compress(things[start : start + _NAMES_PER_LOOK], map(known.__getitem__, part))
         await pace()
     return kept
 
 
-async def having(
-    wanted: str, things: list[Any], name: Callable[[Any], str], pace: Pace
-) -> list[Any]:
+async def having(wanted: str, things: list[Any], names: list[str], pace: Pace) -> list[Any]:
     """The things with `wanted` in their names."""
     kept = []
     for start in range(0, len(things), _NAMES_PER_LOOK):
-        part = things[start : start + _NAMES_PER_LOOK]
-        kept += [thing for thing, one in zip(part, map(name, part), strict=True) if wanted in one]
+        part = names[start : start + _NAMES_PER_LOOK]
+        kept += compress(things[start : start + _NAMES_PER_LOOK], [wanted in one for one in part])
         await pace()
     return kept
+
+
+class AsText:
+    """A key that is compared as text: nothing and what is empty come first, tables as text."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def __call__(self, thing: Any) -> str:
+        return self.of([thing])[0]
+
+    def of(self, things: list[Any]) -> list[str]:
+        """The keys of these things."""
+        return [str(value) if value else "" for value in map(self._read, things)]
 
 
 async def first_by_key(
@@ -76,18 +84,17 @@ async def first_by_key(
     """The places of the first `enough` things by their keys, in short steps; equals stay in the
     order they come in. Keys are of any types: nothing comes first, then numbers, texts, tuples, and
     others as text."""
+    found = None if isinstance(key, AsText) else await _numbers(things, key, pace)
+    if found is not None:
+        return first_places(found, enough, reverse)
     keys: list[Any] = []
+    are_texts = True
     for start in range(0, len(things), _STEP):
-        keys += map(key, things[start : start + _STEP])
+        part = things[start : start + _STEP]
+        read = key.of(part) if isinstance(key, AsText) else list(map(key, part))
+        are_texts = are_texts and set(map(type, read)) == {str}
+        keys += read
         await pace()
-    numbers = array("d")
-    are_numbers = are_texts = True
-    for part in (keys[start : start + _STEP] for start in range(0, len(keys), _STEP)):
-        are_numbers = are_numbers and _add_numbers(numbers, part)
-        are_texts = are_texts and not are_numbers and set(map(type, part)) == {str}
-        await pace()
-    if are_numbers:
-        return first_places(numbers, enough, reverse)
     if not are_texts:
         for start in range(0, len(keys), _STEP):
             keys[start : start + _STEP] = map(_orderable, keys[start : start + _STEP])
@@ -95,16 +102,14 @@ async def first_by_key(
     return await _first_of(keys, enough, reverse, pace)
 
 
-def _add_numbers(numbers: array[float], part: list[Any]) -> bool:
-    """Adds a part to the numbers, None as the first of all; False where one is no number."""
-    try:
-        try:
-            numbers.extend(array("d", part))
-        except TypeError:
-            numbers.extend(array("d", [_NOTHING if one is None else one for one in part]))
-    except (TypeError, OverflowError):
-        return False
-    return True
+async def _numbers(things: list[Any], key: Callable[[Any], Any], pace: Pace) -> array[float] | None:
+    """The keys of the things, None as the first of all; None if one is no number."""
+    found = array("d", bytes(8 * len(things)))
+    for start in range(0, len(things), _STEP):
+        if not numbers(things, key, start, start + _STEP, found):
+            return None
+        await pace()
+    return found
 
 
 async def _first_of(keys: list[Any], enough: int, reverse: bool, pace: Pace) -> list[int]:

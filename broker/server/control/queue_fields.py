@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from broker.columns import value_at
 from broker.server.control import troubles
 from broker.server.control.figures import Ages, added, details, message_stats
+from broker.server.control.picking import AsText
 from broker.server.control.policy_rows import governed
-from broker.server.control.views import View, idle_facts, idle_from
+from broker.server.control.views import View, idle_facts
 from broker.stats import Gauge
 from broker.stats.gauges import DELIVERING, QUEUE_COUNTERS
 
@@ -26,21 +27,10 @@ LEAN = ("name", "vhost", "durable", "auto_delete", "exclusive", "arguments", "ty
 TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
 
 
-def _of_policy(name: str, missing: Callable[[], Any]) -> Read:
-    def read(queue: Any) -> Any:
-        return missing() if queue.policy is None else getattr(queue.policy, name)
-
-    return read
-
-
 def refuse_rate(queue: Any) -> float:
     """Publishes that the full queue refused, a second."""
     refusals = getattr(queue, "refusals", None)
     return float(refusals.rate) if refusals is not None else 0.0
-
-
-def _disk_bytes_live(queue: Any) -> Any:
-    return getattr(queue, "disk_bytes_live", None) or queue.disk_bytes
 
 
 def _net_rate(queue: Any) -> float:
@@ -56,22 +46,22 @@ PLAIN: dict[str, Read] = {
     "auto_delete": attrgetter("auto_delete"),
     "exclusive": attrgetter("exclusive"),
     "arguments": attrgetter("arguments"),
-    "messages": lambda queue: queue.messages_ready + queue.messages_unacknowledged,
+    "messages": attrgetter("messages"),
     "messages_ready": attrgetter("messages_ready"),
     "messages_unacknowledged": attrgetter("messages_unacknowledged"),
-    "message_bytes": lambda queue: queue.message_bytes_ready + queue.message_bytes_unacknowledged,
+    "message_bytes": attrgetter("message_bytes"),
     "message_bytes_ready": attrgetter("message_bytes_ready"),
     "message_bytes_unacknowledged": attrgetter("message_bytes_unacknowledged"),
     "message_bytes_persistent": attrgetter("message_bytes_persistent"),
     "consumers": attrgetter("consumer_count"),
     "exclusive_consumer_tag": lambda queue: queue.exclusive_consumer_tag or None,
     "single_active_consumer_tag": attrgetter("single_active_consumer_tag"),
-    "policy": _of_policy("name", lambda: None),
-    "operator_policy": _of_policy("operator_name", lambda: None),
-    "effective_policy_definition": _of_policy("definition", dict),
+    "policy": attrgetter("policy_name"),
+    "operator_policy": attrgetter("operator_policy_name"),
+    "effective_policy_definition": lambda queue: queue.policy_definition or {},
     "segments": attrgetter("segments"),
     "disk_bytes": attrgetter("disk_bytes"),
-    "disk_bytes_live": _disk_bytes_live,
+    "disk_bytes_live": attrgetter("disk_bytes_live"),
     "storage_version": lambda queue: 1,
     "net_rate": _net_rate,
     "limit_share": troubles.limit_share,
@@ -80,46 +70,26 @@ PLAIN: dict[str, Read] = {
 """Those that every queue has and that are read of it alone."""
 
 
-def _where_all_are_alike(read: Read) -> Read:
-    """A figure of the messages in memory, which is known where all are there or none."""
-
-    def of(queue: Any) -> Any:
-        in_memory = queue.messages_ram
-        if in_memory == 0:
-            return 0
-        total = queue.messages_ready + queue.messages_unacknowledged
-        return read(queue) if in_memory == total else None
-
-    return of
-
-
-def _paged_out(queue: Any) -> Any:
-    in_memory = queue.messages_ram
-    if in_memory is None:
-        return None
-    return queue.messages_ready + queue.messages_unacknowledged - in_memory
-
-
-_bytes_in_memory = _where_all_are_alike(PLAIN["message_bytes"])
-
-
-def _bytes_paged_out(queue: Any) -> Any:
-    in_memory = _bytes_in_memory(queue)
-    return None if in_memory is None else PLAIN["message_bytes"](queue) - in_memory
-
+ALIKE = frozenset(("storage_version",))
+"""Those that are the same of all."""
 
 STORED: dict[str, Read] = {
-    "messages_persistent": attrgetter("messages_persistent"),
-    "messages_ram": attrgetter("messages_ram"),
-    "messages_ready_ram": _where_all_are_alike(attrgetter("messages_ready")),
-    "messages_unacknowledged_ram": _where_all_are_alike(attrgetter("messages_unacknowledged")),
-    "messages_paged_out": _paged_out,
-    "message_bytes_ram": _bytes_in_memory,
-    "message_bytes_paged_out": _bytes_paged_out,
-    "consumer_capacity": attrgetter("consumer_capacity"),
+    **{
+        name: attrgetter(name)
+        for name in (
+            "messages_persistent",
+            "messages_ram",
+            "messages_ready_ram",
+            "messages_unacknowledged_ram",
+            "messages_paged_out",
+            "message_bytes_ram",
+            "message_bytes_paged_out",
+            "consumer_capacity",
+            "head_message_timestamp",
+            "memory",
+        )
+    },
     "consumer_utilisation": attrgetter("consumer_capacity"),
-    "head_message_timestamp": attrgetter("head_message_timestamp"),
-    "memory": attrgetter("memory"),
 }
 """Those that streams do not have; None is not known."""
 
@@ -173,6 +143,8 @@ class QueueRows:
     def lengths(self, queue: Any) -> dict[str, Any]:
         """How the numbers of messages change."""
         gauge, age, now = self._gauge(queue), self._ages.get("lengths"), self._view.now
+        if gauge is None:
+            return {f"{name}_details": {"rate": 0.0} for name in TOTALS}
         ready = details("messages_ready", gauge, age, now)
         unacked = details("messages_unacknowledged", gauge, age, now)
         return {
@@ -183,6 +155,8 @@ class QueueRows:
 
     def in_force(self, queue: Any) -> dict[str, Any]:
         """Which arguments hold, of its own and of its policies."""
+        if queue.policy is None:
+            return {"effective_arguments": list(queue.arguments), "effective_policy_arguments": []}
         found = governed("queue", queue)
         names = ("effective_arguments", "effective_policy_arguments")
         return {name: found[name] for name in names}
@@ -274,33 +248,24 @@ def _owner_of(queue: Any) -> Any:
     return queue.owner.name if queue.owner is not None else None
 
 
-def _arguments_in_force(queue: Any) -> list[str]:
+def _arguments_in_force(queue: Any) -> list[str] | None:
     if queue.policy is None:
-        return list(queue.arguments)
+        arguments = queue.arguments
+        return list(arguments) if arguments else None
     found: list[str] = governed("queue", queue)["effective_arguments"]
     return found
 
 
-def _policy_arguments_in_force(queue: Any) -> list[str]:
+def _policy_arguments_in_force(queue: Any) -> list[str] | None:
     if queue.policy is None:
-        return []
+        return None
     found: list[str] = governed("queue", queue)["effective_policy_arguments"]
     return found
 
 
-def _as_text(read: Read) -> Read:
-    """Texts alone are compared fast: nothing and what is empty come first, tables as text."""
-
-    def text(queue: Any) -> str:
-        value = read(queue)
-        return str(value) if value else ""
-
-    return text
-
-
 _ORDERS: dict[str, Read] = {
     **{
-        name: _as_text(PLAIN[name])
+        name: AsText(PLAIN[name])
         for name in (
             "arguments",
             "exclusive_consumer_tag",
@@ -310,12 +275,11 @@ _ORDERS: dict[str, Read] = {
             "effective_policy_definition",
         )
     },
-    "idle_since": lambda queue: idle_from(queue.gauge, queue.used_at),
-    "user_who_performed_action": _as_text(attrgetter("declared_by")),
-    "owner_pid_details": _as_text(_owner_of),
-    "owner_pid_details.name": _as_text(_owner_of),
-    "effective_arguments": _as_text(_arguments_in_force),
-    "effective_policy_arguments": _as_text(_policy_arguments_in_force),
+    "user_who_performed_action": AsText(attrgetter("declared_by")),
+    "owner_pid_details": AsText(_owner_of),
+    "owner_pid_details.name": AsText(_owner_of),
+    "effective_arguments": AsText(_arguments_in_force),
+    "effective_policy_arguments": AsText(_policy_arguments_in_force),
 }
 """What stands for a field where queues are sorted by it, and is read faster."""
 
@@ -326,9 +290,8 @@ def sort_key(view: View, field: str) -> Read | None:
     if field in _ORDERS:
         return _ORDERS[field]
     if field in STORED:
-        stored = STORED[field]
-        return lambda queue: None if queue.type == "stream" else stored(queue)
-    if top in PLAIN:
+        return STORED[field]
+    if top in PLAIN and top not in ALIKE:
         read = PLAIN[top]
         parts = inner.split(".")
         return (lambda queue: value_at(read(queue), parts)) if inner else read

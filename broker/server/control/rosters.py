@@ -31,8 +31,8 @@ WHOLE_LISTS_AT_ONCE = 2
 _PASSES_MAX = 3
 """So often a list is brought up in one request."""
 
-_ORDERS_KEPT = 8
-"""Lists in another order than by name; each is a pointer a thing."""
+_KEPT = 12
+"""Lists in another order than by name, and names of lists; each is a pointer a thing."""
 
 _name = attrgetter("name")
 
@@ -157,8 +157,8 @@ class Rosters:
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
-        self._orders: dict[object, tuple[object, list[Any] | None]] = {}
-        """By scope, the version and the order, or None where it was wanted once; the newest come
+        self._kept: dict[object, tuple[object, list[Any] | None]] = {}
+        """By scope, the version and the list, or None where it was wanted once; the newest come
         last."""
         self.whole_lists = asyncio.Semaphore(WHOLE_LISTS_AT_ONCE)
 
@@ -206,11 +206,26 @@ class Rosters:
         version = self.version
         if scope is None or version is None:
             return await in_order(things, key, pace)
-        order = self._order(scope, things)
+        order = self._known(scope, things)
         if order is None:
             order = await in_order(things, key, pace)
         self._keep(scope, version, order)
         return order
+
+    async def column(
+        self, scope: object, things: list[Any], read: Callable[[Any], Any], pace: Pace
+    ) -> list[Any]:
+        """What `read` says of each thing, of a field that never changes; kept as an order is."""
+        version = self.version
+        found = None if scope is None or version is None else self._known(scope, things)
+        if found is None:
+            found = []
+            for part in _parts(things):
+                found += map(read, part)
+                await pace()
+        if scope is not None and version is not None:
+            self._keep(scope, version, found)
+        return found
 
     def is_sorted(self, scope: object, things: list[Any]) -> bool:
         """Whether to ask for the order of all things even if few are wanted: it is kept, or it was
@@ -219,24 +234,24 @@ class Rosters:
         version = self.version
         if scope is None or version is None:
             return False
-        known = self._orders.get(scope)
+        known = self._kept.get(scope)
         if known is not None and known[0] == version:
             return True
         self._keep(scope, version, None)
         return False
 
-    def _order(self, scope: object, things: list[Any]) -> list[Any] | None:
-        """The kept order, if it is of now."""
-        version, order = self._orders.pop(scope, (None, None))
-        is_of_now = version == self.version and order is not None and len(order) == len(things)
-        return order if is_of_now else None
+    def _known(self, scope: object, things: list[Any]) -> list[Any] | None:
+        """The kept list, if it is of now."""
+        version, found = self._kept.pop(scope, (None, None))
+        is_of_now = version == self.version and found is not None and len(found) == len(things)
+        return found if is_of_now else None
 
-    def _keep(self, scope: object, version: object, order: list[Any] | None) -> None:
-        for stale in [name for name, known in self._orders.items() if known[0] != version]:
-            del self._orders[stale]
-        self._orders[scope] = (version, order)
-        while len(self._orders) > _ORDERS_KEPT:
-            del self._orders[next(iter(self._orders))]
+    def _keep(self, scope: object, version: object, found: list[Any] | None) -> None:
+        for stale in [name for name, known in self._kept.items() if known[0] != version]:
+            del self._kept[stale]
+        self._kept[scope] = (version, found)
+        while len(self._kept) > _KEPT:
+            del self._kept[next(iter(self._kept))]
 
     async def _joined(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -171,8 +172,13 @@ def idle_facts(gauge: Gauge | None, used_at: int) -> dict[str, str]:
     if since is None:
         return {}
     seconds, milliseconds = divmod(since, 1000)
-    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return {"idle_since": f"{text}.{milliseconds:03d}+00:00"}
+    return {"idle_since": f"{_utc(seconds)}.{milliseconds:03d}+00:00"}
+
+
+@functools.lru_cache(maxsize=1024)
+def _utc(seconds: int) -> str:
+    """Seconds since 1970 as date and time; the rows of a list share many."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def idle_from(gauge: Gauge | None, used_at: int) -> int | None:
