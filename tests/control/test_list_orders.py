@@ -18,7 +18,7 @@ from broker.server.control import picking
 from broker.server.control.encoding import Pace
 from broker.server.control.queue_fields import PLAIN, QueueRows
 from broker.server.control.rosters import Roster, in_order
-from broker.stats.ordering import first_places
+from broker.stats.ordering import first_places, numbers
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.control.stand_in import Broker
@@ -37,6 +37,19 @@ def test_the_first_places_are_those_of_a_stable_sort(keys: list[float], wanted: 
     down = sorted(range(len(keys)), key=lambda place: -keys[place])
     assert first_places(array("d", keys), wanted) == up[:wanted]
     assert first_places(array("d", keys), wanted, True) == down[:wanted]
+
+
+@given(st.lists(st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats()))
+def test_keys_that_are_numbers_are_read_as_they_are(keys: list[Any]) -> None:
+    found = array("d", bytes(8 * len(keys)))
+    assert numbers(keys, lambda key: key, 0, len(keys) + 1, found)
+    expected = [float("-inf") if key is None else float(key) for key in keys]
+    assert list(map(repr, found)) == list(map(repr, expected))
+
+
+@pytest.mark.parametrize("other", ["7", (7,), {}, 10**400])
+def test_keys_that_are_no_numbers_are_told_apart(other: Any) -> None:
+    assert not numbers([1, other], lambda key: key, 0, 2, array("d", bytes(16)))
 
 
 async def test_a_roster_follows_what_comes_and_goes() -> None:
@@ -118,6 +131,23 @@ async def test_a_list_shows_what_was_declared_and_deleted_since_the_last(
     )
     assert flags["items"] == [{"name": "q11", "durable": False}]
     assert await names(filled, sort="name", sort_reverse=True) == found[::-1]
+
+
+@pytest.mark.parametrize("pattern", [{"name": "q1"}, {"name": "^q1.$", "use_regex": True}])
+async def test_a_filter_by_name_follows_what_was_declared_and_deleted(
+    filled: BrokerClient, pattern: dict[str, Any]
+) -> None:
+    expected = [f"q{number}" for number in range(10, 20)]
+    for _ in range(2):
+        assert await names(filled, **pattern) == expected
+    assert await names(filled, **pattern, sort="name", sort_reverse=True) == expected[::-1]
+    await filled.call("queue.declare", vhost=VHOST, name="q1x", durable=True)
+    await filled.call("queue.delete", vhost=VHOST, name="q12")
+    expected = [name for name in [*expected, "q1x"] if name != "q12"]
+    for _ in range(2):
+        assert await names(filled, **pattern) == expected
+    assert await keys(filled, name="q1", source="") == expected
+    assert await names(filled, name="q0", state="idle") == [f"q0{number}" for number in range(10)]
 
 
 async def test_a_list_of_bindings_shows_what_was_bound_and_unbound_since_the_last(

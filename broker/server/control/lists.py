@@ -35,7 +35,7 @@ from broker.server.control.picking import first_by_key, found_by, having
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
-from broker.server.control.rosters import rosters_of
+from broker.server.control.rosters import column, in_order, rosters_of
 from broker.server.control.views import View
 from broker.stats.ordering import by_trouble, figures, first_places
 
@@ -206,14 +206,21 @@ async def _filtered(view: View, things: list[Any], args: List, scope: Any, pace:
 async def _named(
     view: View, things: list[Any], wanted: str, pattern: Pattern | None, scope: Any, pace: Pace
 ) -> list[Any]:
-    """Those with a name that has `wanted` in it, or that the pattern finds."""
+    """Those with a name that has `wanted` in it, or that the pattern finds. Names never change, so
+    they and what was found are kept as orders are."""
     if view.has_client_name:
         return await _named_twice(view, things, wanted, pattern, pace)
-    named = None if scope is None else (scope, view.name)
-    names = await rosters_of(view.broker).column(named, things, view.name, pace)
-    if pattern is None:
-        return await having(wanted, things, names, pace)
-    return await found_by(pattern, things, names, pace)
+    rosters = rosters_of(view.broker)
+
+    async def found() -> list[Any]:
+        all_names = None if scope is None else (scope, "names of all")
+        names = await rosters.kept(all_names, lambda: column(things, view.name, pace))
+        if pattern is None:
+            return await having(wanted, things, names, pace)
+        return await found_by(pattern, things, names, pace)
+
+    filtered = None if scope is None else (scope, "filtered", wanted, pattern is None)
+    return await rosters.kept(filtered, found)
 
 
 async def _named_twice(
@@ -251,7 +258,7 @@ async def _sorted(
     rosters = rosters_of(view.broker)
     name = None if scope is None else (scope, field)
     if is_fixed and (enough > _FEW or rosters.is_sorted(name, things)):
-        things = await rosters.sorted(name, things, key, pace)
+        things = await rosters.kept(name, lambda: in_order(things, key, pace))
         return things[::-1] if args.sort_reverse else things
     places = await first_by_key(things, key, enough, args.sort_reverse, pace)
     return [things[place] for place in places]

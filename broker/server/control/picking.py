@@ -38,7 +38,7 @@ async def found_by(pattern: Pattern, things: list[Any], names: list[str], pace: 
         _found[pattern.text] = known
         while len(_found) > _PATTERNS_REMEMBERED:
             _found.popitem(last=False)
-    kept = []
+    kept: list[Any] = []
     at_a_time = max(1, _STEPS_PER_LOOK // pattern.steps)
     for start in range(0, len(things), _NAMES_PER_LOOK):
         part = names[start : start + _NAMES_PER_LOOK]
@@ -54,7 +54,7 @@ async def found_by(pattern: Pattern, things: list[Any], names: list[str], pace: 
 
 async def having(wanted: str, things: list[Any], names: list[str], pace: Pace) -> list[Any]:
     """The things with `wanted` in their names."""
-    kept = []
+    kept: list[Any] = []
     for start in range(0, len(things), _NAMES_PER_LOOK):
         part = names[start : start + _NAMES_PER_LOOK]
         kept += compress(things[start : start + _NAMES_PER_LOOK], [wanted in one for one in part])

@@ -268,13 +268,13 @@ _ORDERS: dict[str, Read] = {
         name: AsText(PLAIN[name])
         for name in (
             "arguments",
-            "exclusive_consumer_tag",
             "single_active_consumer_tag",
             "policy",
             "operator_policy",
-            "effective_policy_definition",
         )
     },
+    "exclusive_consumer_tag": AsText(attrgetter("exclusive_consumer_tag")),
+    "effective_policy_definition": AsText(attrgetter("policy_definition")),
     "user_who_performed_action": AsText(attrgetter("declared_by")),
     "owner_pid_details": AsText(_owner_of),
     "owner_pid_details.name": AsText(_owner_of),

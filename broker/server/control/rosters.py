@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -32,7 +32,8 @@ _PASSES_MAX = 3
 """So often a list is brought up in one request."""
 
 _KEPT = 12
-"""Lists in another order than by name, and names of lists; each is a pointer a thing."""
+"""Lists in another order than by name, names of lists, and what filters found in these; each is a
+pointer a thing."""
 
 _name = attrgetter("name")
 
@@ -197,34 +198,17 @@ class Rosters:
             found += await roster.bring_up(vhost, queues, exchanges, pace)
         return found
 
-    async def sorted(
-        self, scope: object, things: list[Any], key: Callable[[Any], Any], pace: Pace
-    ) -> list[Any]:
-        """The things by a field that never changes. `scope` names the field and what the things
-        are: the order is kept under it for the next request, as long as nothing comes or goes.
-        None: it is not kept."""
+    async def kept(self, scope: object, make: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        """The list that `make` makes of things and of what never changes of them, not to be
+        changed. `scope` names the things and what is made of them: the list is kept under it for
+        the next request, as long as nothing comes or goes. None: it is not kept."""
         version = self.version
         if scope is None or version is None:
-            return await in_order(things, key, pace)
-        order = self._known(scope, things)
-        if order is None:
-            order = await in_order(things, key, pace)
-        self._keep(scope, version, order)
-        return order
-
-    async def column(
-        self, scope: object, things: list[Any], read: Callable[[Any], Any], pace: Pace
-    ) -> list[Any]:
-        """What `read` says of each thing, of a field that never changes; kept as an order is."""
-        version = self.version
-        found = None if scope is None or version is None else self._known(scope, things)
-        if found is None:
-            found = []
-            for part in _parts(things):
-                found += map(read, part)
-                await pace()
-        if scope is not None and version is not None:
-            self._keep(scope, version, found)
+            return await make()
+        made, found = self._kept.pop(scope, (None, None))
+        if made != version or found is None:
+            found = await make()
+        self._keep(scope, version, found)
         return found
 
     def is_sorted(self, scope: object, things: list[Any]) -> bool:
@@ -239,12 +223,6 @@ class Rosters:
             return True
         self._keep(scope, version, None)
         return False
-
-    def _known(self, scope: object, things: list[Any]) -> list[Any] | None:
-        """The kept list, if it is of now."""
-        version, found = self._kept.pop(scope, (None, None))
-        is_of_now = version == self.version and found is not None and len(found) == len(things)
-        return found if is_of_now else None
 
     def _keep(self, scope: object, version: object, found: list[Any] | None) -> None:
         for stale in [name for name, known in self._kept.items() if known[0] != version]:
@@ -313,6 +291,15 @@ def rosters_of(broker: Any) -> Rosters:
     found = _rosters.get(broker)
     if found is None:
         found = _rosters[broker] = Rosters(broker)
+    return found
+
+
+async def column(things: list[Any], read: Callable[[Any], Any], pace: Pace) -> list[Any]:
+    """What `read` says of each thing, in short steps."""
+    found: list[Any] = []
+    for part in _parts(things):
+        found += map(read, part)
+        await pace()
     return found
 
 
