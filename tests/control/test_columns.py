@@ -109,3 +109,79 @@ async def test_columns_of_bindings_are_those_of_the_whole_row(broker: Broker) ->
     finally:
         await client.close()
         await broker.stop()
+
+
+@pytest.fixture
+async def peopled(broker: Broker) -> AsyncIterator[BrokerClient]:
+    """Ten connections with a channel and a consumer each, and exchanges."""
+    queue, _ = broker.vhosts["/"].declare_queue("q", durable=True)
+    for number in range(10):
+        connection = broker.connect("guest")
+        connection.channels[1].consume(queue, f"tag {number}")
+        broker.vhosts["/"].declare_exchange(f"x{number}")
+    client = await broker.start()
+    yield client
+    await client.close()
+    await broker.stop()
+
+
+@pytest.mark.parametrize("noun", ["connections", "channels", "consumers", "exchanges", "vhosts"])
+async def test_columns_of_a_noun_are_those_of_the_whole_row(
+    peopled: BrokerClient, noun: str
+) -> None:
+    rows = (await peopled.call("list", noun=noun))["items"]
+    for name in rows[0]:
+        picked = (await peopled.call("list", noun=noun, columns=[name]))["items"]
+        assert picked == [{name: row[name]} for row in rows], name
+        if isinstance(rows[0][name], dict):
+            for inner in rows[0][name]:
+                columns = ["name", f"{name}.{inner}"]
+                picked = (await peopled.call("list", noun=noun, columns=columns))["items"]
+                assert [row[name] for row in picked] == [{inner: row[name][inner]} for row in rows]
+    nothing = await peopled.call("list", noun=noun, columns=["no such"])
+    assert nothing["items"] == [{}] * len(rows)
+    lean = (await peopled.call("list", noun=noun, disable_stats=True))["items"]
+    assert all(one.items() <= row.items() for one, row in zip(lean, rows, strict=True))
+
+
+def counted(thing: Any) -> None:
+    """From now on, what is read of the thing is counted."""
+
+    def read(self: Any, name: str) -> Any:
+        reads[name] += 1
+        return object.__getattribute__(self, name)
+
+    thing.__class__ = type("Counted", (type(thing),), {"__getattribute__": read})
+
+
+@pytest.mark.parametrize(
+    ("noun", "columns"),
+    [
+        ("connections", ["name"]),
+        ("connections", ["name", "recv_oct"]),
+        ("channels", ["number"]),
+        ("channels", ["number", "prefetch_count"]),
+        ("exchanges", ["name"]),
+        ("exchanges", ["name", "vhost", "type"]),
+        ("vhosts", ["name"]),
+        ("vhosts", ["name", "tracing"]),
+    ],
+)
+async def test_columns_of_a_noun_take_less_work_than_a_lean_row(
+    peopled: BrokerClient, broker: Broker, noun: str, columns: list[str]
+) -> None:
+    for connection in broker.connections.values():
+        counted(connection)
+        counted(connection.channels[1])
+    for vhost in broker.vhosts.values():
+        counted(vhost)
+        for exchange in vhost.exchanges.values():
+            counted(exchange)
+
+    async def taken(**arguments: Any) -> int:
+        reads.clear()
+        await peopled.call("list", noun=noun, **arguments)
+        return reads.total()
+
+    lean = await taken(disable_stats=True)
+    assert await taken(columns=columns) < lean < await taken()

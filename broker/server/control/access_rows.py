@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from broker.access.secrets import without_secrets
 from broker.control_schema import NOUNS, Item, List
-from broker.server.control.figures import added, details, message_stats
-from broker.server.control.views import View
+from broker.server.control.figures import added, counters_in, details, message_stats
+from broker.server.control.views import Part, Read, View
 from broker.sight import Sight
+from broker.stats import Totals
 from broker.stats.sampler import MESSAGE_COUNTERS
+
+VHOST_FIELDS: dict[str, Read] = {
+    "name": attrgetter("name"),
+    "description": attrgetter("description"),
+    "tags": attrgetter("tags"),
+    "default_queue_type": lambda vhost: vhost.default_queue_type or "classic",
+    "metadata": lambda vhost: {
+        "description": vhost.description,
+        "tags": vhost.tags,
+        "protected_from_deletion": vhost.protected_from_deletion,
+    },
+    "tracing": attrgetter("tracing"),
+    "protected_from_deletion": attrgetter("protected_from_deletion"),
+}
+"""The fields of a vhost that are read of it alone."""
+
+_LENGTHS = ("messages_ready", "messages_unacknowledged")
+_OCTETS = ("recv_oct", "send_oct")
+_LEVELS = (*_LENGTHS, "message_bytes", "connections", "queues", "exchanges", "consumers")
 
 
 class VHosts(View):
@@ -45,47 +67,60 @@ class VHosts(View):
         return (lambda vhost: vhost.name) if field == "name" else None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "name": thing.name,
-            "description": thing.description,
-            "tags": thing.tags,
-            "default_queue_type": thing.default_queue_type or "classic",
-            "metadata": {
-                "description": thing.description,
-                "tags": thing.tags,
-                "protected_from_deletion": thing.protected_from_deletion,
-            },
-            "cluster_state": {self.broker.node_name: "running"},
-            "tracing": thing.tracing,
-            "protected_from_deletion": thing.protected_from_deletion,
-        }
-        return row if args.disable_stats else row | self._figures(thing, args)
+        if not args.disable_stats:
+            return self.builder(args)(thing)
+        return {name: read(thing) for name, read in self._facts().items()}
 
-    def _figures(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        totals = self.stats.vhost(thing.name)
-        lengths, rates = args.ages.get("lengths"), args.ages.get("data_rates")
-        ready_details = details("messages_ready", totals, lengths, self.now)
-        unacked_details = details("messages_unacknowledged", totals, lengths, self.now)
-        ready = int(totals.levels["messages_ready"])
-        unacked = int(totals.levels["messages_unacknowledged"])
-        row: dict[str, Any] = {
-            "messages": ready + unacked,
-            "messages_details": added(ready_details, unacked_details),
-            "messages_ready": ready,
-            "messages_unacknowledged": unacked,
-            "messages_ready_details": ready_details,
-            "messages_unacknowledged_details": unacked_details,
-            "message_bytes": int(totals.levels["message_bytes"]),
-            "message_stats": message_stats(
-                MESSAGE_COUNTERS, totals.counters, totals, args.ages, self.now
-            ),
+    def _facts(self) -> dict[str, Read]:
+        """The fields that are no figures."""
+        return VHOST_FIELDS | {"cluster_state": lambda vhost: {self.broker.node_name: "running"}}
+
+    def fields(self) -> dict[str, Read]:
+        return {
+            **self._facts(),
+            "messages": lambda vhost: sum(self._level(vhost, name) for name in _LENGTHS),
+            **{name: partial(self._level, name=name) for name in _LEVELS},
+            **{name: partial(self._counter, name=name) for name in _OCTETS},
         }
-        for name in ("recv_oct", "send_oct"):
-            row[name] = int(totals.counters[name])
-            row[f"{name}_details"] = details(name, totals, rates, self.now)
-        for name in ("connections", "queues", "exchanges", "consumers"):
-            row[name] = int(totals.levels[name])
-        return row
+
+    def _level(self, vhost: Any, name: str) -> int:
+        return int(self._totals(vhost).levels[name])
+
+    def _counter(self, vhost: Any, name: str) -> int:
+        return int(self._totals(vhost).counters[name])
+
+    def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
+        counters = counters_in(columns, MESSAGE_COUNTERS)
+        age = args.ages.get("data_rates")
+
+        def lengths(vhost: Any) -> dict[str, Any]:
+            totals = self._totals(vhost)
+            ready, unacked = (
+                details(name, totals, args.ages.get("lengths"), self.now) for name in _LENGTHS
+            )
+            return {
+                "messages_details": added(ready, unacked),
+                "messages_ready_details": ready,
+                "messages_unacknowledged_details": unacked,
+            }
+
+        def counted(vhost: Any) -> dict[str, Any]:
+            totals = self._totals(vhost)
+            counts = totals.counters
+            return {"message_stats": message_stats(counters, counts, totals, args.ages, self.now)}
+
+        def rates(vhost: Any) -> dict[str, Any]:
+            totals = self._totals(vhost)
+            return {f"{name}_details": details(name, totals, age, self.now) for name in _OCTETS}
+
+        return [
+            Part(frozenset(f"{name}_details" for name in ("messages", *_LENGTHS)), lengths),
+            Part(frozenset(("message_stats",)), counted),
+            Part(frozenset(f"{name}_details" for name in _OCTETS), rates),
+        ]
+
+    def _totals(self, vhost: Any) -> Totals:
+        return self.stats.vhost(vhost.name)
 
     def live(self, thing: Any) -> dict[str, Any]:
         totals = self.stats.vhost(thing.name)

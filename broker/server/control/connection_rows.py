@@ -1,18 +1,18 @@
-"""Connections, channels and consumers as RabbitMQ's API shows them."""
+"""Connections and channels as RabbitMQ's API shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from broker.control_schema import Item, List
-from broker.server.control import troubles
-from broker.server.control.encoding import full_name
-from broker.server.control.figures import details, message_stats, watched
+from broker.server.control.figures import counters_in, details, message_stats, watched
 from broker.server.control.flow_rows import Flows
-from broker.server.control.requests import Caller, not_found
 from broker.server.control.views import (
+    Part,
+    Read,
     View,
     channel_name,
     connection_details,
@@ -25,6 +25,55 @@ from broker.stats.gauges import CHANNEL_COUNTERS, DELIVERING
 
 _ids: dict[str, int] = {}
 """Ids of connections by name; checked at each use, since names come and go."""
+
+
+CONNECTION_FIELDS: dict[str, Read] = {
+    "name": attrgetter("name"),
+    "type": lambda connection: "network",
+    "user": lambda connection: name_of(connection.user),
+    "user_who_performed_action": lambda connection: name_of(connection.user),
+    "vhost": lambda connection: name_of(connection.vhost),
+    "state": attrgetter("state"),
+    "protocol": attrgetter("protocol"),
+    "auth_mechanism": attrgetter("auth_mechanism"),
+    "channels": lambda connection: len(connection.channels),
+    "channel_max": attrgetter("channel_max"),
+    "frame_max": attrgetter("frame_max"),
+    "timeout": attrgetter("heartbeat"),
+    "connected_at": attrgetter("connected_at_ms"),
+    "client_properties": attrgetter("client_properties"),
+    "user_provided_name": given_name,
+    "host": lambda connection: connection.local[0],
+    "port": lambda connection: connection.local[1],
+    "peer_host": lambda connection: connection.peer[0],
+    "peer_port": lambda connection: connection.peer[1],
+    "ssl": lambda connection: bool(connection.tls),
+    "send_pend": attrgetter("send_pend"),
+    "recv_oct": attrgetter("recv_oct"),
+    "send_oct": attrgetter("send_oct"),
+    "recv_cnt": attrgetter("recv_cnt"),
+    "send_cnt": attrgetter("send_cnt"),
+}
+"""The fields of a connection that are read of it alone."""
+
+_RATES = frozenset(("recv_oct_details", "send_oct_details"))
+
+WITHOUT_TLS = dict.fromkeys(
+    (
+        "ssl_protocol",
+        "ssl_cipher",
+        "ssl_hash",
+        "ssl_key_exchange",
+        "peer_cert_issuer",
+        "peer_cert_subject",
+        "peer_cert_validity",
+    )
+)
+"""What is known of its encryption: nothing."""
+
+
+def _tls_facts(connection: Any) -> dict[str, Any]:
+    return WITHOUT_TLS if connection.tls is None else WITHOUT_TLS | connection.tls.facts
 
 
 class Connections(View):
@@ -89,46 +138,22 @@ class Connections(View):
                 "user": name_of(thing.user),
                 "vhost": name_of(thing.vhost),
             }
-        gauge = watched(self.stats, "connection", thing, args.ages)
-        ages = args.ages.get("data_rates")
-        row: dict[str, Any] = {
-            "name": thing.name,
-            "node": self.broker.node_name,
-            "type": "network",
-            "user": name_of(thing.user),
-            "user_who_performed_action": name_of(thing.user),
-            "vhost": name_of(thing.vhost),
-            "state": thing.state,
-            "protocol": thing.protocol,
-            "auth_mechanism": thing.auth_mechanism,
-            "channels": len(thing.channels),
-            "channel_max": thing.channel_max,
-            "frame_max": thing.frame_max,
-            "timeout": thing.heartbeat,
-            "connected_at": thing.connected_at_ms,
-            "client_properties": thing.client_properties,
-            "user_provided_name": given_name(thing),
-            "host": thing.local[0],
-            "port": thing.local[1],
-            "peer_host": thing.peer[0],
-            "peer_port": thing.peer[1],
-            "ssl": bool(thing.tls),
-            "ssl_protocol": None,
-            "ssl_cipher": None,
-            "ssl_hash": None,
-            "ssl_key_exchange": None,
-            "peer_cert_issuer": None,
-            "peer_cert_subject": None,
-            "peer_cert_validity": None,
-            "send_pend": thing.send_pend,
-        }
-        if thing.tls is not None:
-            row.update(thing.tls.facts)
-        for name in ("recv_oct", "send_oct", "recv_cnt", "send_cnt"):
-            row[name] = getattr(thing, name)
-            if name.endswith("oct"):
-                row[f"{name}_details"] = details(name, gauge, ages, self.now)
-        return row
+        return self.builder(args)(thing)
+
+    def fields(self) -> dict[str, Read]:
+        return CONNECTION_FIELDS | {"node": lambda connection: self.broker.node_name}
+
+    def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
+        age = args.ages.get("data_rates")
+
+        def rates(connection: Any) -> dict[str, Any]:
+            gauge = watched(self.stats, "connection", connection, args.ages)
+            return {
+                f"{name}_details": details(name, gauge, age, self.now)
+                for name in ("recv_oct", "send_oct")
+            }
+
+        return [Part(_RATES, rates), Part(frozenset(WITHOUT_TLS), _tls_facts)]
 
     def live(self, thing: Any) -> dict[str, Any]:
         return {
@@ -143,6 +168,48 @@ class Connections(View):
     def _rate(self, connection: Any, name: str) -> float:
         gauge = self.stats.gauge("connection", connection)
         return gauge.rate(name) if gauge is not None else 0.0
+
+
+def _channel_state(channel: Any) -> str:
+    """RabbitMQ's word: in flow while nothing more is read of its connection."""
+    if channel.closing:
+        return "closing"
+    connection = channel.connection
+    return "flow" if connection.paused or connection.blocked else "running"
+
+
+CHANNEL_FIELDS: dict[str, Read] = {
+    "name": channel_name,
+    "number": attrgetter("number"),
+    "user": lambda channel: name_of(channel.connection.user),
+    "user_who_performed_action": lambda channel: name_of(channel.connection.user),
+    "vhost": lambda channel: name_of(channel.connection.vhost),
+    "connection_details": lambda channel: connection_details(channel.connection),
+    "state": _channel_state,
+    "transactional": attrgetter("transactional"),
+    "confirm": attrgetter("confirm"),
+    "consumer_count": lambda channel: len(channel.consumers),
+    "messages_unacknowledged": attrgetter("messages_unacknowledged"),
+    "messages_unconfirmed": attrgetter("messages_unconfirmed"),
+    "messages_uncommitted": attrgetter("messages_uncommitted"),
+    "message_bytes_uncommitted": attrgetter("message_bytes_uncommitted"),
+    "acks_uncommitted": attrgetter("acks_uncommitted"),
+    "pending_raft_commands": lambda channel: 0,
+    "prefetch_count": attrgetter("prefetch_count"),
+    "global_prefetch_count": attrgetter("global_prefetch_count"),
+}
+"""The fields of a channel that are read of it alone."""
+
+LEAN_CHANNEL = (
+    "name",
+    "number",
+    "node",
+    "user",
+    "user_who_performed_action",
+    "vhost",
+    "connection_details",
+)
+"""What a row without figures has."""
 
 
 class Channels(View):
@@ -196,37 +263,29 @@ class Channels(View):
         return None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        connection = thing.connection
-        row = {
-            "name": channel_name(thing),
-            "number": thing.number,
-            "node": self.broker.node_name,
-            "user": name_of(connection.user),
-            "user_who_performed_action": name_of(connection.user),
-            "vhost": name_of(connection.vhost),
-            "connection_details": connection_details(connection),
-        }
         if args.disable_stats:
-            return row
-        gauge = watched(self.stats, "channel", thing, args.ages)
-        return row | {
-            "state": _channel_state(thing),
-            **idle_facts(gauge, thing.opened_at),
-            "transactional": thing.transactional,
-            "confirm": thing.confirm,
-            "consumer_count": len(thing.consumers),
-            "messages_unacknowledged": thing.messages_unacknowledged,
-            "messages_unconfirmed": thing.messages_unconfirmed,
-            "messages_uncommitted": thing.messages_uncommitted,
-            "message_bytes_uncommitted": thing.message_bytes_uncommitted,
-            "acks_uncommitted": thing.acks_uncommitted,
-            "pending_raft_commands": 0,
-            "prefetch_count": thing.prefetch_count,
-            "global_prefetch_count": thing.global_prefetch_count,
-            "message_stats": message_stats(
-                CHANNEL_COUNTERS, thing.counters(), gauge, args.ages, self.now
-            ),
-        }
+            fields = self.fields()
+            return {name: fields[name](thing) for name in LEAN_CHANNEL}
+        return self.builder(args)(thing)
+
+    def fields(self) -> dict[str, Read]:
+        return CHANNEL_FIELDS | {"node": lambda channel: self.broker.node_name}
+
+    def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
+        names = counters_in(columns, CHANNEL_COUNTERS)
+
+        def idle(channel: Any) -> dict[str, Any]:
+            return idle_facts(self.stats.gauge("channel", channel), channel.opened_at)
+
+        def counted(channel: Any) -> dict[str, Any]:
+            gauge = watched(self.stats, "channel", channel, args.ages)
+            counters = channel.counters()
+            return {"message_stats": message_stats(names, counters, gauge, args.ages, self.now)}
+
+        return [
+            Part(frozenset(("idle_since",)), idle),
+            Part(frozenset(("message_stats",)), counted),
+        ]
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
         row = self.row(thing, args)
@@ -254,86 +313,3 @@ class Channels(View):
             gauge.rate_of(DELIVERING) if gauge is not None else 0.0
         )
         return live
-
-
-def _channel_state(channel: Any) -> str:
-    """RabbitMQ's word: in flow while nothing more is read of its connection."""
-    if channel.closing:
-        return "closing"
-    connection = channel.connection
-    return "flow" if connection.paused or connection.blocked else "running"
-
-
-class Consumers(View):
-    """The noun `consumers`, by vhost. A row key is the channel's name and the tag."""
-
-    noun = "consumers"
-
-    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
-        for vhost in vhosts:
-            queues = list(vhost.queues.values())
-            if args.queue is not None:
-                queue = vhost.queues.get(full_name(vhost.queues, args.queue))
-                queues = [queue] if queue is not None else []
-            for queue in queues:
-                if not queue.consumer_count:
-                    continue
-                for consumer in list(queue.consumers):
-                    channel = consumer.channel
-                    if args.connection not in (None, channel.connection.name):
-                        continue
-                    if args.channel is not None and channel_name(channel) != args.channel:
-                        continue
-                    yield consumer
-
-    def place(self, thing: Any) -> str:
-        return str(thing.queue.vhost_name)
-
-    def by_key(self, caller: Caller, channel: str, tag: str) -> Any:
-        """The consumer of a channel. Raises RequestError 404."""
-        found = Channels(self.broker).by_name(channel)
-        consumer = found.consumers.get(tag) if found is not None else None
-        if consumer is None or not self.shows(caller, consumer):
-            raise not_found(self.missing)
-        return consumer
-
-    has_client_name = True
-
-    def client_name(self, thing: Any) -> str:
-        return str(given_name(thing.channel.connection) or "")
-
-    def name(self, thing: Any) -> str:
-        return str(thing.tag)
-
-    def trouble(self, thing: Any) -> str:
-        gauge = self.stats.gauge("channel", thing.channel)
-        return troubles.of_consumer(thing, gauge, self.now, self.stuck_after)
-
-    def order(self, thing: Any) -> Any:
-        return (thing.queue.vhost_name, thing.queue.name, thing.tag)
-
-    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        if field == "channel_details.user_provided_name":
-            return lambda one: str(
-                given_name(one.channel.connection) or one.channel.connection.name
-            )
-        if field == "trouble":
-            return lambda consumer: (troubles.RANK[self.trouble(consumer)], -consumer.unacked)
-        if field == "consumer_tag":
-            return lambda consumer: consumer.tag
-        if field == "queue.name":
-            return lambda consumer: consumer.queue.name
-        if field in ("prefetch_count", "ack_required", "exclusive", "active", "unacked"):
-            return lambda consumer: getattr(consumer, field)
-        return None
-
-    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        return consumer_row(self, thing)
-
-    def live(self, thing: Any) -> dict[str, Any]:
-        return {
-            "active": thing.active,
-            "unacked": thing.unacked,
-            "prefetch_count": thing.prefetch_count,
-            "trouble": self.trouble(thing),
-        }

@@ -41,6 +41,20 @@ def message_stats(
     return stats
 
 
+def counters_in(columns: Iterable[str] | None, names: Sequence[str]) -> tuple[str, ...]:
+    """The counters of `message_stats`, of these, that the columns name or that what they name is
+    made of; all of them where no columns are chosen."""
+    if columns is None:
+        return tuple(names)
+    wanted: set[str] = set()
+    for column in columns:
+        top, _, inner = column.partition(".")
+        if top == "message_stats":
+            name = inner.partition(".")[0].removesuffix("_details")
+            wanted |= set(DELIVERING if name == "deliver_get" else (name,) if name else names)
+    return tuple(name for name in names if name in wanted)
+
+
 @functools.cache
 def _details_of(name: str) -> str:
     """The key of a counter's details: thousands are written in a list."""

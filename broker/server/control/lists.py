@@ -27,7 +27,8 @@ from broker.server.control.access_rows import (
     VHosts,
 )
 from broker.server.control.binding_rows import Bindings
-from broker.server.control.connection_rows import Channels, Connections, Consumers
+from broker.server.control.connection_rows import Channels, Connections
+from broker.server.control.consumer_rows import Consumers
 from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.open_lists import WHOLE_ROWS, OpenList, RowsOf
 from broker.server.control.past import aged_of_object
@@ -254,7 +255,8 @@ async def _sorted(
         if view.knows_fields:
             return things  # no row has the field, or it is the same in all
         parts = field.split(".")
-        key = lambda thing: value_at(view.row(thing, args), parts)  # noqa: E731
+        build = view.chooser(msgspec.structs.replace(args, columns=[field]))
+        key = lambda thing: value_at(build(thing), parts)  # noqa: E731
     rosters = rosters_of(view.broker)
     name = None if scope is None else (scope, field)
     if is_fixed and (enough > _FEW or rosters.is_sorted(name, things)):

@@ -82,6 +82,18 @@ def applied(owner: str, thing: Any) -> dict[str, Any]:
     return {key: name for key, name in names.items() if name is not None}
 
 
+GOVERNED = frozenset(
+    (
+        "policy",
+        "operator_policy",
+        "effective_policy_definition",
+        "effective_arguments",
+        "effective_policy_arguments",
+    )
+)
+"""The keys of `governed`."""
+
+
 def governed(owner: str, thing: Any) -> dict[str, Any]:
     """RabbitMQ's keys for what an object is under, and LavinMQ's for what of it is in force."""
     in_force = thing.policy

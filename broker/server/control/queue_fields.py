@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from broker.columns import value_at
 from broker.server.control import troubles
-from broker.server.control.figures import Ages, added, details, message_stats
+from broker.server.control.figures import Ages, added, counters_in, details, message_stats
 from broker.server.control.picking import AsText
 from broker.server.control.policy_rows import governed
 from broker.server.control.views import View, idle_facts
@@ -228,19 +228,11 @@ def quick_rows(view: View, columns: list[str]) -> Callable[[Any], dict[str, Any]
 def _chosen(columns: Iterable[str], plain: dict[str, Read]) -> Wanted:
     """What is needed for these columns, some of them dotted."""
     tops = dict.fromkeys(column.partition(".")[0] for column in columns)
-    stats: set[str] = set()
-    for column in columns:
-        top, _, inner = column.partition(".")
-        if top == "message_stats":
-            name = inner.partition(".")[0].removesuffix("_details")
-            stats |= set(QUEUE_COUNTERS) if not name else {name}
-            if name == "deliver_get":
-                stats |= set(DELIVERING)
     return Wanted(
         {name: plain[name] for name in tops if name in plain},
         {name: STORED[name] for name in tops if name in STORED},
         tuple(group for group, names in _GROUPS.items() if not names.isdisjoint(tops)),
-        tuple(name for name in QUEUE_COUNTERS if name in stats),
+        counters_in(columns, QUEUE_COUNTERS),
     )
 
 

@@ -10,9 +10,9 @@ from broker.columns import chosen
 from broker.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.encoding import Pace, full_name
-from broker.server.control.figures import message_stats, watched
+from broker.server.control.figures import counters_in, message_stats, watched
 from broker.server.control.flow_rows import Flows
-from broker.server.control.policy_rows import applied, governed, setting_rows
+from broker.server.control.policy_rows import GOVERNED, applied, governed, setting_rows
 from broker.server.control.queue_fields import (
     LEAN,
     PLAIN,
@@ -25,7 +25,7 @@ from broker.server.control.queue_fields import (
 )
 from broker.server.control.requests import Caller
 from broker.server.control.rosters import rosters_of
-from broker.server.control.views import View, consumer_row
+from broker.server.control.views import Part, Read, View, consumer_row
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
 from broker.stats.ordering import FIGURES
 from broker.stats.trouble import words
@@ -157,6 +157,32 @@ class Queues(View):
         return live
 
 
+EXCHANGE_FIELDS: dict[str, Read] = {
+    "name": lambda thing: thing[1].name,
+    "vhost": lambda thing: thing[0].name,
+    "type": lambda thing: thing[1].type,
+    "durable": lambda thing: thing[1].durable,
+    "auto_delete": lambda thing: thing[1].auto_delete,
+    "internal": lambda thing: thing[1].internal,
+    "arguments": lambda thing: thing[1].arguments,
+}
+"""The fields of an exchange that are read of it alone."""
+
+_COUNTED = frozenset(
+    (
+        "message_stats",
+        "messages_delayed",
+        "messages_leaving",
+        "message_bytes_delayed",
+        "delayed_disk_bytes",
+        "dedup_count",
+        "dedup_remembered",
+        "dedup_remembered_max",
+    )
+)
+"""What is counted of an exchange, by it and by its add-ons."""
+
+
 class Exchanges(View):
     """The noun `exchanges`."""
 
@@ -190,10 +216,8 @@ class Exchanges(View):
         return (thing[0].name, thing[1].name)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        if field == "vhost":
-            return lambda thing: thing[0].name
-        if field in ("name", "type", "durable", "auto_delete", "internal"):
-            return lambda thing: getattr(thing[1], field)
+        if field in self.fixed:
+            return EXCHANGE_FIELDS[field]
         for name in EXCHANGE_COUNTERS:
             if field == f"message_stats.{name}":
                 return partial(_count, name=name)
@@ -202,25 +226,31 @@ class Exchanges(View):
         return None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        vhost, exchange = thing
-        row = {
-            "name": exchange.name,
-            "vhost": vhost.name,
-            "type": exchange.type,
-            "durable": exchange.durable,
-            "auto_delete": exchange.auto_delete,
-            "internal": exchange.internal,
-            "arguments": exchange.arguments,
-        }
-        if args.disable_stats:
-            return row | applied("exchange", exchange)
-        row |= governed("exchange", exchange)
-        gauge = watched(self.stats, "exchange", exchange, args.ages)
-        counters = {"publish_in": exchange.publish_in, "publish_out": exchange.publish_out}
-        row["message_stats"] = message_stats(counters, counters, gauge, args.ages, self.now)
-        for joint in (exchange.holding, exchange.duplicates):
-            row |= feature_facts(joint, row["message_stats"])
-        return row
+        if not args.disable_stats:
+            return self.builder(args)(thing)
+        row = {name: read(thing) for name, read in EXCHANGE_FIELDS.items()}
+        return row | applied("exchange", thing[1])
+
+    def fields(self) -> dict[str, Read]:
+        return EXCHANGE_FIELDS
+
+    def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
+        names = counters_in(columns, EXCHANGE_COUNTERS)
+
+        def counted(thing: Any) -> dict[str, Any]:
+            exchange = thing[1]
+            gauge = watched(self.stats, "exchange", exchange, args.ages)
+            counters = {name: getattr(exchange, name) for name in names}
+            stats = message_stats(names, counters, gauge, args.ages, self.now)
+            facts: dict[str, Any] = {"message_stats": stats}
+            for joint in (exchange.holding, exchange.duplicates):
+                facts |= feature_facts(joint, stats)
+            return facts
+
+        return [
+            Part(GOVERNED, lambda thing: governed("exchange", thing[1])),
+            Part(_COUNTED, counted),
+        ]
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
         if args.disable_stats:

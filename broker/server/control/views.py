@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.columns import chosen
 from broker.control_schema import NOUNS, Item, List
@@ -14,6 +14,17 @@ from broker.server.control.encoding import Pace
 from broker.server.control.requests import Caller, not_found
 from broker.stats import Gauge, Stats
 from broker.wire.ack_timeouts import timeout_of
+
+Read = Callable[[Any], Any]
+"""Reads one field of a thing."""
+
+
+class Part(NamedTuple):
+    """Fields of a row that are built together; one that a thing does not have is left out."""
+
+    names: frozenset[str]
+    build: Callable[[Any], dict[str, Any]]
+
 
 ITEMS_PER_LOOK = 32
 """So many cheap steps between two looks at the clock."""
@@ -139,11 +150,49 @@ class View:
         """The row of a list."""
         raise NotImplementedError
 
+    def fields(self) -> dict[str, Read]:
+        """The fields of a row with figures that are read one by one. Rows of a noun without such a
+        table are built whole."""
+        return {}
+
+    def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
+        """The fields of a row with figures that are built together. Where `columns` are chosen, a
+        part builds no more counters than these need."""
+        return []
+
+    def builder(
+        self, args: List | Item, columns: list[str] | None = None
+    ) -> Callable[[Any], dict[str, Any]]:
+        """Builds rows with figures from `fields` and `parts`, or of each those that the columns
+        name, with what is built together with them."""
+        fields, parts = self.fields(), self.parts(args, columns)
+        if columns is not None:
+            tops = dict.fromkeys(column.partition(".")[0] for column in columns)
+            fields = {name: fields[name] for name in tops if name in fields}
+            parts = [part for part in parts if not part.names.isdisjoint(tops)]
+        reads = list(fields.items())
+        builds = [part.build for part in parts]
+
+        def build(thing: Any) -> dict[str, Any]:
+            row = {name: read(thing) for name, read in reads}
+            for part in builds:
+                row |= part(thing)
+            return row
+
+        return build
+
     def chooser(self, args: List) -> Callable[[Any], dict[str, Any]]:
         """Builds a row, or what the wanted columns name of it, and no more where the noun can."""
-        if not args.columns:
-            return lambda thing: self.row(thing, args)
-        return lambda thing: chosen(self.row(thing, args), args.columns)
+        columns = args.columns
+        fields = {} if args.disable_stats else self.fields()
+        if not fields:
+            if not columns:
+                return lambda thing: self.row(thing, args)
+            return lambda thing: chosen(self.row(thing, args), columns)
+        build = self.builder(args, columns or None)
+        if not columns or fields.keys() >= set(columns):
+            return build
+        return lambda thing: chosen(build(thing), columns)
 
     def item(self, thing: Any, args: Item) -> dict[str, Any]:
         """The row with details, for one thing alone."""
@@ -221,29 +270,52 @@ def channel_details(channel: Any) -> dict[str, Any]:
     }
 
 
-def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
-    """A consumer as RabbitMQ shows it, with `unacked` and `trouble`."""
-    queue = consumer.queue
-    gauge = view.stats.gauge("channel", consumer.channel)
-    # Of a queue with a single active consumer, the others wait.
-    only = queue.single_active_consumer
-    is_only = only is consumer
-    is_active = consumer.active and (only is None or is_only)
-    row = {
-        "consumer_tag": consumer.tag,
-        "queue": {"name": queue.name, "vhost": queue.vhost_name},
-        "channel_details": {**channel_details(consumer.channel), "node": view.broker.node_name},
-        "ack_required": consumer.ack_required,
-        "exclusive": consumer.exclusive,
-        "prefetch_count": consumer.prefetch_count,
-        "active": is_active,
-        "activity_status": "single_active" if is_only else "up" if is_active else "waiting",
-        "arguments": consumer.arguments,
-        "priority": consumer.priority,
-        "consumer_timeout": timeout_of(queue, view.broker.config.consumer_timeout) or None,
-        "unacked": consumer.unacked,
-        "trouble": troubles.of_consumer(consumer, gauge, view.now, view.stuck_after),
+def consumer_fields(view: View) -> dict[str, Read]:
+    """The fields of a consumer as RabbitMQ shows it, with `unacked` and `trouble`."""
+    config, node = view.broker.config, view.broker.node_name
+    return {
+        "consumer_tag": lambda consumer: consumer.tag,
+        "queue": lambda consumer: {
+            "name": consumer.queue.name,
+            "vhost": consumer.queue.vhost_name,
+        },
+        "channel_details": lambda consumer: {**channel_details(consumer.channel), "node": node},
+        "ack_required": lambda consumer: consumer.ack_required,
+        "exclusive": lambda consumer: consumer.exclusive,
+        "prefetch_count": lambda consumer: consumer.prefetch_count,
+        "active": _is_active,
+        "activity_status": _activity,
+        "arguments": lambda consumer: consumer.arguments,
+        "priority": lambda consumer: consumer.priority,
+        "consumer_timeout": lambda consumer: (
+            timeout_of(consumer.queue, config.consumer_timeout) or None
+        ),
+        "unacked": lambda consumer: consumer.unacked,
+        "trouble": lambda consumer: troubles.of_consumer(
+            consumer, view.stats.gauge("channel", consumer.channel), view.now, view.stuck_after
+        ),
     }
-    if queue.type == "stream":
-        row["stream"] = queue.reader_figures()
-    return row
+
+
+def _is_active(consumer: Any) -> bool:
+    # Of a queue with a single active consumer, the others wait.
+    only = consumer.queue.single_active_consumer
+    return bool(consumer.active and (only is None or only is consumer))
+
+
+def _activity(consumer: Any) -> str:
+    if consumer.queue.single_active_consumer is consumer:
+        return "single_active"
+    return "up" if _is_active(consumer) else "waiting"
+
+
+def reader_facts(consumer: Any) -> dict[str, Any]:
+    """What a consumer of a stream has besides."""
+    queue = consumer.queue
+    return {"stream": queue.reader_figures()} if queue.type == "stream" else {}
+
+
+def consumer_row(view: View, consumer: Any) -> dict[str, Any]:
+    """The row of a consumer."""
+    row = {name: read(consumer) for name, read in consumer_fields(view).items()}
+    return row | reader_facts(consumer)

@@ -1,0 +1,103 @@
+"""Consumers as RabbitMQ's API shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker.control_schema import Item, List
+from broker.server.control import troubles
+from broker.server.control.connection_rows import Channels
+from broker.server.control.encoding import full_name
+from broker.server.control.requests import Caller, not_found
+from broker.server.control.views import (
+    Part,
+    Read,
+    View,
+    channel_name,
+    consumer_fields,
+    consumer_row,
+    given_name,
+    reader_facts,
+)
+
+
+class Consumers(View):
+    """The noun `consumers`, by vhost. A row key is the channel's name and the tag."""
+
+    noun = "consumers"
+
+    def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
+        for vhost in vhosts:
+            queues = list(vhost.queues.values())
+            if args.queue is not None:
+                queue = vhost.queues.get(full_name(vhost.queues, args.queue))
+                queues = [queue] if queue is not None else []
+            for queue in queues:
+                if not queue.consumer_count:
+                    continue
+                for consumer in list(queue.consumers):
+                    channel = consumer.channel
+                    if args.connection not in (None, channel.connection.name):
+                        continue
+                    if args.channel is not None and channel_name(channel) != args.channel:
+                        continue
+                    yield consumer
+
+    def place(self, thing: Any) -> str:
+        return str(thing.queue.vhost_name)
+
+    def by_key(self, caller: Caller, channel: str, tag: str) -> Any:
+        """The consumer of a channel. Raises RequestError 404."""
+        found = Channels(self.broker).by_name(channel)
+        consumer = found.consumers.get(tag) if found is not None else None
+        if consumer is None or not self.shows(caller, consumer):
+            raise not_found(self.missing)
+        return consumer
+
+    has_client_name = True
+
+    def client_name(self, thing: Any) -> str:
+        return str(given_name(thing.channel.connection) or "")
+
+    def name(self, thing: Any) -> str:
+        return str(thing.tag)
+
+    def trouble(self, thing: Any) -> str:
+        gauge = self.stats.gauge("channel", thing.channel)
+        return troubles.of_consumer(thing, gauge, self.now, self.stuck_after)
+
+    def order(self, thing: Any) -> Any:
+        return (thing.queue.vhost_name, thing.queue.name, thing.tag)
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        if field == "channel_details.user_provided_name":
+            return lambda one: str(
+                given_name(one.channel.connection) or one.channel.connection.name
+            )
+        if field == "trouble":
+            return lambda consumer: (troubles.RANK[self.trouble(consumer)], -consumer.unacked)
+        if field == "consumer_tag":
+            return lambda consumer: consumer.tag
+        if field == "queue.name":
+            return lambda consumer: consumer.queue.name
+        if field in ("prefetch_count", "ack_required", "exclusive", "active", "unacked"):
+            return lambda consumer: getattr(consumer, field)
+        return None
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        return consumer_row(self, thing)
+
+    def fields(self) -> dict[str, Read]:
+        return consumer_fields(self)
+
+    def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
+        return [Part(frozenset(("stream",)), reader_facts)]
+
+    def live(self, thing: Any) -> dict[str, Any]:
+        return {
+            "active": thing.active,
+            "unacked": thing.unacked,
+            "prefetch_count": thing.prefetch_count,
+            "trouble": self.trouble(thing),
+        }
