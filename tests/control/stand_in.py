@@ -133,41 +133,17 @@ class Queue:
     def stream_figures(self) -> dict[str, Any]:
         return {}
 
-    @property
-    def state(self) -> str:
-        return "paused" if self.paused else "running"
-
-    @property
-    def consumer_count(self) -> int:
-        return len(self.consumers)
-
-    @property
-    def messages_ready(self) -> int:
-        return len(self.ready)
-
-    @property
-    def messages_unacknowledged(self) -> int:
-        return len(self.out)
-
-    @property
-    def policy_name(self) -> Any:
-        return None if self.policy is None else self.policy.name
-
-    @property
-    def operator_policy_name(self) -> Any:
-        return None if self.policy is None else self.policy.operator_name
-
-    @property
-    def policy_definition(self) -> Any:
-        return None if self.policy is None else self.policy.definition
-
-    @property
-    def messages(self) -> int:
-        return len(self.ready) + len(self.out)
-
-    @property
-    def message_bytes(self) -> int:
-        return self.message_bytes_ready + self.message_bytes_unacknowledged
+    state = property(lambda self: "paused" if self.paused else "running")
+    consumer_count = property(lambda self: len(self.consumers))
+    messages_ready = property(lambda self: len(self.ready))
+    messages_unacknowledged = property(lambda self: len(self.out))
+    policy_name = property(lambda self: self.policy and self.policy.name)
+    operator_policy_name = property(lambda self: self.policy and self.policy.operator_name)
+    policy_definition = property(lambda self: self.policy and self.policy.definition)
+    messages = property(lambda self: len(self.ready) + len(self.out))
+    message_bytes = property(
+        lambda self: self.message_bytes_ready + self.message_bytes_unacknowledged
+    )
 
     @property
     def message_bytes_ready(self) -> int:
@@ -257,7 +233,7 @@ class VHost:
     def delete_queue(self, name: str, **flags: Any) -> int:
         queue = self.queues.pop(name)
         self.bound = [one for one in self.bound if one.destination != name]
-        return queue.messages_ready
+        return len(queue.ready)
 
     def set_paused(self, queue: Queue, paused: bool) -> bool:
         changed = queue.paused != paused
