@@ -69,6 +69,8 @@ class Fixed(NamedTuple):
 TRACED_WAITING_MAX = 10_000
 TRACED_BYTES_MAX = 32 * 1024 * 1024
 TRACED_BODY_MAX = 64 * 1024
+TRACED_PROPERTIES_MAX = 32 * 1024
+TRACED_ROUTES_MAX = 1000
 LOG_READERS_MAX = 16
 FORM_MAX = 16 * 1024
 LIVE_KEYS_MAX = 500
@@ -132,6 +134,16 @@ FIXED = (
         "bytes of a body in the firehose; the rest is cut off",
         TRACED_BODY_MAX,
         "tracing must not take the memory of what is traced",
+    ),
+    Fixed(
+        "bytes of a message's properties, and of its queues' names, in the firehose's headers",
+        TRACED_PROPERTIES_MAX,
+        "headers are one frame, which the client that reads must take; what is left out is counted",
+    ),
+    Fixed(
+        "queues that the firehose names of one message",
+        TRACED_ROUTES_MAX,
+        "the same, and a message for very many queues must not hold the loop",
     ),
     Fixed(
         "tables and arrays inside one another in headers or arguments",

@@ -196,6 +196,15 @@ class Config:
         least=1,
         reload=True,
     )
+    routing_keys_max: int = setting(
+        "amqp",
+        1000,
+        "count",
+        "routing keys in the headers CC and BCC of one message; one more closes its channel with"
+        " 406",
+        least=1,
+        reload=True,
+    )
     max_uncommitted_messages: int = setting(
         "amqp",
         100_000,

@@ -11,10 +11,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from broker.bounds import TRACED_BODY_MAX, TRACED_BYTES_MAX, TRACED_WAITING_MAX
+from broker.bounds import (
+    TRACED_BODY_MAX,
+    TRACED_BYTES_MAX,
+    TRACED_PROPERTIES_MAX,
+    TRACED_ROUTES_MAX,
+    TRACED_WAITING_MAX,
+)
 from broker.wire import properties
 from broker.wire.fields import octets, text
 
@@ -38,6 +44,9 @@ class Traced(NamedTuple):
     queue: str
     redelivered: bool
     routed: tuple[str, ...]
+    """The queues of its route, TRACED_ROUTES_MAX of them at most."""
+    routes: int
+    """How many queues there are."""
 
 
 class Trace(NamedTuple):
@@ -82,12 +91,14 @@ class Tracer:
         routing_key: str,
         listed: bytes,
         body: bytes,
-        queues: Iterable[Any],
+        queues: Sequence[Any],
     ) -> None:
         """A client published a message, and these queues are its route."""
         if exchange != EXCHANGE:
-            routed = tuple(queue.name for queue in queues)
-            self._add(Traced(who, exchange, routing_key, listed, body, "", False, routed))
+            routed = tuple(queue.name for queue in queues[:TRACED_ROUTES_MAX])
+            self._add(
+                Traced(who, exchange, routing_key, listed, body, "", False, routed, len(queues))
+            )
 
     def delivered(
         self,
@@ -102,7 +113,7 @@ class Tracer:
         """A client gets a message from a queue."""
         # What the firehose itself brought is not traced again: that would never end.
         if exchange != EXCHANGE:
-            self._add(Traced(who, exchange, routing_key, listed, body, queue, redelivered, ()))
+            self._add(Traced(who, exchange, routing_key, listed, body, queue, redelivered, (), 0))
 
     def _add(self, traced: Traced) -> None:
         traced = traced._replace(body=traced.body[:TRACED_BODY_MAX])
@@ -148,18 +159,36 @@ class Tracer:
         headers: dict[str, Any] = {
             "exchange_name": traced.exchange,
             "routing_keys": [traced.routing_key],
-            "properties": properties.readable(traced.listed),
+            "properties": {},
             "node": self.node,
             "vhost": self._vhost,
             "connection": connection,
             "channel": channel,
             "user": user,
         }
+        # They are one frame, which whoever reads must be able to take.
+        if len(traced.listed) <= TRACED_PROPERTIES_MAX:
+            headers["properties"] = properties.readable(traced.listed)
+        else:
+            headers["properties_bytes_left_out"] = len(traced.listed)
         if traced.queue:
             headers["redelivered"] = int(traced.redelivered)
             return _key("deliver", traced.queue), {"headers": headers}, traced.body
-        headers["routed_queues"] = list(traced.routed)
+        headers["routed_queues"] = _fitting(traced.routed)
+        left_out = traced.routes - len(headers["routed_queues"])
+        if left_out:
+            headers["routed_queues_left_out"] = left_out
         return _key("publish", traced.exchange), {"headers": headers}, traced.body
+
+
+def _fitting(names: Sequence[str]) -> list[str]:
+    """The first names that take no more than TRACED_PROPERTIES_MAX bytes."""
+    size = 0
+    for count, name in enumerate(names):
+        size += 5 + len(octets(name))
+        if size > TRACED_PROPERTIES_MAX:
+            return list(names[:count])
+    return list(names)
 
 
 def _size(traced: Traced) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ class Firehose:
 
     def __init__(self) -> None:
         self.keys: list[str] = []
+        self.headers: dict[str, Any] = {}
+        self.frame = 0
         self.fails = 0
         self._due: list[Callable[[], None]] = []
         self.tracer = Tracer("/", self._publish, lambda _, callback: self._due.append(callback))
@@ -28,6 +31,8 @@ class Firehose:
             self.fails -= 1
             raise RuntimeError("out of order")
         self.keys.append(key)
+        self.headers = found["headers"]
+        self.frame = len(encode(found))
 
     def published(self, exchange: str, properties: dict[str, Any]) -> None:
         self.tracer.published(WHO, exchange, "key", encode(properties), b"", ())
@@ -72,3 +77,18 @@ def test_a_key_has_255_octets_at_most(firehose: Firehose) -> None:
     (key,) = firehose.keys
     octets = key.encode("utf-8", "surrogateescape")
     assert octets == b"publish." + ("ü" * 124).encode()[:247]
+
+
+@pytest.mark.parametrize("length", [4, 250])
+def test_what_the_headers_cannot_hold_is_counted(firehose: Firehose, length: int) -> None:
+    listed = encode({"headers": {"pad": "x" * 120_000}})
+    queues = [SimpleNamespace(name=f"{number:0{length}}") for number in range(5000)]
+    firehose.tracer.published(WHO, "logs", "key", listed, b"", queues)
+    firehose.turn()
+    assert firehose.frame < 128 * 1024 - 1000
+    assert firehose.headers["properties"] == {}
+    assert firehose.headers["properties_bytes_left_out"] == len(listed)
+    named = firehose.headers["routed_queues"]
+    assert named == [queue.name for queue in queues[: len(named)]]
+    assert 100 < len(named) <= 1000
+    assert firehose.headers["routed_queues_left_out"] == 5000 - len(named)

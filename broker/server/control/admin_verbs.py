@@ -58,7 +58,7 @@ async def vhost_put(request: Request[VHostPut]) -> Any:
             args.name, protected_from_deletion=args.protected_from_deletion
         )
     if args.tracing is not None:
-        set_tracing(request.broker, request.broker.vhosts[args.name], args.tracing)
+        await set_tracing(request.broker, request.broker.vhosts[args.name], args.tracing)
     if created and request.caller.user is not None:
         request.broker.access.put_permission(request.caller.name, args.name, FULL, FULL, FULL)
     return {"created": created}

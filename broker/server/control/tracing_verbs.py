@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.control_schema import TraceDelete, TracePut, Traces
 from broker.errors import describe
+from broker.server.control.encoding import Pace
 from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import Request, bad_request, handles, not_found
 from broker.vhosts.tracing import EXCHANGE, Trace
@@ -14,14 +15,17 @@ KEPT = 10_000
 """Messages in a queue that was declared for a trace: the newest."""
 
 
-def set_tracing(broker: Any, vhost: Any, on: bool) -> None:
+async def set_tracing(broker: Any, vhost: Any, on: bool) -> None:
     """Turns the firehose of a vhost on or off, for the channels that are open and those to come."""
     vhost.tracer.node = broker.node_name
     vhost.tracer.on = on
-    for connection in broker.connections.values():
+    pace = Pace()
+    for connection in list(broker.connections.values()):
+        await pace()
         if connection.vhost is vhost:
             for channel in connection.channels.values():
-                channel.traced = on
+                # What was asked for meanwhile counts.
+                channel.traced = vhost.tracer.on
 
 
 @handles("traces")
@@ -56,7 +60,7 @@ async def trace_put(request: Request[TracePut]) -> Any:
     known[args.name] = new
     if old is not None:
         _leave(vhost, old, new)
-    set_tracing(request.broker, vhost, True)
+    await set_tracing(request.broker, vhost, True)
     return {"created": old is None}
 
 
@@ -83,7 +87,7 @@ async def trace_delete(request: Request[TraceDelete]) -> Any:
     del vhost.tracer.traces[trace.name]
     _leave(vhost, trace, None)
     if not vhost.tracer.traces:
-        set_tracing(request.broker, vhost, False)
+        await set_tracing(request.broker, vhost, False)
     return {}
 
 
