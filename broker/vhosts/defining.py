@@ -536,8 +536,7 @@ class DefiningVHost:
         move("queue", queue.policy, None)
         queue.delete()
         self._unused.forget(queue)
-        for consumer in consumers:
-            consumer.channel.connection.cancel_consumer(consumer)
+        self.slices.begin(_cancelled(consumers))
         if not self._replaying:
             self._emit("queue.deleted", {"vhost": self.name, "name": queue.name, "queue": queue})
 
@@ -625,3 +624,11 @@ class DefiningVHost:
     def is_leaving(self, binding: Binding) -> bool:
         """Whether this binding of an exchange leads to what is deleted."""
         return self._bindings.is_leaving(binding)
+
+
+def _cancelled(consumers: list[Any]) -> Iterator[None]:
+    """Tells the consumers of a deleted queue, one at a step, but those that have left meanwhile."""
+    for consumer in consumers:
+        if consumer.active:
+            consumer.channel.connection.cancel_consumer(consumer)
+        yield

@@ -77,6 +77,13 @@ class Reader:
         return int.from_bytes(self.take(size), "big", signed=True)
 
     def short_string(self) -> str:
+        # One that fits is the rule, and a header table may hold twenty thousand.
+        at = self.at
+        if at < self.end:
+            stop = at + 1 + self.data[at]
+            if stop <= self.end:
+                self.at = stop
+                return text(self.data[at + 1 : stop])
         return text(self.take(self.unsigned(1)))
 
     def long_string(self) -> bytes:
@@ -113,6 +120,13 @@ class Reader:
         self.elements += 1
         if self.elements > ELEMENTS_MAX:
             raise Malformed(f"cannot decode: more than {ELEMENTS_MAX} values in one table")
+        at = self.at
+        if self.data[at : at + 1] == b"S":
+            start = at + 5
+            stop = start + int.from_bytes(self.data[at + 1 : start], "big")
+            if stop <= self.end:
+                self.at = stop
+                return text(self.data[start:stop])
         kind = self.take(1)
         if kind == b"S":
             return text(self.long_string())

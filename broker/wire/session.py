@@ -38,6 +38,8 @@ HEARTBEAT = frame(8, 0, b"")
 SILENT_CLOSE_S = 3.0
 ROUTES_MAX = 1024
 CLIENT_NAME_MAX = 64
+KEYS_WEIGHED = 16
+"""So many routing keys of a message weigh as much as a method that is not hot."""
 
 HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
 
@@ -535,7 +537,11 @@ class Session(Connection):
         self._count_special()
         channel.replaced = None
         found = properties.decode(listed)
-        keys = publishing.check_properties(self.rights, channel, exchange, text(routing_key), found)
+        most = self._host.config.routing_keys_max
+        key = text(routing_key)
+        keys = publishing.check_properties(self.rights, channel, exchange, key, found, most)
+        if len(keys) >= KEYS_WEIGHED and self.long_work is None:
+            self.count_work(len(keys) // KEYS_WEIGHED)
         headers = found.get("headers", {})
         held = exchange.holds(headers)
         if held and mandatory:
@@ -557,7 +563,8 @@ class Session(Connection):
     def check_properties(self, channel: WireChannel, exchange: Any, listed: bytes) -> None:
         """Raises what `special` would raise."""
         self._count_special()
-        publishing.check_properties(self.rights, channel, exchange, "", properties.decode(listed))
+        found, most = properties.decode(listed), self._host.config.routing_keys_max
+        publishing.check_properties(self.rights, channel, exchange, "", found, most)
 
     def _count_special(self) -> None:
         """Decoding properties takes 3 to 10 microseconds: eight weigh as much as a declare. A chunk

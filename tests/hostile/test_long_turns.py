@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.amqp.raw import Client, publish
+from tests.amqp.raw import Client, method, publish
 from tests.appliance import Appliance
 from tests.turns import TurnMeter
 
@@ -136,6 +136,42 @@ def test_no_turn_is_long_whatever_is_done_with_very_many_deliveries(
             timed("basic.ack", lambda: done(client, "basic.ack", delivery_tag=COUNT))
         assert other.call(1, "queue.delete", queue="q").message_count == 0
     assert {name: took for name, took in longest.items() if took > LONGEST_MS} == {}
+
+
+def test_a_message_with_very_many_routing_keys_is_refused_and_the_limit_says_so(
+    broker: Appliance, meter: TurnMeter
+) -> None:
+    keys = [f"{number:x}" for number in range(5000)]
+    with opened(broker) as client:
+        client.call(1, "queue.declare", queue="1")
+        client.call(1, "confirm.select")
+        meter.forget()
+        client.send(publish(1, "", "none", b"", headers={"CC": keys[:1000]}) * 40)
+        client.expect_confirms(1, 40)
+        client.send(publish(1, "amq.topic", "none", b"", headers={"CC": keys}) * 6)
+        client.expect_channel_close(1, 406, 60, 40, "5000 routing keys.*routing_keys_max")
+        assert meter.of("broker").longest < LONGEST_MS
+        assert client.call(2, "queue.delete", queue="1").message_count == 40
+
+
+def test_a_queue_with_very_many_consumers_goes_without_a_long_turn(
+    broker: Appliance, meter: TurnMeter
+) -> None:
+    many = 5000
+    with opened(broker) as client:
+        client.call(1, "queue.declare", queue="consumed")
+        consume = [
+            method(1, "basic.consume", queue="consumed", consumer_tag=f"{number}", nowait=True)
+            for number in range(many)
+        ]
+        client.send(b"".join(consume))
+        client.fence(1)
+        meter.forget()
+        client.send_method(1, "queue.delete", queue="consumed")
+        client.expect("queue.delete-ok", 1)
+        tags = [client.expect("basic.cancel", 1).consumer_tag for _ in range(many)]
+        assert tags == [f"{number}" for number in range(many)]
+        assert meter.of("broker").longest < LONGEST_MS
 
 
 def test_what_comes_back_in_slices_comes_in_order_and_before_what_was_published_later(

@@ -216,7 +216,8 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
     except ValueError as error:
         raise bad_request(str(error)) from None
     told = properties.decode(encoded)
-    keys = check_properties(rights, None, exchange, args.routing_key, told)
+    most = request.broker.config.routing_keys_max
+    keys = check_properties(rights, None, exchange, args.routing_key, told, most)
     added = added_queues.of_key(args.routing_key) if not name and len(keys) == 1 else None
     queues = added.targets(request.broker, vhost, args.routing_key) if added is not None else None
     if vhost.tracer.on:

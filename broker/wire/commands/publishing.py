@@ -35,10 +35,11 @@ def check_properties(
     exchange: Any,
     routing_key: str,
     found: dict[str, Any],
+    keys_max: int,
 ) -> list[str]:
     """Checks what RabbitMQ checks of the properties of a publish by any door. Returns its routing
-    keys: its own, which `check_target` has let pass, and those of CC and BCC. Raises
-    PreconditionFailed, or AccessRefused for one of these."""
+    keys: its own, which `check_target` has let pass, and those of CC and BCC, `keys_max` at most.
+    Raises PreconditionFailed, or AccessRefused for one of these."""
     expiration = found.get("expiration")
     if expiration is not None:
         if not re.fullmatch(r"-?\d+", expiration, re.ASCII):
@@ -59,6 +60,11 @@ def check_properties(
                 f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
             )
     added = copied_to(headers, "CC", "BCC")
+    if len(added) > keys_max:
+        raise PreconditionFailed(
+            f"the message has {len(added)} routing keys in CC and BCC, and {keys_max} may be there "
+            "(routing_keys_max): bind the queues to an exchange"
+        )
     if "user_id" in found:
         rights.check_user_id(found["user_id"])
     answering = added_queues.of_name(found.get("reply_to", ""))
