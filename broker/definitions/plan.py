@@ -35,11 +35,13 @@ class Step(NamedTuple):
 
 
 class Plan:
-    """One import. `only` is the vhost that a document of one vhost goes to."""
+    """One import. `only` is the vhost that a document of one vhost goes to; `dry`: only to find out
+    what it would do."""
 
-    def __init__(self, broker: Any, only: str | None = None) -> None:
+    def __init__(self, broker: Any, only: str | None = None, *, dry: bool = False) -> None:
         self.broker = broker
         self.only = only
+        self.dry = dry
         self.steps: list[Step] = []
         self.made = 0
         """How many of the steps were carried out."""
@@ -48,6 +50,7 @@ class Plan:
         self.inactive: list[dict[str, Any]] = []
         """What is stored and does not run."""
         self.difference: list[dict[str, Any]] = []
+        """Each change, where it is a dry run."""
         self.counts: dict[str, dict[str, int]] = {}
         self.swept: set[str] = set()
         """Vhosts whose policies change."""
@@ -162,14 +165,15 @@ class Plan:
                 counts["unchanged"] += 1
                 return False
         counts["created" if before is None else "changed"] += 1
-        entry = {"section": row.section, **row.named()}
-        if before is None:
-            entry.update(action="create", after=_shown(after, after))
-        else:
-            entry.update(
-                action="change", before=_shown(before, changed), after=_shown(after, changed)
-            )
-        self.difference.append(entry)
+        if self.dry:
+            entry = {"section": row.section, **row.named()}
+            if before is None:
+                entry.update(action="create", after=_shown(after, after))
+            else:
+                entry.update(
+                    action="change", before=_shown(before, changed), after=_shown(after, changed)
+                )
+            self.difference.append(entry)
         self.steps.append(Step(row.section, row.named(), do))
         return True
 

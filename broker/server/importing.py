@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from broker.access import passwords
 from broker.definitions.applying import Failed, carry_out
-from broker.definitions.document import ORDER, Fault, parse
+from broker.definitions.document import ORDER, Fault, give_up, parse
 from broker.definitions.plan import Plan
 from broker.server.control.encoding import Pace
 from broker.store import disk
@@ -46,16 +46,23 @@ class Importing:
         else:
             members = definitions
         if dry:
-            plan = Plan(self._broker, only)
+            plan = Plan(self._broker, only, dry=True)
             try:
                 await paced(plan.read(members))
             finally:
                 await paced(plan.let_go())
+                await paced(give_up(members.values()))
             return plan
         # It continues if the client that asked goes away; its fault is then told to no one.
-        task = asyncio.ensure_future(self._run([members], only))
+        task = asyncio.ensure_future(self._run_and_give_up(members, only))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
+
+    async def _run_and_give_up(self, members: Mapping[str, Any], only: str | None) -> Plan:
+        try:
+            return await self._run([members], only)
+        finally:
+            await paced(give_up(members.values()))
 
     async def load(self, documents: list[tuple[str, Mapping[str, Any]]]) -> Plan:
         """Imports several documents, each with the name of its file, as one."""

@@ -7,13 +7,14 @@ from typing import Any
 
 from broker.control_schema import DefinitionsExport, DefinitionsImport
 from broker.definitions.applying import Failed
-from broker.definitions.document import Fault
+from broker.definitions.document import Fault, give_up
 from broker.definitions.exporting import Export
 from broker.definitions.targets import TARGETS
 from broker.server.control.encoding import Pace, encode_rows
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
 from broker.server.control.open_lists import Stepwise
 from broker.server.control.requests import Request, RequestError, bad_request, handles
+from broker.server.importing import paced
 
 
 @handles("definitions.export")
@@ -103,4 +104,5 @@ async def definitions_import(request: Request[DefinitionsImport]) -> Any:
     }
     if args.dry_run:
         answer["difference"] = await encode_rows(plan.difference)
+    await paced(give_up((plan.left_out, plan.inactive, plan.difference)))
     return answer
