@@ -94,6 +94,7 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
     args = request.args
     view = VIEWS[args.noun](request.broker)
     pace = Pace()
+    await pace()  # others have begun in this turn
     version = rosters_of(request.broker).version
     everything = await view.everything(request.caller, args, pace)
     total = len(everything)
