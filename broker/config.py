@@ -392,6 +392,23 @@ class Config:
         least=1,
         reload=True,
     )
+    http_send_buffer: int = setting(
+        "http",
+        256 * 1024,
+        "size",
+        "bytes of an answer, of the web app or of the metrics, that the kernel takes for a client"
+        " which has not read them yet; no more of a long answer is made meanwhile",
+        least=16 * 1024,
+        reload=True,
+    )
+    web_nice: int = setting(
+        "http",
+        5,
+        "count",
+        "steps of priority (nice) that the web app stays behind the broker, so that messages come"
+        " before pages where processors are short; 0 for none",
+        most=19,
+    )
     lists_read_max: int = setting(
         "http",
         500,
@@ -947,6 +964,13 @@ class Config:
         "20 0 * * *",
         "schedule",
         "when the reports that are not computed by reports_schedule are (cron's five fields, UTC)",
+    )
+    reports_nice: int = setting(
+        "reports",
+        10,
+        "count",
+        "steps of priority (nice) that reports stay behind the broker; 0 for none",
+        most=19,
     )
     spark_master: str = setting(
         "reports",

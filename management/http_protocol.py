@@ -78,6 +78,13 @@ def _cut_off_idle_readers(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
 
+def _keep_little(sock: socket.socket) -> None:
+    """Bounds what the kernel takes of answers that the peer does not read: by itself it takes
+    megabytes for each connection, and all of it has to be made."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.APPLIANCE.http_send_buffer)
+
+
 class BoundedHTTP(HttpToolsProtocol):
     """One connection of a browser or an API client."""
 
@@ -105,6 +112,7 @@ class BoundedHTTP(HttpToolsProtocol):
             if hasattr(transport, "max_size"):
                 transport.max_size = READ_MAX
             _cut_off_idle_readers(sock)
+            _keep_little(sock)
             self._await_head()
         else:
             transport.abort()

@@ -19,7 +19,7 @@ import uvicorn
 from broker.certificates import CertificateError
 from broker.tls_handshakes import Handshakes
 from broker.websocket_room import message_max
-from management import reload, secret_key, static_build
+from management import priority, reload, secret_key, static_build
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -42,6 +42,7 @@ def main(config: "Config") -> int:
     `os.EX_CONFIG` when a file of the data directory or the certificate cannot be used. The reason
     is printed as one line.
     """
+    priority.give_way(config.web_nice)
     try:
         prepare(config)
         sockets = bind(config)

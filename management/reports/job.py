@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from management.priority import give_way_as_parent
+
 from . import parameters
 from .catalog import REPORTS
 from .gaps import Gap
@@ -82,6 +84,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 def main() -> NoReturn:
+    give_way_as_parent()
     specification = msgspec.json.decode(sys.stdin.buffer.readline(), type=Specification)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     answer = os.fdopen(specification.answer_descriptor, "wb", buffering=0)

@@ -24,6 +24,7 @@ import msgspec
 
 from broker import reloading
 from broker.config import Config, ConfigError
+from management.priority import give_way
 
 from . import client, parameters, schedule
 from .catalog import REPORTS
@@ -48,6 +49,7 @@ CLOCK_LOOK_SECONDS = 20.0
 
 def main(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
+    give_way(config.reports_nice)
     directory = config.data_dir.absolute() / "reports"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

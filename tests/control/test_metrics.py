@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from broker.server.metrics import MetricsServer, objects
 from tests.amqp.raw import Client
 from tests.conftest import Make
 from tests.control.stand_in import Broker
+from tests.hostile.figures import unread
 
 # What RabbitMQ's Overview dashboard (Grafana 10991) asks for.
 DASHBOARD = [
@@ -186,6 +188,24 @@ async def test_a_long_page_comes_in_chunks_and_is_made_as_it_is_taken(port: int)
     writer.close()
     assert head.endswith(f"Content-Length: {len(whole)}")
     assert whole.count("\n") == body.count("\n")
+
+
+@pytest.mark.usefixtures("many")
+async def test_of_a_page_that_is_not_read_little_is_made(broker: Broker, port: int) -> None:
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(slow, ("127.0.0.1", port))
+        await loop.sock_sendall(
+            slow, b"GET /metrics/per-object HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        before, queued = -1, 0
+        while not queued or queued != before:
+            await asyncio.sleep(0.2)
+            before, queued = queued, unread(port, slow.getsockname()[1])
+        # The kernel counts twice what it was told: the packets' own memory is in it.
+        assert queued <= 2 * broker.config.http_send_buffer
 
 
 @pytest.mark.usefixtures("many")

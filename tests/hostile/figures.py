@@ -52,3 +52,14 @@ def descended(pid: int) -> float:
     """User and system time of a process's ended children, and of theirs."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / _TICKS
+
+
+def unread(port: int, peer: int) -> int:
+    """Bytes that the kernel holds for the client at port `peer` of this machine, sent by what
+    listens at `port` (proc(5), /proc/net/tcp)."""
+    wanted = f":{port:04X}", f":{peer:04X}"
+    for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = row.split()
+        if (local[-5:], remote[-5:]) == wanted:
+            return int(queues.partition(":")[0], 16)
+    return 0

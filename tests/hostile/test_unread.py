@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import select
+import socket
 import threading
+import time
 
+import httpx
 import pytest
 
 from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.appliance import Appliance
 from tests.conftest import Make
-from tests.hostile.figures import peak_bytes
+from tests.hostile.figures import peak_bytes, unread
 
 COUNT = 600
 BODY = b"x" * 100_000
@@ -74,3 +77,29 @@ def test_a_client_that_takes_nothing_is_cut_off(make_broker: Make) -> None:
     poll = select.poll()
     poll.register(client.socket, select.POLLERR | select.POLLHUP)
     assert poll.poll(30_000), "the connection stands"
+
+
+def test_of_an_answer_that_is_not_read_the_kernel_takes_little(make_leveret: Make) -> None:
+    leveret = make_leveret(http_send_buffer=64 * 1024)
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", leveret.http_port))
+        request = b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        slow.sendall(request * 200)
+        before, held = -1, 0
+        while not held or held != before:
+            time.sleep(0.2)
+            before, held = held, unread(leveret.http_port, slow.getsockname()[1])
+        # Megabytes before. The kernel counts the packets' own memory, too: it doubles the value.
+        assert held <= 2 * 64 * 1024
+
+
+def test_who_reads_a_long_list_gets_all_of_it(make_leveret: Make) -> None:
+    leveret = make_leveret(http_send_buffer=64 * 1024)
+    api = f"http://127.0.0.1:{leveret.http_port}/api"
+    names = [f"queue {number}" for number in range(1500)]
+    queues = [{"name": name, "vhost": "/", "durable": True} for name in names]
+    with httpx.Client(auth=("guest", "guest"), timeout=60) as client:
+        assert client.post(f"{api}/definitions", json={"queues": queues}).status_code == 204
+        for _ in range(2):
+            assert [row["name"] for row in client.get(f"{api}/queues").json()] == sorted(names)

@@ -65,11 +65,13 @@ GOOD = {
     "http_unfinished_max": "80 MiB",
     "login_refusal_delay": "1 s",
     "message_store_index_open_files": "100",
+    "reports_nice": "7",
     "segment_size": "4 MiB",
     "tail_memory": "2 MiB",
     "spark_driver_memory": "1 GiB",
     "usage_hourly_keep": "100 d",
     "usage_keep": "100 d",
+    "web_nice": "7",
 }
 WITH = {
     "tls_key_file": ["--tls-cert-file=/certificate"],

@@ -9,10 +9,11 @@ Counters never go down when an object goes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -73,6 +74,7 @@ class MetricsServer:
         if place is None:
             writer.close()
             return
+        _keep_little(writer, self._broker.config.http_send_buffer)
         self._tasks.add(task)
         try:
             if await self._answer(place, peer[0], reader, writer):
@@ -120,10 +122,16 @@ class MetricsServer:
                 body = await text_of(page)
             await _reply(writer, "200 OK", body)
         else:
-            async with aclosing(_pieces(page)) as pieces:
+            async with contextlib.aclosing(_pieces(page)) as pieces:
                 await _send(writer, pieces)
         # Who took it too slowly is cut off by now.
         return not writer.transport.is_closing()
+
+
+def _keep_little(writer: asyncio.StreamWriter, size: int) -> None:
+    """Bounds what the kernel takes of a page that the client does not read: all of it is made."""
+    with contextlib.suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
 def lines_of(broker: Any, path: str, query: str) -> Iterator[str] | None:
