@@ -23,7 +23,7 @@ YOUNG, MIDDLE, NEVER = 700, 3, 1_000_000_000
 FREEZE_AFTER = 4
 # A broker that took less of a core than this, so many seconds in a row, serves hardly anybody.
 IDLE_SHARE, IDLE_S = 0.03, 5
-# Between two walks: so many times as long as the last one took, within these bounds. What died in a
+# Between two walks: so many times the CPU time of the last one, within these bounds. What died in a
 # circle waits for a walk, so a small broker, whose walk takes milliseconds, need not wait for long.
 WALK_SHARE, WALK_SOON_S, WALK_EVERY_S = 5_000, 30, 600
 # A broker that is never idle: cycles that died frozen would pile up.
@@ -48,11 +48,11 @@ class Garbage:
 
     def start(self, now: float) -> None:
         """Nothing of what is there now is garbage. `now`: monotonic seconds."""
-        began = time.perf_counter()
+        began = time.thread_time()
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG, MIDDLE, NEVER)
-        self._walked(now, time.perf_counter() - began)
+        self._walked(now, time.thread_time() - began)
         self._given_at = now
         self._busy_s = time.process_time()
 
@@ -78,12 +78,12 @@ class Garbage:
             self._give_back()
 
     def _walk(self, now: float) -> None:
-        began = time.perf_counter()
+        began = time.thread_time()
         gc.unfreeze()
         found = gc.collect()
         gc.freeze()
         self._is_unchecked = False
-        took = time.perf_counter() - began
+        took = time.thread_time() - began
         self._walked(now, took)
         log.debug("%d objects were garbage, found in %.0f ms", found, took * 1000)
 

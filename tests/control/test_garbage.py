@@ -53,7 +53,7 @@ def begin(
 ) -> Garbage:
     """Started at second 0 of its clock, in a process whose walks take `walk_s` seconds."""
     told = itertools.count(0.0, walk_s)
-    monkeypatch.setattr(time, "perf_counter", lambda: next(told))
+    monkeypatch.setattr(time, "thread_time", lambda: next(told))
     found = Garbage(give_back)
     found.start(0.0)
     walks.clear()
