@@ -8,9 +8,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+from broker.bounds import DEFAULTS
+from broker.contracts import Exchange
+from broker.features.usage.accounts import EXCHANGE
 from broker.features.usage.feed import Feed, Step
+from broker.kernel.turn import Turn
+from tests.reports.counted import CountedConnection, CountedQueue
 
 HOUR_MS = 3_600_000
 # 2026-11-21 10:00:00 UTC
@@ -53,23 +58,71 @@ class FilesystemDisk:
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
-class MadeUp:
-    """An object with counters (`use`) that tests raise by hand."""
+class MadeUpConnection(CountedConnection):
+    """A connection with counters (`use`) that tests raise by hand."""
 
     def __init__(self, **facts: Any) -> None:
+        super().__init__(Turn(), None)
         self.use: Counter[str] = Counter()
+        self.counted = self.use
         vars(self).update(facts)
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+
+class MadeUpExchange(Exchange):
+    """An exchange whose counters are also to be had under the names of the feed's columns."""
+
+    @property
+    def use(self) -> ExchangeUses:
+        return ExchangeUses(self)
 
 
-class MadeUpQueue(MadeUp):
+class ExchangeUses:
+    """`uses[column] = count`."""
+
+    COUNTERS: ClassVar = dict(
+        zip(
+            EXCHANGE,
+            (
+                "publish_in",
+                "bytes_in",
+                "publish_out",
+                "bytes_out",
+                "returned",
+                "bytes_returned",
+                "dropped",
+                "bytes_dropped",
+                "refused",
+                "bytes_refused",
+            ),
+            strict=True,
+        )
+    )
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def __setitem__(self, column: str, count: int) -> None:
+        setattr(self._exchange, self.COUNTERS[column], count)
+
+
+class MadeUpQueue(CountedQueue):
     """A queue that holds what it was given."""
 
     def __init__(self, vhost_name: str, name: str) -> None:
-        super().__init__(vhost_name=vhost_name, name=name)
-        self.messages = self.message_bytes = self.most = self.consumer_count = 0
+        super().__init__(
+            vhost_name,
+            name,
+            1,
+            durable=False,
+            exclusive=False,
+            auto_delete=False,
+            arguments=None,
+            owner=None,
+            bounds=DEFAULTS,
+        )
+        self.use: Counter[str] = Counter()
+        self.counted = self.use
+        self.most = 0
 
     def take_most(self) -> int:
         most, self.most = self.most, self.messages
@@ -101,13 +154,13 @@ class MadeUpBroker:
         self.vhost.queues[name] = queue
         return queue
 
-    def exchange(self, name: str) -> MadeUp:
-        exchange = MadeUp(name=name)
+    def exchange(self, name: str) -> MadeUpExchange:
+        exchange = MadeUpExchange(name)
         self.vhost.exchanges[name] = exchange
         return exchange
 
-    def connection(self, number: int, user: str, client: str = "pika") -> MadeUp:
-        connection = MadeUp(
+    def connection(self, number: int, user: str, client: str = "pika") -> MadeUpConnection:
+        connection = MadeUpConnection(
             id=number,
             name=f"127.0.0.1:{number} -> 127.0.0.1:5672",
             user=user,

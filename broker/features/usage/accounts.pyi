@@ -1,5 +1,9 @@
 from typing import Any
 
+QUEUE: tuple[str, ...]
+CONNECTION: tuple[str, ...]
+EXCHANGE: tuple[str, ...]
+
 class Sum:
     def columns(self) -> dict[str, Any]: ...
 

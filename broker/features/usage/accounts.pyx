@@ -115,41 +115,19 @@ cdef bint is_zero(const uint64_t* row, int width) noexcept:
     return True
 
 
-cdef int read_made_up(object thing, tuple names, uint64_t* row) except -1:
-    """A stand-in of a test: what it has is a dict."""
-    cdef int place
-    counted = thing.use
-    for place in range(len(names)):
-        row[place] = counted.get(names[place], 0)
-    return 0
-
-
-cdef int read_queue(object thing, int64_t now, uint64_t* row, uint64_t* levels) except -1:
-    cdef DeclaredQueue queue
+cdef int read_queue(DeclaredQueue queue, int64_t now, uint64_t* row, uint64_t* levels) except -1:
     cdef double figures[WIDTH_MAX]
     cdef double signs[SIGNS]
     memset(row, 0, QUEUE_USES * sizeof(uint64_t))
-    if isinstance(thing, DeclaredQueue):
-        queue = <DeclaredQueue> thing
-        queue.use(now, row)
-        queue.held(&levels[0], &levels[1])
-        memset(figures, 0, sizeof(figures))
-        queue.sample(figures, signs)
-        levels[2] = <uint64_t> signs[0]
-        return 0
-    read_made_up(thing, QUEUE, row)
-    levels[0] = thing.messages
-    levels[1] = thing.message_bytes
-    levels[2] = thing.consumer_count
+    queue.use(now, row)
+    queue.held(&levels[0], &levels[1])
+    memset(figures, 0, sizeof(figures))
+    queue.sample(figures, signs)
+    levels[2] = <uint64_t> signs[0]
     return 0
 
 
-cdef int read_exchange(object thing, uint64_t* row) except -1:
-    cdef Exchange exchange
-    memset(row, 0, EXCHANGE_USES * sizeof(uint64_t))
-    if not isinstance(thing, Exchange):
-        return read_made_up(thing, EXCHANGE, row)
-    exchange = <Exchange> thing
+cdef void read_exchange(Exchange exchange, uint64_t* row) noexcept:
     row[0] = exchange.publish_in
     row[1] = exchange.bytes_in
     row[2] = exchange.publish_out
@@ -160,15 +138,11 @@ cdef int read_exchange(object thing, uint64_t* row) except -1:
     row[7] = exchange.bytes_dropped
     row[8] = exchange.refused
     row[9] = exchange.bytes_refused
-    return 0
 
 
-cdef int read_connection(object thing, uint64_t* row) except -1:
+cdef void read_connection(Connection connection, uint64_t* row) noexcept:
     memset(row, 0, CONNECTION_USES * sizeof(uint64_t))
-    if isinstance(thing, Connection):
-        (<Connection> thing).use(row)
-        return 0
-    return read_made_up(thing, CONNECTION, row)
+    connection.use(row)
 
 
 cdef class Accounts:
@@ -254,8 +228,7 @@ cdef class Accounts:
         most = queue.take_most()
         if most:
             line["messages_peak"] = most
-        if isinstance(queue, DeclaredQueue):
-            add_times(line, <DeclaredQueue> queue, now)
+        add_times(line, queue, now)
         if not ends:
             memcpy(account.row, row, sizeof(row))
             memcpy(account.levels, levels, sizeof(levels))

@@ -1,0 +1,46 @@
+# cython: language_level=3
+"""Queues and connections as the usage feed reads them, in C, that have counted what a test says:
+a mapping by the names of `broker.features.usage.accounts`."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from broker.queues.declared cimport DeclaredQueue
+from broker.wire.connection cimport Connection
+
+from broker.features.usage import accounts
+
+
+cdef int fill(object counted, tuple names, uint64_t* row) except -1:
+    cdef int place
+    for place in range(len(names)):
+        row[place] = counted.get(names[place], 0)
+    return 0
+
+
+cdef class CountedQueue(DeclaredQueue):
+    """`counted` is what it fills its row with."""
+
+    cdef public object counted
+    cdef public uint64_t messages
+    cdef public uint64_t message_bytes
+    cdef public int consumer_count
+
+    cdef int use(self, int64_t now, uint64_t* row) except -1:
+        return fill(self.counted, accounts.QUEUE, row)
+
+    cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:
+        messages[0] = self.messages
+        size[0] = self.message_bytes
+
+    cdef int sample(self, double* row, double* signs) except -1:
+        signs[0] = self.consumer_count
+        return 0
+
+
+cdef class CountedConnection(Connection):
+    """`counted` is what it fills its row with."""
+
+    cdef public object counted
+
+    cdef void use(self, uint64_t* row) noexcept:
+        fill(self.counted, accounts.CONNECTION, row)
