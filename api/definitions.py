@@ -12,10 +12,10 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from api.ask import ask, ask_slices, given
-from api.definitions_text import DefinitionsText
 from api.identity import ADMINISTRATOR
 from management.broken_answers import BrokenAnswer
 from management.broker_client import BrokerError
+from management.definitions_text import DefinitionsText
 from management.memory import give_back_soon
 
 router = Router(tags=["Definitions"], auth=ADMINISTRATOR)

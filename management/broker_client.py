@@ -113,25 +113,25 @@ class BrokerClient:
         return self.sliced("list", as_user=as_user, **args)
 
     async def sliced(
-        self, verb: str, *, as_user: str | None = None, **args: Any
+        self, verb: str, *, as_user: str | None = None, timeout_s: float = 60.0, **args: Any
     ) -> AsyncGenerator[dict[str, Any]]:
         """An answer in slices: that of a verb which has `slices`, then those of `list.more`.
 
         The broker builds the next rows when the iterator is asked for them. To be closed
         (`aclose`), which ends the list there, too. Raises BrokerError, also in the middle: rows
-        are missing then.
+        are missing then. Each slice may take `timeout_s`.
         """
         self._next_id += 1
         number, is_open = self._next_id, True
         try:
-            answer = await self._ask(verb, as_user, {**args, "slices": number}, 60.0)
+            answer = await self._ask(verb, as_user, {**args, "slices": number}, timeout_s)
             connection = self.connections
             is_open = answer["more"]
             yield answer
             while is_open:
                 if connection != self.connections or not self.connected:
                     raise _broker_away(_LIST_LOST)
-                answer = await self._ask("list.more", as_user, {"list": number}, 60.0)
+                answer = await self._ask("list.more", as_user, {"list": number}, timeout_s)
                 is_open = answer["more"]
                 yield answer
         finally:

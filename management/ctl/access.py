@@ -44,7 +44,7 @@ _LIMITS = Parameter(
 
 async def user_row(call: Call, username: str) -> dict[str, Any]:
     """The row of a user. Raises CommandError 67 if there is none."""
-    for row in (await call.ask("list", noun="users"))["items"]:
+    for row in await call.rows("users"):
         if row["name"] == username:
             found: dict[str, Any] = row
             return found
@@ -78,7 +78,7 @@ def _password(call: Call) -> str:
 )
 async def add_user(call: Call) -> str:
     username = call.options["username"]
-    for row in (await call.ask("list", noun="users"))["items"]:
+    for row in await call.rows("users"):
         if row["name"] == username:
             raise CommandError(f'User "{username}" already exists', SOFTWARE)
     password = _password(call)
@@ -243,8 +243,8 @@ async def clear_user_limits(call: Call) -> None:
     )
 )
 async def list_user_limits(call: Call) -> Rows:
-    found = await call.ask("list", noun="user-limits", user=call.options["user"])
-    return Rows(("user", "limits"), [[row["user"], row["value"]] for row in found["items"]])
+    found = await call.rows("user-limits", user=call.options["user"])
+    return Rows(("user", "limits"), [[row["user"], row["value"]] for row in found])
 
 
 @runs(
@@ -290,8 +290,8 @@ async def clear_vhost_limits(call: Call) -> None:
     )
 )
 async def list_vhost_limits(call: Call) -> Rows:
-    found = await call.ask("list", noun="vhost-limits")
-    return Rows(("vhost", "limits"), [[row["vhost"], row["value"]] for row in found["items"]])
+    found = await call.rows("vhost-limits")
+    return Rows(("vhost", "limits"), [[row["vhost"], row["value"]] for row in found])
 
 
 # Permissions.
@@ -357,7 +357,7 @@ enter(
 )
 async def set_permissions_globally(call: Call) -> None:
     patterns = {one: call.options[one] for one in ("configure", "write", "read")}
-    for row in (await call.ask("list", noun="vhosts", columns=["name"]))["items"]:
+    for row in await call.rows("vhosts", columns=["name"]):
         await call.ask(
             "permission.put", vhost=row["name"], user=call.options["username"], **patterns
         )

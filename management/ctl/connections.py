@@ -156,8 +156,8 @@ enter(
 
 
 async def _names(call: Call, **filters: Any) -> list[str]:
-    found = await call.ask("list", noun="connections", columns=["name", "state"], **filters)
-    return [row["name"] for row in found["items"] if row["state"] not in ("closing", "closed")]
+    found = await call.rows("connections", columns=["name", "state"], **filters)
+    return [row["name"] for row in found if row["state"] not in ("closing", "closed")]
 
 
 async def _close(call: Call, names: list[str]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from management.ctl.table import (
     DATA,
@@ -18,6 +19,7 @@ from management.ctl.table import (
     Parameter,
     runs,
 )
+from management.definitions_text import DefinitionsText
 
 _FILE = Parameter(name="file", help="Path of the file; - is standard input or output.")
 
@@ -53,24 +55,38 @@ _FILE = Parameter(name="file", help="Path of the file; - is standard input or ou
     )
 )
 async def export_definitions(call: Call) -> Any:
-    found = await call.ask(
-        "definitions.export",
-        vhost=call.vhost if call.options["vhost_given"] else None,
-        target=call.options["for"],
-        secrets=call.options["secrets"],
-        dry_run=call.options["dry_run"],
-    )
+    wanted = {
+        "vhost": call.vhost if call.options["vhost_given"] else None,
+        "target": call.options["for"],
+        "secrets": call.options["secrets"],
+    }
     if call.options["dry_run"]:
-        return found
-    if call.options["file"] == "-":
-        return json.dumps(found, indent=2, ensure_ascii=False)
-    path = Path(call.options["file"])
-    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    try:
-        await asyncio.to_thread(_replace, path, text)
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}", DATA) from None
+        return await call.ask("definitions.export", dry_run=True, **wanted)
+    async with aclosing(call.slices("definitions.export", **wanted)) as slices:
+        if call.options["file"] == "-":
+            async for piece in _document(slices):
+                sys.stdout.write(piece.decode())
+            return None
+        path = Path(call.options["file"])
+        try:
+            with _replacing(path) as file:
+                async for piece in _document(slices):
+                    file.write(piece)
+        except OSError as error:
+            raise CommandError(f"cannot write {path}: {error.strerror}", DATA) from None
     return f"Exported definitions to {path}"
+
+
+async def _document(slices: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """The document in pieces, each written as the broker reads it."""
+    text = None
+    async for answer in slices:
+        if text is None:
+            text = DefinitionsText(answer["head"], answer["sections"], in_lines=True)
+            yield text.begin()
+        yield text.add(answer["items"])
+    if text is not None:
+        yield text.end()
 
 
 @runs(
@@ -113,13 +129,14 @@ def read_file(where: str) -> dict[str, Any]:
     return found
 
 
-def _replace(path: Path, text: str) -> None:
-    """Writes a file whole or not at all, readable by its owner only: it holds password hashes.
-    Raises OSError."""
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of the one at `path` when it is written whole, readable by its
+    owner only: it holds password hashes. Raises OSError."""
     descriptor, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

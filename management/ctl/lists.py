@@ -3,7 +3,7 @@ control socket."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +55,7 @@ def value(row: Mapping[str, Any], path: str) -> Any:
     return value(inner, rest) if dot and isinstance(inner, Mapping) else None
 
 
-def table(command: Command, names: tuple[str, ...], found: list[Mapping[str, Any]]) -> Rows:
+def table(command: Command, names: tuple[str, ...], found: Sequence[Mapping[str, Any]]) -> Rows:
     """Rows of the control socket as a table."""
     paths = [command.columns.get(name, name) for name in names]
     return Rows(names, [[value(row, path) for path in paths] for row in found])
@@ -79,8 +79,8 @@ def listing(
         if command.columns:
             paths = [command.columns.get(name, name) for name in names]
             arguments["columns"] = sorted({path.partition(".")[0] for path in paths} - {""})
-        found = await call.ask("list", noun=noun, **arguments)
-        return table(command, names, found["items"])
+        found = await call.rows(noun, **arguments)
+        return table(command, names, found)
 
     parameters = (*command.parameters, COLUMN)
     enter(replace(command, run=run, verb="list", vhost=own_vhost, parameters=parameters))

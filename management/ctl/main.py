@@ -7,7 +7,8 @@ import getpass
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,22 @@ class _Call:
             return await self._connected().call(verb, timeout_s=self._timeout_s, **arguments)
         except BrokerError as error:
             raise self._failed(verb, arguments, error) from None
+
+    async def slices(self, verb: str, **arguments: Any) -> AsyncGenerator[dict[str, Any]]:
+        slices = self._connected().sliced(verb, timeout_s=self._timeout_s, **arguments)
+        async with aclosing(slices):
+            try:
+                async for answer in slices:
+                    yield answer
+            except BrokerError as error:
+                raise self._failed(verb, arguments, error) from None
+
+    async def rows(self, noun: str, **arguments: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        async with aclosing(self.slices("list", noun=noun, **arguments)) as slices:
+            async for answer in slices:
+                found += answer["items"]
+        return found
 
     def _failed(self, verb: str, arguments: Mapping[str, Any], error: BrokerError) -> CommandError:
         if error.error == "broker_away" and "within" in error.reason:

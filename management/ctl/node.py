@@ -266,7 +266,7 @@ async def report(call: Call) -> Any:
         "problems": await call.ask("problems"),
     }
     for noun in _REPORTED:
-        found[noun] = (await call.ask("list", noun=noun))["items"]
+        found[noun] = await call.rows(noun)
     return found
 
 
@@ -276,7 +276,7 @@ def _tracing(name: str, on: bool, what: str) -> None:
     async def run(call: Call) -> str:
         if "tracing" not in VERBS["vhost.put"].arguments.__struct_fields__:
             raise CommandError("this broker has no tracing", SOFTWARE)
-        rows = (await call.ask("list", noun="vhosts", columns=["name"]))["items"]
+        rows = await call.rows("vhosts", columns=["name"])
         if call.vhost not in (row["name"] for row in rows):
             raise CommandError(f"Virtual host '{call.vhost}' does not exist", DATA)
         await call.ask("vhost.put", name=call.vhost, tracing=on)

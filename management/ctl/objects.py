@@ -286,9 +286,9 @@ enter(
 async def delete_binding(call: Call) -> None:
     options = call.options
     ends = {one: options[one] for one in ("source", "destination", "destination_type")}
-    found = await call.ask("list", noun="bindings", vhost=call.vhost, **ends)
+    found = await call.rows("bindings", vhost=call.vhost, **ends)
     wanted = (options["routing_key"], options["arguments"])
-    for row in found["items"]:
+    for row in found:
         if (row["routing_key"], row["arguments"]) == wanted:
             key = row["properties_key"]
             await call.ask("binding.delete", vhost=call.vhost, **ends, properties_key=key)

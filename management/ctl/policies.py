@@ -125,8 +125,8 @@ def _bridge(word: str, component: str, what: str) -> None:
         )
 
     async def show(call: Call) -> Rows:
-        found = await call.ask("list", noun="parameters", vhost=call.vhost, component=component)
-        return Rows(("name", "value"), [[row["name"], row["value"]] for row in found["items"]])
+        found = await call.rows("parameters", vhost=call.vhost, component=component)
+        return Rows(("name", "value"), [[row["name"], row["value"]] for row in found])
 
     enter(
         Command(

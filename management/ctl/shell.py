@@ -84,6 +84,6 @@ async def list_names(call: Call) -> str:
     kind = call.options["kind"]
     of_vhost = kind in ("queues", "exchanges", "policies", "operator-policies")
     arguments: dict[str, Any] = {"vhost": call.vhost} if of_vhost else {}
-    rows = (await call.ask("list", noun=kind, columns=["name"], **arguments))["items"]
+    rows = await call.rows(kind, columns=["name"], **arguments)
     # A name with a line break would be two.
     return "\n".join(row["name"] for row in rows if row.get("name", "").isprintable())

@@ -6,7 +6,7 @@ A row without a `run` function calls its verb with the parameters as arguments.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -64,6 +64,13 @@ class Call(Protocol):
 
     async def ask(self, verb: str, **arguments: Any) -> Any:
         """The answer of a control verb. Raises CommandError."""
+
+    def slices(self, verb: str, **arguments: Any) -> AsyncGenerator[dict[str, Any]]:
+        """The answer of a control verb that has `slices`, in these; to be closed. Raises
+        CommandError, also in the middle."""
+
+    async def rows(self, noun: str, **arguments: Any) -> list[dict[str, Any]]:
+        """The rows of a list, read in slices. Raises CommandError."""
 
     def read_secret(self, prompt: str) -> str:
         """A secret from the terminal without echo, or the first line of standard input."""
