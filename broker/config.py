@@ -147,6 +147,14 @@ class Config:
         least=1,
         reload=True,
     )
+    consumers_per_queue_max: int = setting(
+        "amqp",
+        20_000,
+        "count",
+        "consumers a queue may have; one more closes its channel with 406",
+        least=1,
+        reload=True,
+    )
     heartbeat: int = setting(
         "amqp",
         60,

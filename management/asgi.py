@@ -16,6 +16,7 @@ from management.peer import ForwardedHeaders
 from management.relay import Relay
 from management.security import HEADERS
 from management.sessions import SessionSocket
+from management.turns import InTurn
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -62,7 +63,7 @@ def build(config: "Config") -> Application:
         lambda: settings.APPLIANCE.allowed_origins,
     )
     routes = ProtocolTypeRouter({"http": BrokenAnswers(Bodies(static)), "websocket": sockets})
-    served = AcceptableHost(routes, lambda: settings.APPLIANCE.allowed_hosts)
+    served = InTurn(AcceptableHost(routes, lambda: settings.APPLIANCE.allowed_hosts))
     return ForwardedHeaders(served, config.trusted_proxies) if config.trusted_proxies else served
 
 

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 HEAD_MAX = 64 * 1024
 HEADERS_MAX = 200
-PIECE = 1024
-"""Bytes that are parsed at a time: they hold some sixty requests at most."""
+PIECE = 256
+"""Bytes that are parsed at a time: they hold some fifteen requests at most."""
 WAITING_MAX = 4
 """Parsed requests that wait for the answer to an earlier one. While there are more, nothing is
 parsed."""

@@ -17,4 +17,5 @@ cdef class ConsumedQueue(StoredQueue):
     cdef Consumer next_consumer(self)
     cdef bint has_room(self) noexcept
     cdef int note_capacity(self, bint served, bint blocked) except -1
+    cdef bint stop_expecting(self, Consumer consumer) except -1
     cdef int hand_turn_on(self, Py_ssize_t at) except -1

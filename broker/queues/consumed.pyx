@@ -2,13 +2,40 @@
 """A queue's consumers, and whose turn it is: the highest priority first, among equals the one that
 waited longest."""
 
-from libc.stdint cimport uint32_t
+from cpython.list cimport PyList_GET_ITEM
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 
 from broker.contracts cimport Consumer
 from broker.kernel cimport clock
 from broker.queues.capacity cimport Capacity
 from broker.queues.limits cimport PAUSED, SINGLE_ACTIVE
 from broker.queues.stored cimport StoredQueue
+
+
+cdef Py_ssize_t behind(list consumers, int64_t priority) except -1:
+    """How many have this priority or a higher one; they are in order."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = len(consumers)
+    cdef Py_ssize_t middle
+    if high and (<Consumer> consumers[high - 1]).priority >= priority:
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if (<Consumer> consumers[middle]).priority >= priority:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef Py_ssize_t place_of(list consumers, Consumer consumer) except -2:
+    """Its index, -1 if it is not there. It compares pointers only: 20,000 take some 10 us."""
+    cdef Py_ssize_t at
+    if consumers is not None:
+        for at in range(len(consumers)):
+            if <void*> PyList_GET_ITEM(consumers, at) is <void*> consumer:
+                return at
+    return -1
 
 
 cdef class ConsumedQueue(StoredQueue):
@@ -22,13 +49,14 @@ cdef class ConsumedQueue(StoredQueue):
 
     @property
     def consumer_count(self):
-        return len(self.consumers)
+        return len(self._consumers or ()) + len(self.expected or ())
 
     @property
     def exclusive_consumer_tag(self):
-        for consumer in self.consumers:
-            if consumer.exclusive:
-                return consumer.tag
+        # It is the only one: neither it nor another is accepted beside the other.
+        if self.consumer_count == 1:
+            consumer = (self._consumers or self.expected)[0]
+            return consumer.tag if consumer.exclusive else None
         return None
 
     @property
@@ -121,10 +149,8 @@ cdef class ConsumedQueue(StoredQueue):
             consumer = <Consumer> consumers[0]
             return consumer if consumer.channel.can_take(consumer) else None
         while start < count:
-            end = start
             first = <Consumer> consumers[start]
-            while end < count and (<Consumer> consumers[end]).priority == first.priority:
-                end += 1
+            end = behind(consumers, first.priority)
             at = start + first.next_turn
             if at >= end:
                 at = start
@@ -160,16 +186,13 @@ cdef class ConsumedQueue(StoredQueue):
         # the backlog that all of them found.
         if self.pending and not (self.is_joined and self.messages_ready == self.ready_joined):
             self.deliver_pending()
-        self.expected = [each for each in self.expected or () if each is not consumer] or None
+        self.stop_expecting(consumer)
         if self._consumers is None:
             self._consumers = []
-        at = len(self._consumers)
-        if not self.features & SINGLE_ACTIVE:
-            for index, other in enumerate(self._consumers):
-                if (<Consumer> other).priority < consumer.priority:
-                    at = index
-                    break
-        self._consumers.insert(at, consumer)
+        if self.features & SINGLE_ACTIVE:
+            self._consumers.append(consumer)
+        else:
+            self._consumers.insert(behind(self._consumers, consumer.priority), consumer)
         if self.store is not None:
             self.store.keep = True
         self.is_joined = True
@@ -178,14 +201,14 @@ cdef class ConsumedQueue(StoredQueue):
 
     def remove_consumer(self, Consumer consumer) -> None:
         """Takes a consumer away; the last one of an auto-delete queue takes the queue with it."""
+        cdef Py_ssize_t at
         consumer.stop()
-        if self.expected is not None and consumer in self.expected:
-            self.expected = [each for each in self.expected if each is not consumer] or None
-        elif self._consumers is not None and consumer in self._consumers:
-            self.hand_turn_on(self._consumers.index(consumer))
-            self._consumers.remove(consumer)
-        else:
-            return
+        if not self.stop_expecting(consumer):
+            at = place_of(self._consumers, consumer)
+            if at < 0:
+                return
+            self.hand_turn_on(at)
+            del self._consumers[at]
         if self._consumers:
             # The next one may be the active one now.
             self.wake()
@@ -198,14 +221,24 @@ cdef class ConsumedQueue(StoredQueue):
                     and self.unused is not None):
                 self.unused(self)
 
+    cdef bint stop_expecting(self, Consumer consumer) except -1:
+        """Whether the consumer was expected; those that were first come first."""
+        cdef Py_ssize_t at = place_of(self.expected, consumer)
+        if at < 0:
+            return False
+        del self.expected[at]
+        if not self.expected:
+            self.expected = None
+        return True
+
     cdef int hand_turn_on(self, Py_ssize_t at) except -1:
         """Before the consumer at an index goes: the turn of its equals stays where it is."""
         cdef Consumer leaving = <Consumer> self._consumers[at]
         cdef Consumer first
-        cdef Py_ssize_t start = at
+        cdef Py_ssize_t start = 0
         cdef uint32_t turn
-        while start > 0 and (<Consumer> self._consumers[start - 1]).priority == leaving.priority:
-            start -= 1
+        if not self.features & SINGLE_ACTIVE and leaving.priority < INT64_MAX:
+            start = behind(self._consumers, leaving.priority + 1)
         first = <Consumer> self._consumers[start]
         turn = first.next_turn
         if turn > <uint32_t> (at - start):

@@ -224,27 +224,36 @@ class Stats:
             self._count(sums)
 
     def _sample_connections(self, broker: Any, at: int, before: int) -> Iterator[None]:
-        connections = list(broker.connections.values())
-        for start in range(0, len(connections), _CONNECTIONS_PER_STEP):
-            sums = Sums()
-            for connection in connections[start : start + _CONNECTIONS_PER_STEP]:
-                if connection.id not in broker.connections:
-                    continue
-                vhost = _vhost_of_connection(connection)
-                channels = list(connection.channels.values())
-                levels = self._levels.get(vhost)
-                if levels is not None:
-                    levels["connections"] += 1
-                    levels["channels"] += len(channels)
-                for kind, things in (("connection", [connection]), ("channel", channels)):
+        sums, connections = Sums(), 0
+        for connection in list(broker.connections.values()):
+            if connection.id not in broker.connections:
+                continue
+            vhost = _vhost_of_connection(connection)
+            channels = list(connection.channels.values())
+            levels = self._levels.get(vhost)
+            if levels is not None:
+                levels["connections"] += 1
+                levels["channels"] += len(channels)
+            for kind, things in (("connection", [connection]), ("channel", channels)):
+                start = 0
+                while start < len(things):
                     before_it = sums.changed
-                    start = 0
-                    while start < len(things):
-                        start = scan(kind, things, start, len(things), at, before, sums)
+                    # A connection may have as many channels as many connections have.
+                    stop = min(len(things), start + _OBJECTS_PER_STEP)
+                    start = scan(kind, things, start, stop, at, before, sums)
                     if sums.changed != before_it:
                         self._add_up(kind, sums, vhost)
-            self._count(sums)
-            yield
+                    if sums.looked >= _OBJECTS_PER_STEP:
+                        self._count(sums)
+                        sums, connections = Sums(), 0
+                        yield
+            connections += 1
+            if connections == _CONNECTIONS_PER_STEP:
+                self._count(sums)
+                sums, connections = Sums(), 0
+                yield
+        self._count(sums)
+        yield
 
     def _add_up(self, kind: str, sums: Sums, vhost: str) -> None:
         """Adds what happened since the last look to the totals."""

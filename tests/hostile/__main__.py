@@ -21,18 +21,21 @@ from pathlib import Path
 import httpx
 
 from broker.config import Config
+from tests.api.test_sessions import sign_in, token_for
 from tests.appliance import ROOT, Appliance
 from tests.hostile.attacks.attacker import MALLORY, PROXY, Attacker
 from tests.hostile.attacks.findings import prepare
 from tests.hostile.attacks.table import ATTACKS, BY_NAME, Attack
 from tests.hostile.measuring import PROBE, Measure, Row
+from tests.hostile.sockets import TEXT, frame, opened
 from tests.listeners.certificates import Authority
 from tests.turns import TurnMeter
 
 RATIO_MAX = 3.0
 TURN_MAX_MS = 10.0
 SHARED = ("queues_max", "exchanges_max", "bindings_max", "policies_max",
-          "consumers_per_connection_max", "consumers_per_channel_max")  # fmt: skip
+          "consumers_per_connection_max", "consumers_per_channel_max",
+          "consumers_per_queue_max")  # fmt: skip
 HEAD = (
     "of", "attack", "s", "AMQP p50/p99", "control", "ratio", "HTTP p50/p99", "control", "ratio",
     "turn broker, web", "broker MiB", "web MiB", "it came to",
@@ -68,6 +71,34 @@ def users(appliance: Appliance) -> None:
             guest.put(f"/api/users/{name}", json=body).raise_for_status()
         guest.put(f"/api/permissions/%2F/{PROBE}", json=rights).raise_for_status()
         prepare(guest)
+
+
+def warm(appliance: Appliance) -> None:
+    """Asks for each kind of thing once: templates are compiled and modules loaded with the first
+    request, which is no attack's doing."""
+    pages = "/ /problems /queues /exchanges /connections /channels /consumers /policies /users"
+    pages += " /definitions /vhosts /node /log /reports /reports/traffic /console /palette"
+    with httpx.Client(base_url=appliance.http_url, timeout=60) as client:
+        assert sign_in(client, PROBE, PROBE).status_code == 302
+        for page in pages.split():
+            client.get(page)
+        token = token_for(client)
+        client.post("/console/ticket", headers={"X-CSRFToken": token})
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        sock, _ = opened(appliance, "http", "/live/", Cookie=cookie)
+        sock.sendall(frame(TEXT, b'{"type": "subscribe", "id": 1, "topic": "overview"}'))
+        sock.recv(1 << 16)
+        sock.close()
+        sock, _ = opened(appliance, "http")
+        sock.close()
+    with httpx.Client(base_url=appliance.http_url, auth=("guest", "guest"), timeout=60) as guest:
+        guest.get("/api/queues", params={"page": 1, "name": "^a", "use_regex": "true"})
+        guest.post("/api/definitions", content=b"{}").raise_for_status()
+        guest.get("/api/definitions").raise_for_status()
+        for name in ("queue-usage", "traffic"):
+            guest.get(f"/api/reports/{name}")
+            guest.post(f"/api/reports/{name}/run?from=wrong")
+        guest.get("/api/whoami", auth=("guest", "wrong"))
 
 
 def cells(attack: Attack, row: Row) -> Iterable[str]:
@@ -109,6 +140,7 @@ def run(attacks: list[Attack], share: float, seconds: float) -> list[str]:
         appliance.start()
         try:
             users(appliance)
+            warm(appliance)
             measure = Measure(appliance, meter)
             print(f"| {' | '.join(HEAD)} |\n|{' --- |' * len(HEAD)}", flush=True)
             for attack in attacks:

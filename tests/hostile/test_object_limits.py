@@ -12,6 +12,7 @@ from management.broker_client import BrokerClient, BrokerError
 from tests.amqp import raw
 from tests.appliance import Appliance
 from tests.conftest import _maker
+from tests.hostile.figures import cpu_seconds
 
 LIMITS = {
     "queues_max": 20,
@@ -20,6 +21,7 @@ LIMITS = {
     "policies_max": 3,
     "parameters_max": 2,
     "consumers_per_connection_max": 5,
+    "consumers_per_queue_max": 7,
 }
 
 
@@ -113,6 +115,52 @@ async def test_a_connection_has_so_many_consumers_and_no_more(amqp: raw.Client) 
     closed = amqp.expect("connection.close", 0)
     assert closed.reply_code == 530
     assert "reached maximum (5) of consumers per connection" in closed.reply_text
+
+
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+async def test_a_queue_has_so_many_consumers_and_no_more(
+    limited: Appliance, amqp: raw.Client, kind: str
+) -> None:
+    amqp.call(1, "queue.declare", queue="q", durable=True, arguments={"x-queue-type": kind})
+    with raw.Client.open((limited.host, limited.amqp_port), virtual_host="t") as other:
+        for client, count in ((amqp, 4), (other, 3)):
+            client.call(1, "basic.qos", prefetch_count=1)
+            for _ in range(count):
+                client.call(1, "basic.consume", queue="q")
+        text = refused(amqp, "basic.consume", 406, queue="q")
+        assert "queue 'q' in vhost 't' has 7 consumers" in text
+        assert "consumers_per_queue_max" in text
+        # Those of the closed channel make room.
+        amqp.call(1, "basic.qos", prefetch_count=1)
+        for _ in range(4):
+            amqp.call(1, "basic.consume", queue="q")
+
+
+async def test_many_consumers_of_one_queue_come_and_go_at_little_cost(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    broker = Appliance("broker", tmp_path_factory.mktemp("consumers")).start()
+    consume = [
+        raw.method(1, "basic.consume", queue="q", consumer_tag=f"{number}", nowait=True)
+        for number in range(500)
+    ]
+    address = (broker.host, broker.amqp_port)
+    try:
+        with raw.Client.open(address) as watching:
+            watching.call(1, "queue.declare", queue="q")
+            begun = cpu_seconds(broker.pids["broker"])
+            clients = [raw.Client.open(address) for _ in range(20)]
+            for client in clients:
+                client.send(b"".join(consume))
+                client.fence(1)
+            for client in clients:
+                client.socket.close()
+            while watching.call(1, "queue.declare", queue="q", passive=True).consumer_count:
+                pass
+            # 6 s when each that came or went was looked for among all.
+            assert cpu_seconds(broker.pids["broker"]) - begun < 3
+    finally:
+        broker.close()
 
 
 async def test_a_vhost_has_so_many_policies_and_parameters(control: BrokerClient) -> None:

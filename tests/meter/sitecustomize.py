@@ -6,6 +6,7 @@ sockets. LEVERET_TEST_TURNS names the directory for the figures: `<pid>.turns` a
 `<pid>.slow` with a line for each callback that took longer than `SLOW_NS`.
 """
 
+import asyncio
 import asyncio.events
 import mmap
 import os
@@ -53,6 +54,9 @@ def measure(directory: str) -> None:
         return ready
 
     def measured_run(self: Any) -> None:
+        # A task's coroutine; afterwards a handle may have forgotten what it called.
+        called = getattr(self._callback, "__self__", None)
+        called = called.get_coro() if isinstance(called, asyncio.Task) else self._callback
         at = clock()
         run(self)
         took = clock() - at
@@ -60,7 +64,8 @@ def measure(directory: str) -> None:
             note(0, took)
         if took > SLOW_NS:
             with path.with_suffix(".slow").open("a") as file:
-                file.write(f"{took / 1e6:.1f} ms {self!r}"[:2000].replace("\n", " ") + "\n")
+                text = f"{took / 1e6:.1f} ms {called} {self!r}"
+                file.write(text[:2000].replace("\n", " ") + "\n")
 
     selectors.EpollSelector.select = measured_select  # type: ignore[method-assign]
     asyncio.events.Handle._run = measured_run  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ _STEP = 250
 """Things between two looks at the clock: 0.1 ms with a quick key."""
 
 _NAMES_PER_LOOK = 200
-_STEPS_PER_LOOK = 4_000
+_STEPS_PER_LOOK = 1_000
 """A step of a pattern may take as long as looking into a name."""
 
 _PATTERNS_REMEMBERED = 4

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from broker import arguments as argument_table
 from broker.contracts import Consumer
-from broker.errors import AccessRefused, NotAllowed, NotImplementedYet, ResourceLocked, describe
+from broker.errors import (
+    AccessRefused,
+    NotAllowed,
+    NotImplementedYet,
+    PreconditionFailed,
+    ResourceLocked,
+    describe,
+)
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer, queue_name
 from broker.wire.gets import Gets
@@ -92,6 +99,7 @@ def basic_consume(
     ):
         raise AccessRefused(f"{describe('queue', name, session.vhost.name)} in exclusive use")
     else:
+        _check_queue_room(session, found)
         found = found.consumed_by(channel, consumer_tag, no_ack, exclusive, arguments)
     consumer = Consumer(
         found,
@@ -129,6 +137,18 @@ def _check_room(session: Session) -> None:
         if session.consumers_begun >= most:
             raise NotAllowed(f"reached maximum ({most}) of consumers per connection")
     session.consumers_begun += 1
+
+
+def _check_queue_room(session: Session, queue: Any) -> None:
+    """Raises PreconditionFailed where the queue has as many consumers as may be: whose turn it is
+    takes a look at each of them when none has room."""
+    most = session.host.config.consumers_per_queue_max
+    if queue.consumer_count >= most:
+        raise PreconditionFailed(
+            f"{describe('queue', queue.name, session.vhost.name)} has {queue.consumer_count}"
+            f" consumers, and no more than {most} are allowed (consumers_per_queue_max): cancel"
+            " some, or have the setting raised"
+        )
 
 
 def is_single_active(queue: Any) -> bool:

@@ -99,28 +99,33 @@ def exchanges(attacker: Attacker) -> str:
 
 
 def consumers(attacker: Attacker) -> str:
-    """50,000 on each of 20 connections, all of one queue; one of them asks for one more."""
+    """50,000 on each of 20 connections, as many of each queue as are allowed; then one more of a
+    queue, of a channel and of a connection."""
     most = attacker.limit("consumers_per_connection_max")
     each = attacker.limit("consumers_per_channel_max")
+    queue_most = attacker.limit("consumers_per_queue_max")
     first = attacker.amqp()
-    first.call(1, "queue.declare", queue="c", auto_delete=True)
-    clients = []
+    for number in range(attacker.count(20) * most // queue_most + 1):
+        first.call(1, "queue.declare", queue=f"c{number}", exclusive=False, auto_delete=True)
+    clients: list[raw.Client] = []
     for _ in range(attacker.count(20)):
         client = attacker.amqp()
         pieces = []
         for channel in range(1, most // each + 1):
             if channel > 1:
                 pieces.append(raw.method(channel, "channel.open"))
+            queue = f"c{(len(clients) * most + (channel - 1) * each) // queue_most}"
             consume = raw.method(
-                channel, "basic.consume", queue="c", consumer_tag=NUMBER, nowait=True
+                channel, "basic.consume", queue=queue, consumer_tag=NUMBER, nowait=True
             )
             pieces += numbered(consume, each)
         clients.append(client)
         text = until_refused(client, pieces)
         assert text == "nothing was refused", text
-    text = until_refused(client, [raw.method(1, "basic.consume", queue="c")])
-    assert "consumers per c" in text, text
-    return f"{len(clients)} connections with {most:,} each, one more: {text}"
+    texts = [until_refused(attacker.amqp(), [raw.method(1, "basic.consume", queue="c0")])]
+    texts.append(until_refused(client, [raw.method(1, "basic.consume", queue="c1")]))
+    assert "consumers_per_queue_max" in texts[0] and "consumers per c" in texts[1], texts
+    return f"{len(clients)} connections with {most:,} each, one more: {'; '.join(texts)}"
 
 
 def channels(attacker: Attacker) -> str:
