@@ -980,6 +980,15 @@ class Config:
         "steps of priority (nice) that reports stay behind the broker; 0 for none",
         most=19,
     )
+    reports_waiting_max: int = setting(
+        "reports",
+        100,
+        "count",
+        "runs of reports that may wait behind the one under way, a quarter of them asked for by"
+        " one user; one more is refused",
+        least=4,
+        reload=True,
+    )
     spark_master: str = setting(
         "reports",
         "local[*]",

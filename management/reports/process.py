@@ -39,9 +39,6 @@ log = logging.getLogger(__name__)
 EXIT_CANNOT_START = 1
 MEBIBYTE = 1024 * 1024
 
-# Runs that may wait behind the one under way.
-WAITING_MAX = 100
-
 # The wall clock is looked at this often while waiting for the schedule, so that a jump of it is
 # noticed; the waits themselves go by the monotonic clock.
 CLOCK_LOOK_SECONDS = 20.0
@@ -172,12 +169,28 @@ class Reports:
         for run in (self._running, *self._waiting):
             if run is not None and (run.report, run.parameters) == (report, wanted):
                 return run
-        if len(self._waiting) >= WAITING_MAX:
-            raise ValueError(f"{WAITING_MAX} runs wait already: wait for them, or cancel some")
+        self._check_room(asked_by)
         run = self._runs.new(report, asked_by, _now_ms(), wanted)
         self._waiting.append(run)
         self._work.set()
         return run
+
+    def _check_room(self, asked_by: str | None) -> None:
+        """Raises ValueError where no more runs may wait, of all or of this user. What the schedule
+        asks for has no user, always finds room, and is one run of each report at most."""
+        if asked_by is None:
+            return
+        most = self._config.reports_waiting_max
+        own = sum(1 for run in self._waiting if run.asked_by == asked_by)
+        if own >= most // 4:
+            raise ValueError(
+                f"{own} runs that {asked_by!r} asked for wait already, and no more than {most // 4}"
+                " may (a quarter of reports_waiting_max): wait for them, or cancel some"
+            )
+        if len(self._waiting) >= most:
+            raise ValueError(
+                f"{most} runs wait already (reports_waiting_max): wait for them, or cancel some"
+            )
 
     def cancel(self, report: str, run_id: str) -> None:
         """End a run that waits or runs. Raises RunNotFound if there is none such."""
@@ -185,6 +198,7 @@ class Reports:
             if (run.report, run.run_id) == (report, run_id):
                 self._waiting.remove(run)
                 self._end(run, "cancelled")
+                self._runs.forget_old(report)
                 return
         run_now = self._running
         if run_now is None or (run_now.report, run_now.run_id) != (report, run_id):

@@ -7,6 +7,7 @@ that a reader always sees a complete one), `log` (what Spark printed) and, once 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -175,9 +176,13 @@ class Runs:
                     self.write(run)
 
     def forget_old(self, report: str) -> None:
-        """Delete all but the newest runs; the newest with a result always stays."""
+        """Delete all but the newest runs; the newest with a result always stays, and so do those
+        that are not over."""
         kept = self.last_done(report)
         for run_id in self._ids(report)[RUNS_KEPT:]:
+            with contextlib.suppress(RunNotFound):
+                if not self.read(report, run_id).is_over:
+                    continue
             if kept is None or run_id != kept.run_id:
                 shutil.rmtree(self.path(report, run_id), ignore_errors=True)
 

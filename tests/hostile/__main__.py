@@ -133,7 +133,7 @@ def wrong_in(attack: Attack, row: Row) -> list[str]:
 def run(attacks: list[Attack], share: float, seconds: float) -> list[str]:
     """Prints a row each; what was wrong."""
     wrong: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="leveret-hostile-") as name:
+    with tempfile.TemporaryDirectory(prefix="leveret-hostile-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         appliance = Appliance("serve", directory, **settings(directory, share))
         meter = TurnMeter(appliance)
@@ -145,7 +145,11 @@ def run(attacks: list[Attack], share: float, seconds: float) -> list[str]:
             print(f"| {' | '.join(HEAD)} |\n|{' --- |' * len(HEAD)}", flush=True)
             for attack in attacks:
                 attacker = Attacker(appliance, share, seconds)
-                row = measure.row(attack.name, partial(attack.carry_out, attacker))
+                try:
+                    row = measure.row(attack.name, partial(attack.carry_out, attacker))
+                except (AssertionError, OSError) as error:
+                    wrong.append(f"{attack.name}: not measured: {error}")
+                    continue
                 print(f"| {' | '.join(cells(attack, row))} |", flush=True)
                 found = wrong_in(attack, row)
                 wrong += [*found, *(f"    {line}" for line in row.slow[:3])] if found else []

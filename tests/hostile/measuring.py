@@ -292,7 +292,8 @@ class Measure:
         slow = [line for one in pids for line in self.meter.slow_callbacks(one)]
         peak = {one: peak_bytes(pid) for one, pid in pids.items()}
         for pid in pids.values():
-            wait_idle(pid)
+            with contextlib.suppress(AssertionError):  # the statistics of many objects go on
+                wait_idle(pid, 10)
         memory = {
             one: (before[one] / 2**20, peak[one] / 2**20, resident_bytes(pid) / 2**20)
             for one, pid in pids.items()
