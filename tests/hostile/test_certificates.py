@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from broker.certificates import login_name
-from tests.amqp import raw
-from tests.amqp.test_permissions import ALL, ask
+from tests.amqp.test_permissions import ask
 from tests.appliance import Appliance
 from tests.conftest import _maker
 from tests.listeners.certificates import Authority
-from tests.listeners.conftest import TLSClient
-from tests.listeners.test_client_certificates import refuse
-from tests.listeners.test_tls import address
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    authority = Authority(tmp_path_factory.mktemp("authority"))
-    authority.issue("server", san="DNS:localhost,IP:127.0.0.1")
-    return authority
+from tests.listeners.test_client_certificates import connect, is_shut_out, make_user, refuse
 
 
 @pytest.fixture(scope="module")
@@ -39,26 +27,6 @@ def asking(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
         )
 
 
-def connect(broker: Appliance, authority: Authority, certificate: Path | None) -> TLSClient:
-    return TLSClient(address(broker), authority.client_context(certificate))
-
-
-def user(broker: Appliance, name: str) -> None:
-    ask(broker, "user.put", name=name, password_hash="", tags="")
-    ask(broker, "permission.put", vhost="/", user=name, **ALL)
-
-
-def is_shut_out(broker: Appliance, authority: Authority, certificate: Path | None) -> None:
-    """The handshake fails; with TLS 1.3 the client learns it only when it reads."""
-    with (
-        pytest.raises((ssl.SSLError, ConnectionError, raw.ConnectionEndedError)),
-        contextlib.closing(connect(broker, authority, certificate).socket) as peer,
-    ):
-        peer.sendall(raw.PROTOCOL_HEADER)
-        if not peer.recv(10):
-            raise ConnectionError
-
-
 def test_no_certificate_is_shut_out(asking: Appliance, authority: Authority) -> None:
     is_shut_out(asking, authority, None)
 
@@ -66,12 +34,12 @@ def test_no_certificate_is_shut_out(asking: Appliance, authority: Authority) -> 
 def test_one_of_an_authority_with_the_same_name_is_shut_out(
     asking: Appliance, authority: Authority, tmp_path: Path
 ) -> None:
-    user(asking, "CN=same")
+    make_user(asking, "CN=same")
     is_shut_out(asking, authority, Authority(tmp_path / "false").issue("same"))
 
 
 def test_an_expired_one_is_shut_out(asking: Appliance, authority: Authority) -> None:
-    user(asking, "CN=expired")
+    make_user(asking, "CN=expired")
     is_shut_out(asking, authority, authority.issue("expired", days=-1))
 
 
@@ -79,7 +47,7 @@ def test_one_that_signed_itself_with_a_believed_one_s_name_is_shut_out(
     asking: Appliance, authority: Authority, tmp_path: Path
 ) -> None:
     """A user's certificate is no authority."""
-    user(asking, "CN=root")
+    make_user(asking, "CN=root")
     middle = authority.issue("middle")
     false = Authority(tmp_path / "false")
     false.file, false.key = middle, middle
@@ -107,14 +75,14 @@ def test_a_name_is_its_user_s_and_nobody_else_s(
 ) -> None:
     certificate = authority.issue("odd", subject=subject, san="DNS:odd")
     for name in others:
-        user(asking, name)
+        make_user(asking, name)
     lines = len(asking.log().splitlines())
     with connect(asking, authority, certificate) as client:
         refuse(client)
     for line in asking.log().splitlines()[lines:]:
         assert line[:4].isdigit(), f"a line that no log wrote: {line!r}"
     if is_user is not None and "\n" not in is_user:
-        user(asking, is_user)
+        make_user(asking, is_user)
         with connect(asking, authority, certificate) as client:
             client.use(mechanism="EXTERNAL", response=b"")
             (row,) = ask(asking, "list", noun="connections")["items"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,17 +15,11 @@ from tests.appliance import Appliance
 from tests.conftest import _maker
 from tests.hostile.figures import forget_peak, peak_bytes, resident_bytes
 from tests.hostile.sockets import BINARY, frame, opened
+from tests.hostile.tls import hello_of
 from tests.listeners.certificates import Authority
 from tests.listeners.conftest import TLSClient
 
 PROCESS = {"amqps": "broker", "wss": "broker", "https": "web"}
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    authority = Authority(tmp_path_factory.mktemp("authority"))
-    authority.issue("server", san="DNS:localhost,IP:127.0.0.1")
-    return authority
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +37,6 @@ def secure(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
         )
 
 
-def hello_of(authority: Authority) -> bytes:
-    """What a TLS client says first."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = authority.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    return outgoing.read()
-
-
 def end_of(sock: socket.socket) -> None:
     """Waits for the other side to end the connection."""
     sock.settimeout(30)
@@ -67,7 +51,7 @@ def end_of(sock: socket.socket) -> None:
 def test_a_handshake_that_does_not_end_costs_little_and_is_dropped(
     secure: Appliance, authority: Authority, port: str, said: str
 ) -> None:
-    hello = hello_of(authority)
+    hello = hello_of(authority.file)
     begun = {"nothing": b"", "half": hello[:100], "whole": hello}[said]
     pid = secure.pids[PROCESS[port]]
     forget_peak(pid)
@@ -94,7 +78,7 @@ def test_a_hello_in_single_bytes_wins_no_time(
     with socket.create_connection(tuple(secure.addresses[port])) as sock:
         sock.settimeout(0.05)
         ended = False
-        for octet in hello_of(authority)[:-1]:
+        for octet in hello_of(authority.file)[:-1]:
             try:
                 sock.sendall(bytes([octet]))
                 ended = sock.recv(1 << 16) == b""

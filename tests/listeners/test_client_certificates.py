@@ -47,6 +47,17 @@ def connect(broker: Appliance, authority: Authority, certificate: Path | None) -
     return TLSClient(address(broker), authority.client_context(certificate))
 
 
+def is_shut_out(broker: Appliance, authority: Authority, certificate: Path | None) -> None:
+    """The handshake fails; with TLS 1.3 the client learns it only when it reads."""
+    with (
+        pytest.raises((ssl.SSLError, ConnectionError, raw.ConnectionEndedError)),
+        contextlib.closing(connect(broker, authority, certificate).socket) as peer,
+    ):
+        peer.sendall(raw.PROTOCOL_HEADER)
+        if not peer.recv(10):
+            raise ConnectionError
+
+
 def mechanisms(client: raw.Client) -> list[bytes]:
     client.send(raw.PROTOCOL_HEADER)
     return list(client.expect("connection.start", 0).mechanisms.split())
@@ -69,14 +80,7 @@ def test_who_shows_no_certificate_does_not_get_in_where_one_is_required(
     broker = make()
     stranger = Authority(tmp_path / "stranger").issue("stranger")
     for certificate in (None, stranger):
-        with (
-            pytest.raises((ssl.SSLError, ConnectionError, raw.ConnectionEndedError)),
-            contextlib.closing(connect(broker, authority, certificate).socket) as peer,
-        ):
-            # With TLS 1.3 the client learns it only when it reads.
-            peer.sendall(raw.PROTOCOL_HEADER)
-            if not peer.recv(10):
-                raise ConnectionError
+        is_shut_out(broker, authority, certificate)
     until("TLS with 127.0.0.1 failed in the handshake", broker)
 
 
