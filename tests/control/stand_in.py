@@ -400,7 +400,9 @@ class Broker:
         self.history = None
         self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
         self.stopping = False
-        self.admission = SimpleNamespace(sockets=0, limit=1000)
+        none = SimpleNamespace(count=0, aborted=0, size=0, closed=0)
+        self.admission = SimpleNamespace(sockets=0, limit=1000, refused=0)
+        self.admission.handshakes = self.admission.websockets = none
         own = {
             "stuck_after": 60.0,
             "problem_grace": 0.0,
