@@ -1,9 +1,15 @@
-"""Python's garbage collector, kept out of the turns of the loop.
+"""Python's garbage collector, kept out of the turns of a loop: for the broker and the web process.
 
-Left alone it walks over everything there is now and then: with 100,000 queues, whose objects are no
-garbage, that takes 70 to 130 ms. Here only young objects are looked at as they come. What outlives
-them is frozen, which costs nothing and looks at nothing, and a walk over all is left to a time when
-nobody is served. At such a time the C library gives freed memory back to the system too: it keeps
+Left alone it walks over everything there is now and then, and a walk cannot be sliced: the modules
+of a broker take 25 ms, 100,000 queues 100 ms more. So what is there at the start is frozen: walks
+do not look at it. Young objects are collected as they come, and what outlives them together with
+all that is younger than the start, until such a walk takes `LONG_WALK_S`: then what it kept is
+frozen as well. Objects that die frozen are given back by their reference counts, unless they hold
+each other in a circle. Connections, logins, requests and their like do not
+(tests/hostile/test_circles.py), so a walk over all finds next to nothing, and is made only when
+memory says otherwise: see `tick`.
+
+A broker that is idle after work has the C library give freed memory back to the system: it keeps
 all that lies below something still in use, after an hour of mixed load many times what is used.
 """
 
@@ -12,84 +18,139 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import sys
 import time
 from collections.abc import Callable
 
-log = logging.getLogger("leveret.broker")
+log = logging.getLogger("leveret.garbage")
 
-# Young objects are few enough to be looked at in less than a millisecond.
-YOUNG, MIDDLE, NEVER = 700, 3, 1_000_000_000
-# Collections of the middle generation after which what is left of them is frozen.
-FREEZE_AFTER = 4
-# A broker that took less of a core than this, so many seconds in a row, serves hardly anybody.
+YOUNG, MIDDLE, OLD = 700, 3, 3
+"""Thresholds of `gc.set_threshold`: at most 700 x 4 x 4 objects come to those a walk has kept."""
+LONG_WALK_S = 0.002
+KEPT_MIN = 5_000
+"""What a walk kept is frozen if it took so much CPU time and kept so many objects, so that the next
+one is short: below that number it was long because of what it gave back."""
+LOOK_EVERY_S = 60.0
+# A process that took less of a core than this, so many seconds in a row, serves hardly anybody.
 IDLE_SHARE, IDLE_S = 0.03, 5
-# Between two walks: so many times the CPU time of the last one, within these bounds. What died in a
-# circle waits for a walk, so a small broker, whose walk takes milliseconds, need not wait for long.
-WALK_SHARE, WALK_SOON_S, WALK_EVERY_S = 5_000, 30, 600
-# A broker that is never idle: cycles that died frozen would pile up.
-WALK_AT_LAST_S = 6 * 3600
 # The allocator's lists are locked meanwhile, and pages given back are taken again by the next load.
 GIVE_BACK_EVERY_S = 10
+QUIET_GROWTH = 250_000
+"""Blocks of memory (about 20 MB) more than after the last walk over all, for which another is worth
+while when no client is connected."""
+GROWTH = 2_000_000
+"""The same while clients are connected, who all wait for it; and at least as many as there were."""
+
+
+def release(transport: object) -> None:
+    """Takes from one of asyncio's transports the methods of its own that it keeps: each closed
+    connection would be garbage in a circle. To be called when the connection is lost, after which
+    the transport calls neither."""
+    kept = getattr(transport, "__dict__", {})
+    kept.pop("_read_ready_cb", None)
+    kept.pop("_write_ready", None)
 
 
 class Garbage:
-    """`start` once everything is recovered, `tick` once a second. `give_back` is called when the
-    broker is idle after work, and need not be done when it returns."""
+    """`start` once everything is there, `tick` once a second, `stop` at the end.
 
-    def __init__(self, give_back: Callable[[], object]) -> None:
+    `give_back` is called when the process is idle after work, and need not be done when it returns.
+    `clock` gives CPU seconds of the thread; `blocks` how many blocks of memory objects have."""
+
+    def __init__(
+        self,
+        give_back: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.thread_time,
+        blocks: Callable[[], int] = sys.getallocatedblocks,
+    ) -> None:
+        self._clock = clock
+        self._count_blocks = blocks
+        self._blocks = 0
+        self._looked_at = 0.0
+        self._began = 0.0
+        self._is_unchecked = False
+        self._thresholds = gc.get_threshold()
         self._give_back = give_back
         self._given_at = 0.0
         self._has_worked = True  # the start took memory too
-        self._walked_at = 0.0
-        self._walk_after = 0.0
         self._busy_s = 0.0
         self._idle_for = 0
-        self._is_unchecked = False
 
     def start(self, now: float) -> None:
-        """Nothing of what is there now is garbage. `now`: monotonic seconds."""
-        began = time.thread_time()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(YOUNG, MIDDLE, NEVER)
-        self._walked(now, time.thread_time() - began)
-        self._given_at = now
+        """Freezes what is there now. `now`: monotonic seconds."""
+        self._walk_over_all()
+        self._looked_at = self._given_at = now
         self._busy_s = time.process_time()
+        gc.set_threshold(YOUNG, MIDDLE, OLD)
+        gc.callbacks.append(self._note)
 
-    def tick(self, now: float) -> None:
-        """Freezes what grew old; when the broker is idle, walks over all if something was frozen
-        since, and has freed memory given back if it worked since."""
-        if gc.get_count()[2] >= FREEZE_AFTER:
+    def stop(self) -> None:
+        """Leaves the collector as it was."""
+        if self._note in gc.callbacks:
+            gc.callbacks.remove(self._note)
+            gc.set_threshold(*self._thresholds)
+            gc.unfreeze()
+
+    def _note(self, phase: str, about: dict[str, int]) -> None:
+        """Called by the collector at both ends of a walk."""
+        if about["generation"] < 2:
+            return
+        if phase == "start":
+            self._began = self._clock()
+        elif (
+            self._clock() - self._began > LONG_WALK_S
+            and len(gc.get_objects(generation=2)) >= KEPT_MIN
+        ):
             gc.freeze()
             self._is_unchecked = True
+
+    def tick(self, now: float, is_quiet: bool) -> None:
+        """Walks over all if something was frozen since, and what objects hold has grown by
+        `QUIET_GROWTH` while `is_quiet` (no client is connected), or has doubled and grown by
+        `GROWTH`: so a process that grows makes a handful of such walks in its life. Has memory given
+        back when the process is idle after work."""
+        self._rest(now)
+        if now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        if not self._is_unchecked:
+            return
+        before, had = self._count_blocks(), self._blocks
+        if before - had >= (QUIET_GROWTH if is_quiet else max(GROWTH, had)):
+            began = self._clock()
+            found = self._walk_over_all()
+            took_ms = (self._clock() - began) * 1000
+            log.info(
+                "objects held %d blocks of memory, %d after the last walk over all: "
+                "%d were garbage in circles, found in %.0f ms",
+                before,
+                had,
+                found,
+                took_ms,
+            )
+
+    def _rest(self, now: float) -> None:
         busy_s = time.process_time()
         self._idle_for = self._idle_for + 1 if busy_s - self._busy_s < IDLE_SHARE else 0
         self._busy_s = busy_s
         self._has_worked = self._has_worked or not self._idle_for
         is_idle = self._idle_for >= IDLE_S
-        since = now - self._walked_at
-        if self._is_unchecked and (
-            since >= WALK_AT_LAST_S or (since >= self._walk_after and is_idle)
-        ):
-            self._walk(now)
         if is_idle and self._has_worked and now - self._given_at >= GIVE_BACK_EVERY_S:
             self._has_worked = False
             self._given_at = now
             self._give_back()
 
-    def _walk(self, now: float) -> None:
-        began = time.thread_time()
+    def _walk_over_all(self) -> int:
+        """Returns how many objects were garbage."""
         gc.unfreeze()
         found = gc.collect()
         gc.freeze()
+        # Python waits with the next walk until a quarter of what the last one kept has come to it:
+        # this one keeps nothing.
+        gc.collect()
         self._is_unchecked = False
-        took = time.thread_time() - began
-        self._walked(now, took)
-        log.debug("%d objects were garbage, found in %.0f ms", found, took * 1000)
-
-    def _walked(self, now: float, took: float) -> None:
-        self._walked_at = now
-        self._walk_after = min(WALK_EVERY_S, max(WALK_SOON_S, took * WALK_SHARE))
+        self._blocks = self._count_blocks()
+        return found
 
 
 def give_memory_back() -> None:

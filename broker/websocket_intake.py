@@ -88,6 +88,12 @@ class Turns:
                 self._call_soon(self._go_on)
 
 
+def _do_nothing() -> None: ...
+
+
+def _take_nothing(piece: bytearray) -> None: ...
+
+
 class Intake:
     """The bytes of one WebSocket that are not taken apart yet.
 
@@ -121,6 +127,12 @@ class Intake:
     def clear(self) -> None:
         """Forgets what is left."""
         self._bytes.clear()
+
+    def release(self) -> None:
+        """The connection is over: gives up its owner, who refers to this."""
+        self._take = _take_nothing
+        self._may_go_on = bool
+        self._changed = _do_nothing
 
     def go_on(self) -> None:
         """Takes apart what is left, as far as this turn allows; to be called again when

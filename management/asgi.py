@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from channels.routing import ProtocolTypeRouter
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 from servestatic import ServeStaticASGI
 
 from management.bodies import Bodies
 from management.broken_answers import BrokenAnswers
+from management.handler import Handler
 from management.hosts import AcceptableHost, origin_allowed, refuse
 from management.paths import Application, RawPath, Receive, Scope, Send
 from management.peer import ForwardedHeaders
@@ -46,7 +46,7 @@ class Sockets:
 
 def build(config: "Config") -> Application:
     """The ASGI application of one web process."""
-    pages = get_asgi_application()
+    pages = Handler()
     from management.live import LiveConsumer  # needs Django's apps to be ready
 
     static = ServeStaticASGI(

@@ -38,6 +38,9 @@ WIRE = "leveret.wire"
 """Key of a request's scope: the connection, as far as bodies need it."""
 
 
+def _do_nothing() -> None: ...
+
+
 class Wire:
     """What bodies need of a connection. `is_let_in`: the body at hand is read, and counted as its
     user's."""
@@ -48,6 +51,11 @@ class Wire:
         self.close = close
         self.is_let_in = False
         self.on_lost: Callable[[], None] | None = None
+
+    def release(self) -> None:
+        """The connection is lost: gives up what refers to it, and so to this."""
+        self.close = _do_nothing
+        self.on_lost = None
 
 
 class Body:

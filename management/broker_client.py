@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from broker.control_schema import ERRORS, FRAME_MAX, Incoming, Request
+from broker.control_schema import ERRORS, FRAME_MAX, Error, Incoming, Request
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +188,15 @@ class BrokerClient:
                 raise _broker_away(_AWAY) from None
         self._next_id += 1
         request = Request(id=self._next_id, verb=verb, as_user=as_user, args=args)
+        answer = await self._answer(request, timeout_s)
+        if isinstance(answer, Error):
+            raise BrokerError(answer.status, answer.error, answer.reason)
+        return answer
+
+    async def _answer(self, request: Request, timeout_s: float) -> Any:
+        """What the broker answered. Its refusal is not raised here: an exception in a future that
+        a frame of its traceback refers to would be garbage in a circle."""
+        verb = request.verb
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[request.id] = future
         try:
@@ -263,8 +272,7 @@ class BrokerClient:
             self._subscribing.discard(frame.id or 0)
             return
         if frame.error is not None:
-            error = frame.error
-            future.set_exception(BrokerError(error.status, error.error, error.reason))
+            future.set_result(frame.error)
             return
         if frame.id in self._subscribing:
             # Pushes may follow in the same read, before the caller runs again.
@@ -293,7 +301,8 @@ class BrokerClient:
             self._writer = None
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(_broker_away(_LOST))
+                status = ERRORS["broker_away"].status
+                future.set_result(Error(status, "broker_away", _LOST))
         self._waiting.clear()
         self._subscribing.clear()
         subscriptions, self._subscriptions = self._subscriptions, {}

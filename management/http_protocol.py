@@ -19,6 +19,7 @@ from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from broker.addresses import address_of
+from broker.garbage import release
 from management.bodies import WIRE, Wire
 from management.seen import SEEN, Seen
 from management.unfinished import STRANGERS
@@ -182,6 +183,8 @@ class BoundedHTTP(HttpToolsProtocol):
         self._count()
         if self._wire.on_lost is not None:
             self._wire.on_lost()
+        self._wire.release()
+        release(self.transport)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -2,6 +2,7 @@
 
 import logging
 from typing import Any
+from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, JsonResponse
@@ -96,6 +97,8 @@ def _form(
 def _safe_target(request: HttpRequest) -> str:
     """Where to go after signing in: a path of this site, else the overview."""
     target = request.POST.get("next") or request.GET.get("next") or "/"
+    if len(quote(target, safe="")) > sessions.NEXT_MAX:
+        return "/"
     if target.startswith("/") and url_has_allowed_host_and_scheme(target, None):
         return target
     return "/"

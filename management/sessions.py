@@ -209,12 +209,18 @@ class SessionMiddleware(Middleware):
         if request.user.is_authenticated:
             return None
         wanted = request.path + (f"?{request.META['QUERY_STRING']}" if request.GET else "")
-        target = f"{settings.LOGIN_URL}?next={quote(wanted, safe='')}"
+        wanted = quote(wanted, safe="")
+        # Django refuses, with a traceback, to send anyone to an address above 16 KiB.
+        target = settings.LOGIN_URL + (f"?next={wanted}" if len(wanted) <= NEXT_MAX else "")
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Redirect": settings.LOGIN_URL})
         if request.method in ("GET", "HEAD"):
             return HttpResponseRedirect(target)
         return HttpResponse("Sign in first.", status=401, content_type="text/plain")
+
+
+NEXT_MAX = 8 * 1024
+"""Characters, in their quoted form, of an address that a login leads to."""
 
 
 class SessionOver(Exception):

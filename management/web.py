@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from broker.certificates import CertificateError
+from broker.garbage import LOOK_EVERY_S, Garbage
 from broker.tls_handshakes import Handshakes
 from broker.websocket_room import message_max
 from management import priority, reload, secret_key, static_build
@@ -245,6 +246,7 @@ async def _serve(
         for server, (name, bound) in zip(servers, sockets, strict=True)
     ]
     await asyncio.gather(*(server.accepting.wait() for server in servers))
+    collecting = asyncio.create_task(_collect_garbage(servers), name="garbage")
     note = config.run_dir / "web.json"
     _write_note(note, sockets)
     stopping = asyncio.create_task(stop.wait())
@@ -254,10 +256,20 @@ async def _serve(
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*serving)
-    beside = (listening, stopping, tidying)
+    beside = (listening, stopping, tidying, collecting)
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _collect_garbage(servers: list[_Server]) -> None:
+    """Keeps long walks of Python's collector out of the loop, until it is cancelled."""
+    garbage = Garbage()
+    loop = asyncio.get_running_loop()
+    garbage.start(loop.time())
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        garbage.tick(loop.time(), not any(server.server_state.connections for server in servers))
 
 
 def _write_note(path: Path, sockets: list[tuple[str, list[socket.socket]]]) -> None:

@@ -20,6 +20,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 
 from broker.addresses import address_of
+from broker.garbage import release
 from broker.logs import one_line
 from broker.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
 from broker.websocket_room import REASON, Room
@@ -107,6 +108,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         self._intake.clear()
         self._hold.clear()
         super().connection_lost(exc)
+        release(self.transport)
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -23,10 +23,18 @@ cdef class Turn:
     cdef bint burying            # a queue hands its dead letters over
     cdef int hops                # queues that a message went through on its way to be stored
     cdef uint64_t delivered      # by queues to consumers, since the start
+    cdef public bint is_sliced   # whether turns are bounded; not while there is no loop
+    cdef uint64_t taken_ns       # spent on what connections sent, since the last turn
+    cdef object line             # callbacks of those who wait for the next turn
+    cdef bint line_scheduled
 
     cdef void moderate(self, uint64_t began) noexcept
     cdef int touch_queue(self, Task queue) except -1
     cdef int touch_share(self, Task share) except -1
     cdef int share_out(self) except -1
     cdef int deliver_first(self, Task queue) except -1
+    cdef bint is_late(self) noexcept
+    cdef bint is_late_after(self, uint64_t more) noexcept
+    cdef int wait_in_line(self, callback) except -1
+    cdef list work_through(self, list tasks, uint64_t until, str failed)
     cdef int touch_connection(self, Task connection) except -1

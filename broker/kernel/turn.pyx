@@ -5,9 +5,14 @@ Whoever received bytes or acks touches the queues and connections concerned. At 
 every touched queue delivers, then the persister may start a round, then every touched connection
 writes once. A method that looks at a queue before that lets it deliver first (`deliver_first`), so
 that it sees what came before it in the same chunk.
+
+However many clients there are, a turn of the loop is short: what connections send is taken apart
+for `TAKE_NS`, and who comes later waits in a line for the next turn; queues deliver for `DELIVER_NS`
+and connections write for `WRITE_NS`, and the others of them do so in the next turn, first.
 """
 
 import logging
+from collections import deque
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -18,8 +23,6 @@ cdef extern from "<time.h>" nogil:
     struct timespec:
         long tv_sec
         long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* now)
     int nanosleep(const timespec* duration, timespec* left)
 
 
@@ -39,6 +42,12 @@ cdef enum:
     WORTH_FRAMES = 12            # frames of a turn behind a sleep that made it worth while
     BACK_OFF = -256              # turns without a try when it was not
 
+# Each is exceeded by one step at most: a chunk, the part of one queue, a write.
+cdef enum:
+    TAKE_NS = 2000000
+    DELIVER_NS = 2000000
+    WRITE_NS = 1000000
+
 # Messages that all queues together drop in one turn (expired, over a limit): a new policy may
 # concern every message there is.
 cdef enum:
@@ -46,9 +55,7 @@ cdef enum:
 
 
 cdef uint64_t nanoseconds() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <uint64_t> now.tv_sec * 1000000000 + <uint64_t> now.tv_nsec
+    return <uint64_t> clock.monotonic_ns()
 
 
 cdef class Task:
@@ -73,6 +80,7 @@ cdef class Turn:
         self.after = after
         self.scheduled = False
         self.drops_left = TURN_DROPS
+        self.line = deque()
         # Otherwise the kernel may round a sleep of 50 microseconds up to twice that.
         prctl(PR_SET_TIMERSLACK, 1000)
 
@@ -141,7 +149,7 @@ cdef class Turn:
         """Ends the turn. A task that fails is logged and does not keep the others from their
         work."""
         cdef list tasks
-        cdef Task task
+        cdef list left
         cdef uint64_t began = nanoseconds()
         self.began_ms = clock.at(<int64_t> began)
         self.scheduled = False
@@ -153,23 +161,85 @@ cdef class Turn:
         if self.queues:
             tasks = self.queues
             self.queues = []
-            for task in tasks:
-                task.pending = False
-                try:
-                    task.work()
-                except Exception:
-                    log.exception("a queue failed in its turn")
+            left = self.work_through(tasks, began + DELIVER_NS, "a queue failed in its turn")
+            if left:
+                self.queues = left + self.queues
+                self.wake()
         self.after()
         if self.connections:
             tasks = self.connections
             self.connections = []
-            for task in tasks:
-                task.pending = False
-                try:
-                    task.work()
-                except Exception:
-                    log.exception("a connection failed in its turn")
+            left = self.work_through(
+                tasks, nanoseconds() + WRITE_NS, "a connection failed in its turn")
+            if left:
+                self.connections = left + self.connections
+                self.wake()
+        if not self.line_scheduled:
+            self.taken_ns = 0
         self.moderate(began)
+
+    cdef list work_through(self, list tasks, uint64_t until, str failed):
+        """Lets tasks work until there is no time left, the first in any case. Returns the others,
+        which stay touched."""
+        cdef Task task
+        cdef size_t at = 0
+        for task in tasks:
+            if at and self.is_sliced and nanoseconds() >= until:
+                return tasks[at:]
+            at += 1
+            task.pending = False
+            try:
+                task.work()
+            except Exception:
+                log.exception(failed)
+        return None
+
+    cdef bint is_late(self) noexcept:
+        """Whether what comes now is not to be taken apart in this turn."""
+        return self.is_sliced and self.taken_ns >= TAKE_NS
+
+    cdef bint is_late_after(self, uint64_t more) noexcept:
+        """The same, if so many ns more were spent."""
+        return self.is_sliced and self.taken_ns + more >= TAKE_NS
+
+    @property
+    def late(self):
+        return self.is_late()
+
+    def spend(self, uint64_t nanoseconds):
+        """So much of this turn was spent on what a connection sent."""
+        self.taken_ns += nanoseconds
+
+    def next_in_line(self, callback):
+        """Calls `callback()` in a turn to come, behind those who wait already."""
+        self.wait_in_line(callback)
+
+    cdef int wait_in_line(self, callback) except -1:
+        self.line.append(callback)
+        if not self.line_scheduled:
+            self.line_scheduled = True
+            self.schedule(self.serve_line)
+        return 0
+
+    def serve_line(self):
+        """The turn of those who wait: each once, as long as there is time, the first in any
+        case."""
+        cdef Py_ssize_t count = len(self.line)
+        cdef uint64_t began = nanoseconds()
+        cdef uint64_t spent = 0
+        self.taken_ns = 0
+        while count and (spent < TAKE_NS or not self.is_sliced):
+            count -= 1
+            try:
+                self.line.popleft()()
+            except Exception:
+                log.exception("a connection failed in its turn")
+            spent = nanoseconds() - began
+            self.taken_ns = spent
+        self.line_scheduled = False
+        if self.line:
+            self.line_scheduled = True
+            self.schedule(self.serve_line)
 
     cdef void moderate(self, uint64_t began) noexcept:
         """Sleeps for a moment when turns are short and follow each other at once, so that the next

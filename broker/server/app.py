@@ -238,6 +238,7 @@ class Broker(SignIn):
         self.loop = loop = asyncio.get_running_loop()
         self.timers = TimingWheel(loop)
         self.turn.schedule = loop.call_soon
+        self.turn.is_sliced = True
         self.logins = Logins(self.access, self.config)
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
@@ -466,6 +467,7 @@ class Broker(SignIn):
         for thread in self.persister.threads:
             self.loop.remove_reader(thread.event_fd)
         self.timers.close()
+        self._pulse.stop()
         for feature in self.features:
             feature.stop(clock.now())
         for vhost in self.vhosts.values():

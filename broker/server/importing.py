@@ -56,7 +56,11 @@ class Importing:
         # It continues if the client that asked goes away; its fault is then told to no one.
         task = asyncio.ensure_future(self._run_and_give_up(members, only))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            # The traceback of its fault refers to this frame: both would be garbage in a circle.
+            del task
 
     async def _run_and_give_up(self, members: Mapping[str, Any], only: str | None) -> Plan:
         try:

@@ -37,6 +37,9 @@ class Pulse:
         self._broker.timers.later(TICK_S, self._tick)
         self._broker.timers.later(SWEEP_S, self._sweep)
 
+    def stop(self) -> None:
+        self._garbage.stop()
+
     def _tick(self) -> None:
         # First: what fails in one round must not be the end of all.
         self._broker.timers.later(TICK_S, self._tick)
@@ -48,7 +51,7 @@ class Pulse:
             if next(self._round, None) is None:
                 self._round = self._rest_queues()
                 break
-        self._garbage.tick(self._broker.loop.time())
+        self._garbage.tick(self._broker.loop.time(), not self._broker.connections)
         for vhost in self._broker.vhosts.values():
             vhost.bodies.tick(clock.now() / 1000)
         for feature in self._broker.features:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from broker.garbage import release
 from broker.server import proxy_protocol
 from broker.server.entrance import Origin
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from broker.wire.session import Session
 
 RECEIVE_BYTES = 256 * 1024
+LATE_BYTES = 4 * 1024
+"""Read at a time from those who come late in a turn: they wait with it for the next one."""
 
 
 class SocketDoor(asyncio.BufferedProtocol):
@@ -47,7 +50,8 @@ class SocketDoor(asyncio.BufferedProtocol):
         del self._origin
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._broker.receive_buffer
+        buffer = self._broker.receive_buffer
+        return buffer[:LATE_BYTES] if sizehint < 0 and self._broker.turn.late else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self._session.receive_buffer(self._broker.receive_buffer, nbytes)
@@ -70,6 +74,8 @@ class SocketDoor(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.admission.give()
         self._session.fd = -1
+        if self._listener != "amqps":
+            release(self._session.transport)
         self._session.lost(str(exc) if exc else "client unexpectedly closed TCP connection")
 
 
@@ -118,5 +124,6 @@ class RelayDoor(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.admission.give()
+        release(self._transport)
         if self._session is not None:
             self._session.lost(str(exc) if exc else "client unexpectedly closed TCP connection")

@@ -12,13 +12,16 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import time
 from typing import TYPE_CHECKING, Any
 
 from broker.certificates import distinguished_name, login_name
+from broker.garbage import release
 from broker.logs import one_line
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
+    from broker.tls_handshakes import Handshake
 
 log = logging.getLogger("leveret.connection")
 
@@ -38,11 +41,13 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         "_handshake",
         "_incoming",
         "_outgoing",
+        "_paused",
         "_peer",
         "_shaken",
         "_timer",
         "_tls",
         "_transport",
+        "_waiting",
     )
 
     def __init__(self, broker: Broker, door: Any, peer: str) -> None:
@@ -53,12 +58,16 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         self._closing = False
         self._shaken = False
         self._transport: Any = None
+        self._waiting = bytearray()
+        self._paused = False  # by the door
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._handshake = self._broker.admission.handshakes.begin(self._peer, self.abort)
+        self._handshake: Handshake | None = self._broker.admission.handshakes.begin(
+            self._peer, self.abort
+        )
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -72,9 +81,29 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._broker.cipher_buffer
+        buffer = self._broker.cipher_buffer
+        return buffer[:PIECE] if sizehint < 0 and self._broker.turn.late else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self._shaken and (self._waiting or self._broker.turn.late):
+            # A step of a handshake takes a millisecond: the others shake hands in the next turn.
+            if not self._waiting:
+                self._transport.pause_reading()
+                self._broker.turn.next_in_line(self._shake_late)
+            self._waiting += self._broker.cipher_buffer[:nbytes]
+            return
+        self._decipher(nbytes)
+
+    def _shake_late(self) -> None:
+        size = len(self._waiting)
+        self._broker.cipher_buffer[:size] = self._waiting
+        self._waiting.clear()
+        if not self._transport.is_closing():
+            self._decipher(size)
+            if not self._paused:
+                self._transport.resume_reading()
+
+    def _decipher(self, nbytes: int) -> None:
         if self._closing:
             # After our goodbye nothing is deciphered any more.
             if self._shaken:
@@ -120,10 +149,12 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        release(self._transport)
         if self._shaken:
             self._door.connection_lost(exc)
+            self._door = None  # which refers to us
             return
-        self._broker.admission.handshakes.end(self._handshake)
+        self._end_handshake()
         self._broker.admission.give()
         timer = getattr(self, "_timer", None)
         if timer is not None:
@@ -174,9 +205,11 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         return self._closing or bool(self._transport.is_closing())
 
     def pause_reading(self) -> None:
+        self._paused = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        self._paused = False
         self._transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:
@@ -224,17 +257,25 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _shake(self) -> bool:
         """Takes the handshake as far as it goes. Raises SSLError."""
+        began = time.perf_counter_ns()
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
             return False
+        finally:
+            self._broker.turn.spend(time.perf_counter_ns() - began)
         self._flush()
         self._timer.cancel()
-        self._broker.admission.handshakes.end(self._handshake)
+        self._end_handshake()
         self._shaken = True
         self._door.connection_made(self)
         return True
+
+    def _end_handshake(self) -> None:
+        handshake, self._handshake = self._handshake, None  # it refers to us
+        if handshake is not None:
+            self._broker.admission.handshakes.end(handshake)
 
     def _hand_over(self, filled: int) -> None:
         if not filled:

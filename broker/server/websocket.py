@@ -24,6 +24,7 @@ from websockets.server import ServerProtocol
 
 from broker import origins
 from broker.addresses import address_of
+from broker.garbage import release
 from broker.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
 from broker.websocket_room import REASON, message_max
 
@@ -137,6 +138,7 @@ class Door(asyncio.Protocol):
         self.broker.admission.give()
         self.listener.doors.discard(self)
         self._hold.clear()
+        release(self._transport)
         self._lost_because = f"WebSocket: {exc}" if exc else "WebSocket closed by the peer"
         # Behind TLS the end may come together with bytes that are not taken apart yet.
         self._settle()
@@ -354,6 +356,8 @@ class Door(asyncio.Protocol):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.lost(reason)
+        if self._lost_because is not None:
+            self._intake.release()
 
     def _flush_answers(self) -> None:
         """Sends what the frames that came are answered. While the peer takes nothing these are

@@ -38,6 +38,7 @@ cdef class Connection(Output):
     cdef uint32_t current_method
     cdef uint32_t asked                  # methods that were not hot, of the chunk at hand
     cdef readonly WireChannel collecting  # whose body is waited for; None if none is
+    cdef uint64_t began                  # when it began to take the chunk apart, monotonic ns
     cdef int holding                     # flags; zero is the fast path
     cdef public bint paused              # the transport is not read: memory is full
     cdef public bint blocked             # nor is it here: it wanted to publish during an alarm
@@ -53,6 +54,7 @@ cdef class Connection(Output):
     cdef int frame(self, const uint8_t* frame, uint32_t size) except -1
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
     cdef int count_asked(self, uint64_t more) except -1
+    cdef int give_way(self) except -1
     cdef int keep(self) except -1
     cdef list open_channels(self)
     cdef WireChannel channel_at(self, uint16_t number)

@@ -123,6 +123,11 @@ cdef class Connection(Output):
         if self.holding & WAITING:
             self.partial.add(data, length)
             return 0
+        if self.turn.is_late() and self.phase != CLOSED:
+            self.partial.add(data, length)
+            self.give_way()
+            return 0
+        self.began = <uint64_t> clock.monotonic_ns()
         try:
             # What was left of the last chunk becomes one whole frame first.
             while self.partial.length and at < length:
@@ -155,6 +160,7 @@ cdef class Connection(Output):
         except Exception:
             log.exception("connection %s: internal error", self.label())
             self.fail(InternalFault("internal error; the broker's log has the details"))
+        self.turn.taken_ns += <uint64_t> clock.monotonic_ns() - self.began
         # Once a chunk, whatever was written: returns, confirms and answers ask nobody for room.
         if self.congested and self.out.length > self.unsent_max and self.phase == RUNNING:
             self.holding |= UNSENT
@@ -478,13 +484,21 @@ cdef class Connection(Output):
         self.count_asked(more)
 
     cdef int count_asked(self, uint64_t more) except -1:
-        """After enough methods the rest of what came waits for the next turn of the loop."""
+        """After enough methods, or time, the rest of what came waits for the next turn of the
+        loop."""
         self.asked += more
-        if (self.asked >= ASKED_MAX and self.turn.schedule is not None and self.phase != CLOSED
+        if (self.asked >= ASKED_MAX
+                or self.turn.is_late_after(<uint64_t> clock.monotonic_ns() - self.began)):
+            self.give_way()
+        return 0
+
+    cdef int give_way(self) except -1:
+        """What came, or the rest of it, waits for the next turn of the loop."""
+        if (self.turn.schedule is not None and self.phase != CLOSED
                 and not self.holding & YIELDING):
             self.holding |= YIELDING
             self.stop_reading()
-            self.turn.schedule(self.next_turn)
+            self.turn.wait_in_line(self.next_turn)
         return 0
 
     cdef WireChannel channel_at(self, uint16_t number):

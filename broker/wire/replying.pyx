@@ -82,7 +82,7 @@ cdef class ReplyingChannel(Channel):
 
     def next_turn(self, callback):
         """Calls `callback()` when the others had their turn."""
-        self.output.turn.schedule(callback)
+        self.output.turn.wait_in_line(callback)
 
     @property
     def is_full(self):

@@ -521,6 +521,9 @@ class Session(Connection):
             else None
         )
         self._routes[exchange_name, routing_key] = exchange, targets
+        if self.committing is None:
+            # A key that is not remembered may take a hundred times as long as one that is.
+            self.count_work(0)
         return exchange, targets
 
     def special(
@@ -667,6 +670,7 @@ class Session(Connection):
             return
         if self.handshake is not None:
             self.handshake.end()
+            self.handshake = None  # type: ignore[assignment]  # it refers to us
         if not self.close_reason:
             self.close_reason = reason
         self.end_channels()

@@ -1,9 +1,9 @@
-"""Python's garbage collector walks over everything only when nobody is served."""
+"""Python's garbage collector walks over everything only when memory says that it is worth while."""
 
 from __future__ import annotations
 
 import gc
-import itertools
+import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -12,13 +12,27 @@ from typing import Any
 import pytest
 
 from broker import garbage
-from broker.garbage import Garbage
+from broker.garbage import Garbage, release
 
 
 class Held:
     """Something that can hold itself."""
 
     itself: Any = None
+
+
+class Machine:
+    """A clock and a memory that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.blocks = 1_000_000
+        self.walk_takes = 0.0
+
+    def clock(self) -> float:
+        """Each look is a walk's beginning or its end."""
+        self.now += self.walk_takes
+        return self.now
 
 
 @pytest.fixture
@@ -30,119 +44,193 @@ def walks() -> Iterator[list[int]]:
         if phase == "stop":
             seen.append(about["generation"])
 
-    thresholds = gc.get_threshold()
     gc.callbacks.append(note)
     yield seen
     gc.callbacks.remove(note)
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 @pytest.fixture
-def started(walks: list[int], monkeypatch: pytest.MonkeyPatch) -> Garbage:
-    """Started at second 0 of its clock, in a process that takes no CPU and walks for 0.2 s."""
-    monkeypatch.setattr(time, "process_time", lambda: 1.0)
-    return begin(walks, monkeypatch, 0.2)
+def machine() -> Machine:
+    return Machine()
 
 
-def begin(
-    walks: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-    walk_s: float,
-    give_back: Callable[[], object] = lambda: None,
-) -> Garbage:
-    """Started at second 0 of its clock, in a process whose walks take `walk_s` seconds."""
-    told = itertools.count(0.0, walk_s)
-    monkeypatch.setattr(time, "thread_time", lambda: next(told))
-    found = Garbage(give_back)
+@pytest.fixture
+def started(walks: list[int], machine: Machine) -> Iterator[Garbage]:
+    """Started at second 0."""
+    found = Garbage(clock=machine.clock, blocks=lambda: machine.blocks)
     found.start(0.0)
     walks.clear()
-    return found
+    yield found
+    found.stop()
 
 
-def grow() -> list[list[int]]:
-    """More objects than young generations hold."""
-    return [[number] for number in range(garbage.YOUNG * garbage.MIDDLE * 12)]
+def old(count: int = 1) -> list[Held]:
+    """Objects that refer to themselves and are in the oldest generation."""
+    made = [Held() for _ in range(count)]
+    for held in made:
+        held.itself = held
+    gc.collect(1)
+    return made
 
 
-def test_it_freezes_what_grew_without_looking_at_it(started: Garbage, walks: list[int]) -> None:
-    before = gc.get_freeze_count()
-    grown = grow()
-    assert 2 not in walks
-    started.tick(1.0)
-    assert gc.get_freeze_count() >= before + len(grown)
-    assert 2 not in walks
+def freeze(machine: Machine) -> None:
+    """Lets a walk over what is younger than the start take too long."""
+    machine.walk_takes = garbage.LONG_WALK_S * 2
+    gc.collect()
+    machine.walk_takes = 0.0
 
 
-def test_it_walks_over_all_when_idle_and_once(started: Garbage, walks: list[int]) -> None:
-    grown = grow()
-    for second in range(garbage.WALK_EVERY_S):
-        started.tick(float(second))
-    assert 2 not in walks
-    for second in range(3 * garbage.WALK_EVERY_S):
-        started.tick(float(garbage.WALK_EVERY_S + second))
-    assert walks.count(2) == 1
-    assert grown
+def test_a_walk_does_not_look_at_what_was_there_at_the_start(started: Garbage) -> None:
+    assert len(gc.get_objects(generation=2)) < 100
+    assert gc.get_freeze_count() > 10_000
 
 
-def test_it_finds_what_died_frozen(started: Garbage) -> None:
-    held = Held()
-    held.itself = held
-    alive = weakref.ref(held)
-    grown = grow()
-    started.tick(1.0)
-    del held, grown
-    for _ in range(3):
-        gc.collect(1)
-    assert alive() is not None
-    for second in range(garbage.WALK_EVERY_S, garbage.WALK_EVERY_S + garbage.IDLE_S + 1):
-        started.tick(float(second))
-    assert alive() is None
+def test_what_dies_old_is_found_while_walks_are_short(started: Garbage) -> None:
+    held = weakref.ref(old()[0])
+    assert held() is not None
+    gc.collect()
+    assert held() is None
 
 
-def test_a_busy_broker_waits_for_long(
-    started: Garbage, walks: list[int], monkeypatch: pytest.MonkeyPatch
+def test_a_long_walk_freezes_what_it_keeps(started: Garbage, machine: Machine) -> None:
+    kept = old(garbage.KEPT_MIN)
+    freeze(machine)
+    assert len(gc.get_objects(generation=2)) < 100
+    assert len(kept) == garbage.KEPT_MIN
+
+
+def test_a_walk_that_was_long_because_of_what_it_gave_back_freezes_nothing(
+    started: Garbage, machine: Machine
 ) -> None:
-    busy = iter(range(1, 1_000_000))
-    monkeypatch.setattr(time, "process_time", lambda: next(busy) * 0.5)
-    grown = grow()
-    for second in range(0, garbage.WALK_AT_LAST_S, 60):
-        started.tick(float(second))
-    assert 2 not in walks
-    started.tick(float(garbage.WALK_AT_LAST_S))
-    assert walks.count(2) == 1
-    assert grown
+    kept = old()
+    freeze(machine)
+    died = weakref.ref(kept.pop())
+    gc.collect()
+    assert died() is None
 
 
-def test_a_small_broker_whose_walk_is_short_walks_sooner(
-    walks: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def frozen(started: Garbage, machine: Machine) -> weakref.ref[Held]:
+    """An object in a circle that died frozen, which only a walk over all finds."""
+    kept = old(garbage.KEPT_MIN)
+    freeze(machine)
+    died = weakref.ref(kept[0])
+    del kept
+    gc.collect()
+    assert died() is not None
+    return died
+
+
+Grow = Callable[[Machine], None]
+
+
+def test_it_does_not_walk_over_all_while_memory_stays(
+    started: Garbage, frozen: weakref.ref[Held]
 ) -> None:
-    monkeypatch.setattr(time, "process_time", lambda: 1.0)
-    small = begin(walks, monkeypatch, 0.01)
-    grown = grow()
-    for second in range(50):
-        small.tick(float(second))
+    for hour in range(1, 25):
+        started.tick(3600.0 * hour, is_quiet=True)
+    assert frozen() is not None
+
+
+def test_it_walks_over_all_when_memory_has_grown_and_no_client_is_connected(
+    started: Garbage,
+    machine: Machine,
+    frozen: weakref.ref[Held],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine.blocks += garbage.QUIET_GROWTH
+    started.tick(100.0, is_quiet=False)
+    assert frozen() is not None
+    with caplog.at_level(logging.INFO, "leveret.garbage"):
+        started.tick(200.0, is_quiet=True)
+    assert frozen() is None
+    assert "objects held 1250000 blocks of memory, 1000000 after the last walk" in caplog.text
+
+
+def test_clients_wait_for_it_only_when_memory_has_doubled(
+    started: Garbage, machine: Machine, frozen: weakref.ref[Held]
+) -> None:
+    machine.blocks += garbage.GROWTH - 1
+    started.tick(100.0, is_quiet=False)
+    assert frozen() is not None
+    machine.blocks += 1
+    started.tick(200.0, is_quiet=False)
+    assert frozen() is None
+
+
+def test_it_walks_once_for_each_growth(
+    started: Garbage, machine: Machine, frozen: weakref.ref[Held], walks: list[int]
+) -> None:
+    machine.blocks += garbage.GROWTH
+    started.tick(100.0, is_quiet=False)
+    walks.clear()
+    kept = old(garbage.KEPT_MIN)
+    freeze(machine)
+    walks.clear()
+    for second in range(200, 2000, 60):
+        started.tick(float(second), is_quiet=True)
     assert 2 not in walks
-    for second in range(50, 50 + garbage.IDLE_S):
-        small.tick(float(second))
-    assert walks.count(2) == 1
-    assert grown
+    assert kept
 
 
-def test_an_idle_broker_gives_freed_memory_back_once_after_work(
-    walks: list[int], monkeypatch: pytest.MonkeyPatch
+def test_it_looks_at_memory_once_a_minute(
+    started: Garbage, machine: Machine, frozen: weakref.ref[Held]
+) -> None:
+    machine.blocks += garbage.GROWTH
+    started.tick(garbage.LOOK_EVERY_S - 1, is_quiet=True)
+    assert frozen() is not None
+    started.tick(garbage.LOOK_EVERY_S, is_quiet=True)
+    assert frozen() is None
+
+
+def test_the_collector_is_left_as_it_was() -> None:
+    before = gc.get_threshold(), list(gc.callbacks)
+    found = Garbage()
+    found.start(0.0)
+    assert gc.get_threshold() != before[0]
+    found.stop()
+    assert (gc.get_threshold(), list(gc.callbacks)) == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_released_transport_keeps_none_of_its_own_methods() -> None:
+    class Transport:
+        def __init__(self) -> None:
+            self._read_ready_cb = self.read
+            self.other = 1
+
+        def read(self) -> None: ...
+
+    gc.disable()
+    try:
+        transport = Transport()
+        gone = weakref.ref(transport)
+        release(transport)
+        assert transport.other == 1
+        del transport
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_an_idle_process_gives_freed_memory_back_once_after_work(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used = 1.0
     monkeypatch.setattr(time, "process_time", lambda: used)
     given: list[int] = []
-    begun = begin(walks, monkeypatch, 0.2, lambda: given.append(second))
-    for second in range(100):
-        begun.tick(float(second))
-    assert given == [garbage.GIVE_BACK_EVERY_S]  # what the start took
-    for second in range(100, 200):
-        used += 0.5
-        begun.tick(float(second))
-    assert len(given) == 1
-    for second in range(200, 400):
-        begun.tick(float(second))
-    assert given[1:] == [200 + garbage.IDLE_S - 1]
+    begun = Garbage(lambda: given.append(second))
+    begun.start(0.0)
+    try:
+        for second in range(100):
+            begun.tick(float(second), is_quiet=False)
+        assert given == [garbage.GIVE_BACK_EVERY_S]  # what the start took
+        for second in range(100, 200):
+            used += 0.5
+            begun.tick(float(second), is_quiet=False)
+        assert len(given) == 1
+        for second in range(200, 400):
+            begun.tick(float(second), is_quiet=False)
+        assert given[1:] == [200 + garbage.IDLE_S - 1]
+    finally:
+        begun.stop()

@@ -80,13 +80,15 @@ class Sockets:
                 grown = memory(self.appliance.pids[name]) - size
                 if grown > GROWTH_MAX:
                     count.findings.append(f"{name} grew by {grown >> 20} MiB")
-        turns = self.meter.of("broker")
-        count.longest = turns.longest / 1000
-        # One callback is what a client can hold the loop with; a turn may serve many clients.
-        if turns.longest_callback > TURN_MAX_S * 1000:
-            told = "; ".join(self.meter.slow_callbacks("broker")[:3])
-            count.findings.append(f"callbacks of the broker above 10 ms: {told}")
-        count.longest_callback = turns.longest_callback / 1000
+        for name in ("broker", "web"):
+            turns = self.meter.of(name)
+            count.longest = max(count.longest, turns.longest / 1000)
+            count.longest_callback = max(count.longest_callback, turns.longest_callback / 1000)
+            if turns.longest > TURN_MAX_S * 1000:
+                told = "\n      ".join(self.meter.slow_turns(name)[:5])
+                count.findings.append(
+                    f"{turns.slow} turns of the {name} process above 10 ms:\n      {told}"
+                )
         return count
 
     def _send(self, door: str, first: int, number_of: int, until: float) -> Count:

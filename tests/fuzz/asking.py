@@ -294,7 +294,9 @@ class Pages:
 
     @staticmethod
     def _routes(appliance: Appliance) -> list[tuple[str, str]]:
-        answer = httpx.get(f"{appliance.http_url}/api/openapi.json", auth=("guest", "guest"))
+        answer = httpx.get(
+            f"{appliance.http_url}/api/openapi.json", auth=("guest", "guest"), timeout=PATIENCE_S
+        )
         routes = [
             (method.upper(), path)
             for path, methods in answer.json()["paths"].items()

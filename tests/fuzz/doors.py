@@ -14,7 +14,7 @@ from tests.fuzz.mutations import mutate
 
 PROXY_FROM = "127.0.0.2"
 """Where connections with a PROXY header come from."""
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Peer:

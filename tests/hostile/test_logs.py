@@ -176,3 +176,18 @@ def test_floods_through_every_door_write_few_lines_and_no_traceback(quiet: Appli
     # Broker and web each: a burst of 20 for the address and for each kind of line without one.
     assert len(written) < 150, written[-20:]
     assert not [one for one in written if "Traceback" in one and "\\x0a" not in one]
+
+
+@pytest.mark.parametrize("address", ["/queues?name=", "/login?next=/queues?name="])
+def test_a_long_address_leads_to_a_short_one(quiet: Appliance, address: str) -> None:
+    """Found by `make fuzz`: Django raised for a redirect above 16 KiB, a traceback a request."""
+    before = len(quiet.log())
+    with httpx.Client(base_url=quiet.http_url, timeout=30) as client:
+        answer = client.get(address + "%F0%9F%90%87" * 1200)
+        if "next" in address:
+            token = client.cookies["leveret_csrf"]
+            form = {"username": "guest", "password": "guest", "csrfmiddlewaretoken": token}
+            answer = client.post(address + "%F0%9F%90%87" * 1200, data=form)
+    assert answer.status_code == 302
+    assert answer.headers["location"] in ("/login", "/")
+    assert "Traceback" not in quiet.log()[before:]

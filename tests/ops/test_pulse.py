@@ -16,7 +16,7 @@ def test_a_round_that_fails_is_not_the_last_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pulse, "TICK_S", 0.001)
-    garbage = SimpleNamespace(start=lambda now: None, tick=lambda now: None)
+    garbage = SimpleNamespace(start=lambda now: None, tick=lambda now, is_quiet: None)
     monkeypatch.setattr(pulse, "Garbage", lambda _: garbage)
     rounds = []
 

@@ -20,6 +20,7 @@ import msgspec
 from broker.control_schema import ERRORS, FRAME_MAX, VERBS
 from broker.control_schema import Request as Frame
 from broker.errors import AMQPError
+from broker.garbage import release
 from broker.server.control.encoding import encode
 from broker.server.control.open_lists import OpenLists
 from broker.server.control.problems import forget, watch_of
@@ -93,6 +94,7 @@ class ControlServer:
             pass
         finally:
             self.sessions.discard(session)
+            session.release()
 
 
 class Session:
@@ -146,6 +148,11 @@ class Session:
 
     def abort(self) -> None:
         self.task.cancel()
+
+    def release(self) -> None:
+        """Gives up what refers to it: it would be garbage in a circle."""
+        del self.task, self.subscriptions
+        release(self._writer.transport)
 
     def is_writable(self) -> bool:
         """Whether the peer has taken what was pushed before."""

@@ -1,0 +1,150 @@
+"""However many clients send at once, a turn of the loop is short: who comes late waits for a turn.
+
+Time is spent as a test says: callbacks burn it, or it is told that so much was spent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.kernel.turn import Turn
+from broker.server.tcp import LATE_BYTES, RECEIVE_BYTES, SocketDoor
+from tests.amqp import raw
+from tests.fuzz.inside import Inside, Wire
+
+LONG_NS = 1_000_000_000
+"""More than any turn may take."""
+
+
+class Loop:
+    """Callbacks of the turns to come."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+
+    def turn(self) -> None:
+        """Calls what was scheduled before this turn."""
+        due, self.callbacks = self.callbacks, []
+        for callback in due:
+            callback()
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def turn(loop: Loop) -> Turn:
+    made = Turn(lambda callback: loop.callbacks.append(callback))
+    made.is_sliced = True
+    return made
+
+
+def burn(seconds: float = 0.0011) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def test_those_who_wait_are_served_in_order_some_in_a_turn(loop: Loop, turn: Turn) -> None:
+    served: list[int] = []
+
+    def wait(number: int) -> None:
+        def serve() -> None:
+            burn()
+            served.append(number)
+
+        turn.next_in_line(serve)
+
+    for number in range(12):
+        wait(number)
+    in_turns = []
+    while loop.callbacks:
+        before = len(served)
+        loop.turn()
+        in_turns.append(len(served) - before)
+    assert served == list(range(12))
+    # Two milliseconds. That the machine takes the processor away in between makes it fewer.
+    assert all(1 <= each <= 2 for each in in_turns)
+
+
+def test_who_waits_again_comes_behind_the_others(loop: Loop, turn: Turn) -> None:
+    served: list[str] = []
+
+    def greedy() -> None:
+        served.append("greedy")
+        burn()
+        if len(served) < 20:
+            turn.next_in_line(greedy)
+
+    turn.next_in_line(greedy)
+    for number in range(4):
+        turn.next_in_line(lambda number=number: served.append(str(number)))  # type: ignore[misc]
+    while loop.callbacks:
+        loop.turn()
+    assert served[:6] == ["greedy", "0", "1", "2", "3", "greedy"]
+
+
+def test_a_failure_in_the_line_keeps_no_other_from_its_turn(loop: Loop, turn: Turn) -> None:
+    served: list[str] = []
+    turn.next_in_line(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    turn.next_in_line(lambda: served.append("next"))
+    while loop.callbacks:
+        loop.turn()
+    assert served == ["next"]
+
+
+def test_a_turn_without_a_loop_has_no_bound(turn: Turn) -> None:
+    turn.is_sliced = False
+    turn.spend(LONG_NS)
+    assert not turn.late
+
+
+async def answered(wire: Wire, words: bytes) -> None:
+    async with asyncio.timeout(10):
+        while words not in wire.out:  # noqa: ASYNC110 (it tells nobody)
+            await asyncio.sleep(0)
+
+
+async def test_what_comes_late_is_carried_out_in_the_next_turn(tmp_path: Path) -> None:
+    inside = Inside(tmp_path / "data", 1)
+    await inside.start()
+    try:
+        (first, one), (second, other) = inside.wires[:2]
+        turn = inside.broker.turn
+        vhost = inside.broker.vhosts["/"]
+        turn.spend(LONG_NS)
+        assert turn.late
+        for number, session in enumerate((one, other)):
+            data = raw.method(1, "queue.declare", queue=f"late-{number}")
+            # Cut anywhere, and more comes while it waits.
+            session.feed(data[:9])
+            session.feed(data[9:])
+        assert not {"late-0", "late-1"} & set(vhost.queues)
+        await answered(first, b"late-0")
+        await answered(second, b"late-1")
+        assert not turn.late
+    finally:
+        inside.leave()
+        await inside.broker.stop()
+
+
+async def test_little_is_read_of_those_who_come_late(tmp_path: Path) -> None:
+    inside = Inside(tmp_path / "data", 1)
+    await inside.start()
+    try:
+        door = SocketDoor(inside.broker, "amqp", None)  # type: ignore[arg-type]
+        assert len(door.get_buffer(-1)) == RECEIVE_BYTES
+        inside.broker.turn.spend(LONG_NS)
+        assert len(door.get_buffer(-1)) == LATE_BYTES
+        # What came behind a proxy's header has to fit.
+        assert len(door.get_buffer(100_000)) == RECEIVE_BYTES
+    finally:
+        inside.leave()
+        await inside.broker.stop()

@@ -1,0 +1,160 @@
+"""What comes and goes leaves no garbage that only a walk of Python's collector over all would find.
+
+Such walks hold the loop for as long as there are objects, so they are made hardly ever
+(`broker.garbage`): what refers to itself would stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from management.broker_client import BrokerClient, BrokerError
+from tests.amqp import raw
+from tests.appliance import Appliance
+from tests.conftest import _maker
+from tests.fuzz.sessions import KINDS, session
+from tests.listeners.certificates import Authority
+from tests.turns import TurnMeter
+
+TIMES = 14
+GUEST = ("guest", "guest")
+
+
+@pytest.fixture(scope="module")
+def meter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TurnMeter]:
+    for make in _maker("serve", tmp_path_factory.mktemp("circles")):
+        authority = Authority(tmp_path_factory.mktemp("authority"))
+        certificate = authority.issue("server", subject="/CN=server", san="DNS:localhost")
+        appliance = make(
+            start=False,
+            login_failures_max=1_000_000,
+            tls_cert_file=certificate,
+            amqps_port=0,
+            https_port=0,
+        )
+        meter = TurnMeter(appliance)
+        appliance.start()
+        yield meter
+
+
+def address(appliance: Appliance) -> tuple[str, int]:
+    return (appliance.host, appliance.amqp_port)
+
+
+def closed_connections(appliance: Appliance, times: int) -> None:
+    for _ in range(times):
+        client = raw.Client.open(address(appliance))
+        client.call(1, "queue.declare", queue="q", exclusive=True)
+        client.call(1, "basic.consume", queue="q")
+        client.close()
+
+
+def cut_connections(appliance: Appliance, times: int) -> None:
+    for _ in range(times):
+        client = raw.Client.open(address(appliance))
+        client.publish(1, "", "q", b"x")
+        client.cut()
+
+
+def whole_sessions(appliance: Appliance, times: int) -> None:
+    """Channels, queues, publishes, consumers, transactions of all kinds but streams."""
+    for number in range(times):
+        if KINDS[number % len(KINDS)] != "stream":
+            with socket.create_connection(address(appliance), 30) as sock:
+                for piece in session(number):
+                    sock.sendall(piece)
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(1 << 16):
+                    pass
+
+
+def tls_connections(appliance: Appliance, times: int) -> None:
+    """Of every second one the handshake fails."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    where = (appliance.host, int(appliance.addresses["amqps"][1]))
+    for number in range(times):
+        with socket.create_connection(where, 30) as sock:
+            if number % 2:
+                sock.sendall(b"no handshake at all")
+                sock.recv(1 << 16)
+                continue
+            with context.wrap_socket(sock) as secure:
+                secure.sendall(b"".join(session(0)))
+                while secure.recv(1 << 16):
+                    pass
+
+
+def closed_channels(appliance: Appliance, times: int) -> None:
+    for _ in range(times):
+        with raw.Client.open(address(appliance)) as client:
+            client.send_method(1, "queue.declare", queue="not there", passive=True)
+            client.expect("channel.close", 1)
+            client.close()
+
+
+def failed_logins(appliance: Appliance, times: int) -> None:
+    for _ in range(times):
+        raw.Client(address(appliance)).is_refused("guest", "wrong")
+
+
+def control_calls(appliance: Appliance, times: int) -> None:
+    async def go() -> None:
+        for _ in range(times):
+            client = BrokerClient(appliance.control_socket)
+            await client.call("overview")
+            with contextlib.suppress(BrokerError):
+                await client.call("item", noun="queues", vhost="/", name="not there")
+            with contextlib.suppress(BrokerError):
+                await client.call("definitions.import", definitions=b'{"queues": 1}')
+            await client.close()
+
+    asyncio.run(go())
+
+
+def requests(appliance: Appliance, times: int) -> None:
+    for _ in range(times):
+        with httpx.Client(base_url=appliance.http_url, auth=GUEST, timeout=30) as client:
+            assert client.get("/api/overview").status_code == 200
+            assert client.put("/api/queues/%2F/p", json={}).status_code in (201, 204)
+            assert client.get("/api/queues/%2F/not there").status_code == 404
+
+
+def refused_requests(appliance: Appliance, times: int) -> None:
+    for _ in range(times):
+        answer = httpx.get(f"{appliance.http_url}/api/queues", auth=("guest", "no"), timeout=30)
+        assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("process", "churn"),
+    [
+        ("broker", closed_connections),
+        ("broker", cut_connections),
+        ("broker", whole_sessions),
+        ("broker", tls_connections),
+        ("broker", closed_channels),
+        ("broker", failed_logins),
+        ("broker", control_calls),
+        ("broker", requests),
+        ("web", requests),
+        ("web", refused_requests),
+    ],
+)
+def test_churn_leaves_nothing_in_circles(
+    meter: TurnMeter, process: str, churn: Callable[[Appliance, int], None]
+) -> None:
+    # What is made once, at a first use, is no churn's doing.
+    churn(meter.appliance, 2)
+    meter.garbage(process)
+    churn(meter.appliance, TIMES)
+    # The last one may be under way still.
+    few = {name: count for name, count in meter.garbage(process).items() if count >= TIMES // 2}
+    assert few == {}
