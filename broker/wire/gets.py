@@ -194,6 +194,7 @@ class Gets:
         for get in [get for get in self._untold if not get.no_ack]:
             del self._untold[get]
             get.queue.requeue_place(get.place)
+            get.reply = None  # which refers to it
         open_gets = [*self._asked, *self._unasked]
         self._unasked.clear()
         for get in self._asked:
