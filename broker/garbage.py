@@ -107,8 +107,8 @@ class Garbage:
     def tick(self, now: float, is_quiet: bool) -> None:
         """Walks over all if something was frozen since, and what objects hold has grown by
         `QUIET_GROWTH` while `is_quiet` (no client is connected), or has doubled and grown by
-        `GROWTH`: so a process that grows makes a handful of such walks in its life. Has memory given
-        back when the process is idle after work."""
+        `GROWTH`: so a process that grows makes a handful of such walks in its life. When it is idle
+        after work, memory is given back."""
         self._rest(now)
         if now - self._looked_at < LOOK_EVERY_S:
             return
