@@ -7,8 +7,8 @@ writes once. A method that looks at a queue before that lets it deliver first (`
 that it sees what came before it in the same chunk.
 
 However many clients there are, a turn of the loop is short: what connections send is taken apart
-for `TAKE_NS`, and who comes later waits in a line for the next turn; queues deliver for `DELIVER_NS`
-and connections write for `WRITE_NS`, and the others of them do so in the next turn, first.
+for `TAKE_NS`, and who comes later waits in a line for the next turn. Queues deliver for
+`DELIVER_NS`, connections write for `WRITE_NS`, and those left do so in the next turn, first.
 """
 
 import logging

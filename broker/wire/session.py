@@ -521,7 +521,7 @@ class Session(Connection):
             else None
         )
         self._routes[exchange_name, routing_key] = exchange, targets
-        if self.committing is None:
+        if self.long_work is None:
             # A key that is not remembered may take a hundred times as long as one that is.
             self.count_work(0)
         return exchange, targets
