@@ -238,7 +238,6 @@ class Broker(SignIn):
         self.loop = loop = asyncio.get_running_loop()
         self.timers = TimingWheel(loop)
         self.turn.schedule = loop.call_soon
-        self.turn.is_sliced = True
         self.logins = Logins(self.access, self.config)
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
@@ -466,7 +465,6 @@ class Broker(SignIn):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for thread in self.persister.threads:
             self.loop.remove_reader(thread.event_fd)
-        self.timers.close()
         self._pulse.stop()
         for feature in self.features:
             feature.stop(clock.now())

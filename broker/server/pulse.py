@@ -33,11 +33,14 @@ class Pulse:
         self._garbage = Garbage(lambda: broker.loop.run_in_executor(None, give_memory_back))
 
     def start(self) -> None:
+        self._broker.turn.is_sliced = True  # from now on others wait for what takes long
         self._garbage.start(self._broker.loop.time())
         self._broker.timers.later(TICK_S, self._tick)
         self._broker.timers.later(SWEEP_S, self._sweep)
 
     def stop(self) -> None:
+        """Closes the broker's timers."""
+        self._broker.timers.close()
         self._garbage.stop()
 
     def _tick(self) -> None:
