@@ -151,8 +151,9 @@ def refused_requests(appliance: Appliance, times: int) -> None:
 def test_churn_leaves_nothing_in_circles(
     meter: TurnMeter, process: str, churn: Callable[[Appliance, int], None]
 ) -> None:
-    # What is made once, at a first use, is no churn's doing.
     churn(meter.appliance, 2)
     meter.garbage(process)
     churn(meter.appliance, TIMES)
-    assert meter.garbage(process) == {}
+    # A library's garbage at the first use of a message's type is no churn's doing.
+    found = {name: count for name, count in meter.garbage(process).items() if count >= TIMES // 2}
+    assert found == {}

@@ -34,6 +34,7 @@ def test_a_round_that_fails_is_not_the_last_one(
         broker: Any = SimpleNamespace(
             loop=loop,
             timers=TimingWheel(loop),
+            turn=SimpleNamespace(),
             persister=SimpleNamespace(tick=tick),
             vhosts={},
             features=[],
