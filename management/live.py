@@ -118,6 +118,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             # Nested deep, JSON ends the parser with RecursionError.
             log.debug("live socket: %r", error)
+            self._leave()  # what is on its way behind is not looked at
             await self.close(PROTOCOL_ERROR)
 
     async def _subscribe(self, viewer: Viewer, number: int, arguments: dict[str, Any]) -> None:
