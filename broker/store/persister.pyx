@@ -47,6 +47,11 @@ log = logging.getLogger("leveret.store")
 cdef enum:
     SYNC_HELPERS = 3
 
+# Ended removals are taken back for this long before the loop gets its turn back: the thread that
+# removes may end more meanwhile, as fast as they are taken.
+cdef enum:
+    SLICE_NS = 500000
+
 
 cdef class Persister(Background):
     """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
@@ -422,8 +427,10 @@ cdef class Persister(Background):
         self.close_some()
 
     def on_removed(self):
-        """The remover's eventfd is readable."""
+        """The remover's eventfd is readable. What does not fit into a slice comes in the next
+        turn, in the same order."""
         drain(self.remover.event_fd)
+        cdef uint64_t end = nanoseconds() + SLICE_NS
         cdef Round* round = self.remover.finished()
         while round != NULL:
             self.background_over(round)
@@ -431,6 +438,10 @@ cdef class Persister(Background):
             self.removing.pop(round.number, None)
             self.removed(round.number)
             round_free(round)
+            if nanoseconds() > end:
+                # Readable again, whether there is more or not.
+                os.eventfd_write(self.remover.event_fd, 1)
+                break
             round = self.remover.finished()
         self.call_waiting()
 
