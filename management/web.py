@@ -32,7 +32,7 @@ DESCRIPTORS_KEPT = 100
 TLS_READ = 32 * 1024
 """Bytes that a TLS connection is read with, twice its longest record. asyncio's 256 KiB belong to
 each connection from its first moment, also to one that says nothing."""
-ACCEPTED_AT_ONCE = 16
+ACCEPTED_AT_ONCE = 4
 """Sockets a listener takes in a turn of the loop."""
 
 
