@@ -212,18 +212,18 @@ class Bodies:
         self.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        announced = _announced(scope)
-        if scope["type"] != "http" or announced == 0:
+        length = announced(scope)
+        if scope["type"] != "http" or length == 0:
             await self.application(scope, receive, send)
             return
-        body = Body(scope, receive, send, announced)
+        body = Body(scope, receive, send, length)
         try:
             await self.application({**scope, BODY: body}, body.receive, body.send)
         finally:
             body.give_back()
 
 
-def _announced(scope: Scope) -> int | None:
+def announced(scope: Scope) -> int | None:
     """How long the body is; None if it comes in chunks of unknown number."""
     if header(scope, b"transfer-encoding"):
         return None

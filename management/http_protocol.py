@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from broker.addresses import address_of
 from broker.garbage import release
-from management.bodies import WIRE, Wire
+from management.bodies import WIRE, Wire, announced
 from management.seen import SEEN, Seen
 from management.unfinished import STRANGERS
 
@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 HEAD_MAX = 64 * 1024
 HEADERS_MAX = 200
 PIECE = 256
-"""Bytes that are parsed at a time: they hold some fifteen requests at most."""
+"""Bytes that are parsed at a time: they hold some fifteen requests at most. What is left of a body
+of known length is parsed at once."""
 WAITING_MAX = 4
 """Parsed requests that wait for the answer to an earlier one. While there are more, nothing is
 parsed."""
@@ -102,6 +103,7 @@ class BoundedHTTP(HttpToolsProtocol):
         self._between = True  # requests
         self._in_head = False
         self._head_bytes = 0
+        self._body_left = 0  # of the length that was announced
         self._unparsed = bytearray()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -156,8 +158,9 @@ class BoundedHTTP(HttpToolsProtocol):
             if self._between:
                 # Empty lines may come before a request: they are no reason to wait longer.
                 self._await_head()
-            piece = bytes(self._unparsed[:PIECE])
-            del self._unparsed[:PIECE]
+            size = max(PIECE, self._body_left)
+            piece = bytes(self._unparsed[:size])
+            del self._unparsed[:size]
             if self._in_head:
                 self._head_bytes += len(piece)
             super().data_received(piece)
@@ -202,8 +205,14 @@ class BoundedHTTP(HttpToolsProtocol):
         if len(self.headers) > HEADERS_MAX:
             raise TooManyHeaders
         super().on_headers_complete()
+        self._body_left = announced(self.scope) or 0  # type: ignore[arg-type]
+
+    def on_body(self, body: bytes) -> None:
+        self._body_left = max(0, self._body_left - len(body))
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._body_left = 0
         super().on_message_complete()
         self._between = True
 

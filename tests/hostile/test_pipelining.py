@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import threading
 
 import pytest
+import uvicorn
+from django.test import override_settings
+from uvicorn.server import ServerState
 
+from broker.config import Config
+from management.http_protocol import BoundedHTTP
 from tests.appliance import Appliance
 from tests.hostile.figures import peak_bytes, wait_idle
 
@@ -77,3 +83,30 @@ def test_requests_of_who_reads_no_answer_stay_in_the_socket(leveret: Appliance) 
     assert peak_bytes(web) - before < 30 << 20
     for sock in socks:
         sock.close()
+
+
+async def test_a_body_is_parsed_in_few_steps() -> None:
+    """What is left of it at a time, not in pieces of `PIECE` bytes."""
+    seen: list[int] = []
+
+    class Noting(BoundedHTTP):
+        def on_body(self, body: bytes) -> None:
+            seen.append(len(body))
+            super().on_body(body)
+
+    async def application(_scope: object, _receive: object, _send: object) -> None:
+        await asyncio.Event().wait()
+
+    config = uvicorn.Config(application, lifespan="off", log_config=None)
+    config.load()
+    head = b"PUT /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
+    near, far = socket.socketpair()
+    with override_settings(APPLIANCE=Config()), near:
+        transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: Noting(config=config, server_state=ServerState(), app_state={}), far
+        )
+        protocol.data_received(head + bytes(60_000) + b"GET / HTTP/1.1\r\n")
+        transport.abort()
+        await asyncio.sleep(0)
+    assert sum(seen) == 60_000
+    assert len(seen) <= 2
