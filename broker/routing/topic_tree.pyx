@@ -67,14 +67,17 @@ cdef class TopicTree:
     cdef readonly uint64_t visits
     cdef dict word_ids
     cdef list word_uses
-    cdef list free_words
+    # Numbers of words that are not used any more, as a stack. Numbers, not Python's: each of those
+    # would hold a page of objects in memory when all others of it are gone.
+    cdef int32_t* free_words
+    cdef int32_t free_words_count
+    cdef int32_t free_words_room
     cdef list bindings
 
     def __cinit__(self):
         self.free_node = NONE
         self.word_ids = {}
         self.word_uses = []
-        self.free_words = []
         self.bindings = []
         self.edges_mask = 15
         self.edges = <Edge*> calloc(16, sizeof(Edge))
@@ -87,6 +90,7 @@ cdef class TopicTree:
         free(self.edges)
         free(self.reached)
         free(self.following)
+        free(self.free_words)
 
     @property
     def cost(self) -> int:
@@ -228,8 +232,9 @@ cdef class TopicTree:
         cdef int32_t word = self.word_ids.get(text, NONE)
         cdef int32_t node
         if word == NONE:
-            if self.free_words:
-                word = self.free_words.pop()
+            if self.free_words_count:
+                self.free_words_count -= 1
+                word = self.free_words[self.free_words_count]
             else:
                 word = <int32_t> len(self.word_uses)
                 self.word_uses.append(None)
@@ -308,9 +313,24 @@ cdef class TopicTree:
         use = self.word_uses[word]
         use[1] -= 1
         if use[1] == 0:
+            self.free_word(word)
             del self.word_ids[use[0]]
             self.word_uses[word] = None
-            self.free_words.append(word)
+        return 0
+
+    cdef int free_word(self, int32_t word) except -1:
+        """The number can be given to another word."""
+        cdef int32_t room
+        cdef void* place
+        if self.free_words_count == self.free_words_room:
+            room = self.free_words_room * 2 if self.free_words_room else 16
+            place = realloc(self.free_words, room * sizeof(int32_t))
+            if place == NULL:
+                raise MemoryError
+            self.free_words = <int32_t*> place
+            self.free_words_room = room
+        self.free_words[self.free_words_count] = word
+        self.free_words_count += 1
         return 0
 
     # -- what a key can cost -----------------------------------------------------------------------

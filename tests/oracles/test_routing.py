@@ -1,6 +1,7 @@
 """Topic and headers exchanges against their slow twins."""
 
 import itertools
+import sys
 from typing import Any
 
 import pytest
@@ -203,3 +204,15 @@ def test_a_hundred_thousand_ordinary_headers_bindings_fit_one_exchange(wanted: A
         row = bound(str(number), "", wanted(number))
         exchange.check(row)
         exchange.bind(row)
+
+
+def test_a_tree_that_is_empty_again_holds_no_objects_of_the_patterns_it_had() -> None:
+    tree, many = TopicTree(), 20_000
+    before = sys.getallocatedblocks()
+    for number in range(many):
+        tree.add(["k", f"{number:07}"], number, number)
+    assert sys.getallocatedblocks() - before > many
+    for number in range(many):
+        tree.remove(["k", f"{number:07}"], number)
+    assert tree.is_empty
+    assert sys.getallocatedblocks() - before < many / 10
