@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.connection")
 
-PIECE = 8 * 1024
-"""OpenSSL's buffers grow to what is fed at a time, by a third more, and never shrink."""
+PIECE, FED_PIECE = 8 * 1024, 3 * 1024
+"""Enciphered and deciphered at a time. OpenSSL's buffers grow to what is fed at a time, by a third
+more, and never shrink. A record of ours is one piece, so those are larger."""
 RECORD_MAX = 16 * 1024
 
 
@@ -112,8 +113,8 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         cipher, plain = self._broker.cipher_buffer, self._broker.receive_buffer
         filled = 0
         try:
-            for at in range(0, nbytes, PIECE):
-                self._incoming.write(cipher[at : min(at + PIECE, nbytes)])
+            for at in range(0, nbytes, FED_PIECE):
+                self._incoming.write(cipher[at : min(at + FED_PIECE, nbytes)])
                 if not self._shaken and not self._shake():
                     continue
                 while not self._closing:

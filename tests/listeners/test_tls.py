@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import ssl
+import statistics
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -337,8 +339,9 @@ def test_an_idle_connection_costs_at_most_48_kib(
             int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")
         )
 
-    before = connect(100)
-    after = connect(400)
+    # The first ones take what the start has freed. A group shares pages with what comes and goes.
+    sizes = [connect(count) for count in (300, 150, 150, 150, 150, 150)]
     for client in clients:
         client.cut()
-    assert (after - before) / 400 <= 48 * 1024
+    grown = statistics.median(after - before for before, after in pairwise(sizes))
+    assert grown / 150 <= 48 * 1024
