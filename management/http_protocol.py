@@ -183,6 +183,9 @@ class BoundedHTTP(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_timer()
         super().connection_lost(exc)
+        # A request that began may wait for its turn for long, and it refers to this.
+        self._unparsed.clear()
+        self.pipeline.clear()
         self._count()
         if self._wire.on_lost is not None:
             self._wire.on_lost()

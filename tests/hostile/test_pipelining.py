@@ -110,3 +110,24 @@ async def test_a_body_is_parsed_in_few_steps() -> None:
         await asyncio.sleep(0)
     assert sum(seen) == 60_000
     assert len(seen) <= 2
+
+
+async def test_a_lost_connection_keeps_nothing_for_a_request_that_still_waits() -> None:
+    async def application(_scope: object, _receive: object, _send: object) -> None:
+        await asyncio.Event().wait()
+
+    config = uvicorn.Config(application, lifespan="off", log_config=None)
+    config.load()
+    near, far = socket.socketpair()
+    with override_settings(APPLIANCE=Config()), near:
+        transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: BoundedHTTP(config=config, server_state=ServerState(), app_state={}), far
+        )
+        protocol.data_received(REQUEST * 500)
+        assert protocol._unparsed
+        assert protocol.pipeline
+        transport.abort()
+        await asyncio.sleep(0)
+    assert protocol not in protocol.connections
+    assert not protocol._unparsed
+    assert not protocol.pipeline
