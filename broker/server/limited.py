@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker.queues.reply import dropped_replies
+from broker.wire.commands import added_queues
 
 
 class Figure(NamedTuple):
@@ -51,10 +51,5 @@ def limit_figures(broker: Any) -> tuple[Figure, ...]:
             True,
             "WebSockets closed because of messages that were not finished",
         ),
-        Figure(
-            "direct_replies_dropped",
-            dropped_replies(),
-            True,
-            "Direct replies dropped because their requester did not take them in time",
-        ),
+        *(Figure(*figure) for figure in added_queues.limit_figures()),
     )

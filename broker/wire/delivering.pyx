@@ -251,7 +251,7 @@ cdef class DeliveringChannel(ReplyingChannel):
 
     cdef int settle_multiple(self, uint64_t last, int how) except -1:
         """Settles all up to a delivery: at once, or in slices where there are very many. Some
-        hundred weigh as much as a method that is asked once in a while."""
+        hundred take as long as a method that is asked once in a while."""
         cdef uint64_t count = self.ledger.position_of(last + 1) - self.ledger.first
         if count > SETTLED_IN_TURN:
             self.connection.settle_in_slices(self, last, how)
@@ -260,7 +260,7 @@ cdef class DeliveringChannel(ReplyingChannel):
             self.deliver_before_requeue(0, last)
         self.settle_up_to(last, how)
         if count >= SETTLED_AT_ONCE:
-            self.connection.count_work(count // SETTLED_AT_ONCE)
+            self.connection.count_work(1)
         return 0
 
     def settle_slice(self, uint64_t since, uint64_t last, int how):

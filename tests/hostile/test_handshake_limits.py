@@ -14,7 +14,7 @@ from broker.config import Config
 from broker.tls_handshakes import Handshake, Handshakes
 from tests.appliance import Appliance
 from tests.conftest import _maker
-from tests.hostile.test_handshakes import hello_of
+from tests.hostile.tls import hello_of
 from tests.listeners.certificates import Authority
 
 PORTS = ("amqps", "wss", "https")
@@ -72,7 +72,7 @@ def ended(socks: list[socket.socket]) -> list[bool]:
 def test_handshakes_that_wait_make_room_for_new_ones(
     secure: Appliance, authority: Authority, port: str
 ) -> None:
-    hello = hello_of(authority)
+    hello = hello_of(authority.file)
     one = [begun(secure, port, "127.0.0.2", hello) for _ in range(OF_ONE + 4)]
     wait_for_end(one[3])
     assert ended(one) == [True] * 4 + [False] * OF_ONE, "the oldest of this address"

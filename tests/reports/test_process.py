@@ -66,7 +66,8 @@ def test_it_runs_a_report_with_the_embedded_java_and_tells_its_progress(
 ) -> None:
     reports = make_reports(environment_without_java(tmp_path))
     usage = reports.data_dir / "usage"
-    (usage / f"{hour_now()}-1.jsonl.open").write_text(
+    begun = hour_now()
+    (usage / f"{begun}-1.jsonl.open").write_text(
         queue_line("=cmd|' /C calc'!A0", publish=2, publish_bytes=32)
         + queue_line("plain", publish=3, publish_bytes=48, deliver=1, deliver_bytes=16, ack=1)
         + '{"v":1,'
@@ -94,7 +95,7 @@ def test_it_runs_a_report_with_the_embedded_java_and_tells_its_progress(
     assert told[-1].stages > 0 and told[-1].stage == told[-1].stages
     assert max(progress.rows_read or 0 for progress in told) >= 2
 
-    hour = f"{hour_now()}:00:00Z"
+    hour = f"{begun}:00:00Z"
     rows = [
         [hour, "/", "=cmd|' /C calc'!A0", 2, 32, 0, 0, 0, 0, 0],
         [hour, "/", "plain", 3, 48, 1, 16, 1, 0, 0],

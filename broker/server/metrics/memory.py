@@ -24,7 +24,7 @@ def memory_breakdown(broker: Any) -> Iterator[str]:
     sums: Counter[str] = Counter()
     for vhost in list(broker.vhosts.values()):
         for queue in list(vhost.queues.values()):
-            sums[queue.type] += getattr(queue, "memory", 0)
+            sums[queue.type] += queue.memory or 0  # a stream has none of its own
             yield ""
     for connection in list(broker.connections.values()):
         sums["sending"] += connection.send_pend

@@ -1,8 +1,8 @@
 """Queue names that no vhost keeps: what is added for them answers for them.
 
 An addition is a module here with `is_pseudo` (a name to consume from or to give as reply-to),
-`is_reply` (a routing key at the default exchange), `open_queue`, `targets` and `reply_name`, as
-in `direct_reply`. It goes by deleting its files and its line.
+`is_reply` (a routing key at the default exchange), `open_queue`, `targets`, `reply_name` and
+`limit_figures`, as in `direct_reply`. It goes by deleting its files and its line.
 """
 
 from __future__ import annotations
@@ -23,3 +23,8 @@ def of_name(name: str) -> Any:
 def of_key(routing_key: str) -> Any:
     """The addition that answers for a routing key at the default exchange, or None."""
     return next((each for each in _ALL if each.is_reply(routing_key)), None)
+
+
+def limit_figures() -> list[tuple[str, int, bool, str]]:
+    """What the additions count of clients that met a limit; see `broker.server.limited.Figure`."""
+    return [figure for each in _ALL for figure in each.limit_figures()]

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import PreconditionFailed
-from broker.queues.reply import PSEUDO_NAME, ReplyQueue
+from broker.queues.reply import PSEUDO_NAME, ReplyQueue, dropped_replies
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -62,3 +62,9 @@ def reply_name(channel: WireChannel | None) -> str:
     if channel is None or channel.reply_name is None:
         raise PreconditionFailed("fast reply consumer does not exist")
     return channel.reply_name
+
+
+def limit_figures() -> list[tuple[str, int, bool, str]]:
+    """As `added_queues.limit_figures` wants them."""
+    text = "Direct replies dropped because their requester did not take them in time"
+    return [("direct_replies_dropped", dropped_replies(), True, text)]
