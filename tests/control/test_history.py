@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from broker.server.control.past import aged
 from broker.stats import History, Stats
 from broker.stats.history import COLUMNS, DAY_MS, HOUR_MS, NODE_KEY, TIERS
 from broker.stats.history_file import (
@@ -389,3 +391,18 @@ def test_charts_and_samples_reach_back_over_a_restart(kept: Appliance) -> None:
         assert len(samples) == 11
         assert samples == sorted(samples, reverse=True)
     assert len(row["messages_details"]["samples"]) == 11
+
+
+async def test_memory_tells_what_lies_within_one_step_of_the_files() -> None:
+    asked: list[tuple[int, int]] = []
+
+    async def past(from_ms: int, to_ms: int) -> dict[str, Any]:
+        asked.append((from_ms, to_ms))
+        times = [from_ms, to_ms]
+        return {"step_ms": MINUTE_MS, "times": times, "series": {"ack": [0, 0]}, "begins": 1}
+
+    begun_now: Any = SimpleNamespace(first=time.time_ns() // 1_000_000)
+    short, long = {"msg_rates": (10, 1)}, {"msg_rates": (600, 60)}
+    assert await aged(short, begun_now, past, {}) is short
+    assert len((await aged(long, begun_now, past, {}))["msg_rates"]) == 3
+    assert [round((to - since) / 1000) for since, to in asked] == [10, 600]

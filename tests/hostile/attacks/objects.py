@@ -243,10 +243,11 @@ def stream_filters(attacker: Attacker) -> str:
             )
 
     text = until_refused(client, pieces())
-    for number in range(attacker.count(20_000)):
-        value = f"v{number:07}"
-        client.publish(1, "", "f", b"", headers={"x-stream-filter-value": value})
-    client.fence(1)
+    with attacker.amqp() as publisher:
+        for number in range(attacker.count(20_000)):
+            value = f"v{number:07}"
+            publisher.publish(1, "", "f", b"", headers={"x-stream-filter-value": value})
+        publisher.fence(1)
     client.send(
         raw.method(
             1, "basic.consume", queue="f", arguments={"x-stream-filter": values}, consumer_tag="no"
