@@ -157,7 +157,7 @@ class Room:
             del self._holders[holder.name]
 
     def _wake(self, holder: _Holder) -> None:
-        """Those that wait go on as far as there is room; the one begun first in any case."""
+        """Those that wait continue as far as there is room; the one begun first in any case."""
         holder.is_woken = False
         room = self._most() // 4 - holder.size
         while holder.waiting:

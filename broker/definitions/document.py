@@ -92,7 +92,7 @@ def parse(text: bytes) -> Generator[None, None, dict[str, Any]]:
 
 
 def give_up(lists: Iterable[Any]) -> Iterator[None]:
-    """Empties lists of rows, those of a document or what is told of it, a part a step; what is no
+    """Empties lists of rows, those of a document or of the answer to it, a part a step; what is no
     list is passed over. Freed at once, 20,000 rows would hold up the loop for 10 ms."""
     for rows in lists:
         while isinstance(rows, list) and rows:

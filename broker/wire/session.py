@@ -678,7 +678,7 @@ class Session(Connection):
             self._gone()
 
     def _gone(self) -> None:
-        """The channels have ended, and nobody is left to be told."""
+        """The channels have ended, and there is no client to answer."""
         self.end_queues()
         self._host.leaving.discard(self)
         self._host.closed(self)

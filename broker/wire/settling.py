@@ -50,7 +50,7 @@ def settled(channel: WireChannel, last: int, how: int) -> Iterator[None]:
 
 def given_back(channel: WireChannel, last: int, held: HeldBack) -> Iterator[None]:
     """Puts back what is unacknowledged up to the delivery tag `last`, but what a transaction
-    settles; the queues are `held` back, which whoever asks ends."""
+    settles; the queues are `held` back until the caller lets them go."""
     held.add(consumer.queue for consumer in channel.holders())
     yield from _slices(channel, last, REQUEUE)
 

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 _TURN_S = 0.0002
-"""Somebody else's message waits for so long at most. Half of it would cost a tenth more in turns of
-the loop."""
+"""A message of another client waits for so long at most. Half of it would cost a tenth more in
+turns of the loop."""
 
 
 class Pace:
