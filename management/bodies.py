@@ -95,6 +95,9 @@ class Body:
             if self._expects and not self._held:
                 # It may send the body or not: what would come next cannot be told from it.
                 self._is_given_up = True
+            if self._is_given_up or self._announced is None or self._announced > BODY_MAX:
+                # Told before it is done: a client that learned it only from the end of the
+                # connection may have sent its next request by then.
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await self._send(message)
         elif message.get("more_body"):

@@ -144,6 +144,18 @@ def test_a_refused_client_sends_the_rest_and_asks_again_on_its_connection(
         assert answer(sock)[0] == 200
 
 
+@pytest.mark.parametrize(
+    "announced", [f"Content-Length: {bodies.BODY_MAX + 1}", "Transfer-Encoding: chunked"]
+)
+def test_a_client_whose_body_is_not_read_to_its_end_is_told_to_connect_again(
+    leveret: Appliance, announced: str
+) -> None:
+    with send(leveret, QUEUE, announced, who="guest:wrong") as sock:
+        found = http.client.HTTPResponse(sock)
+        found.begin()
+        assert (found.status, found.getheader("connection")) == (401, "close")
+
+
 def test_unfinished_bodies_of_one_user_leave_room_for_another(leveret: Appliance) -> None:
     body = bytes(3 * MIB)
     socks = [send(leveret, QUEUE, who=GUEST, length=4 * MIB, body=body) for _ in range(4)]
