@@ -9,8 +9,9 @@ each other in a circle. Connections, logins, requests and their like do not
 (tests/hostile/test_circles.py), so a walk over all finds next to nothing, and is made only when
 memory says otherwise: see `tick`.
 
-A broker that is idle after work has the C library give freed memory back to the system: it keeps
-all that lies below something still in use, after an hour of mixed load many times what is used.
+A process that is idle after work walks over what is younger than the start, and has the C library
+give freed memory back to the system: it keeps all that lies below something still in use, after an
+hour of mixed load many times what is used.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Garbage:
         """Walks over all if something was frozen since, and what objects hold has grown by
         `QUIET_GROWTH` while `is_quiet` (no client is connected), or has doubled and grown by
         `GROWTH`: so a process that grows makes a handful of such walks in its life. When it is idle
-        after work, memory is given back."""
+        after work, what died young is collected and memory given back."""
         self._rest(now)
         if now - self._looked_at < LOOK_EVERY_S:
             return
@@ -138,6 +139,8 @@ class Garbage:
         if is_idle and self._has_worked and now - self._given_at >= GIVE_BACK_EVERY_S:
             self._has_worked = False
             self._given_at = now
+            if gc.isenabled():
+                gc.collect()  # short: what is many is frozen
             self._give_back()
 
     def _walk_over_all(self) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from broker.certificates import CertificateError
-from broker.garbage import LOOK_EVERY_S, Garbage
+from broker.garbage import Garbage, give_memory_back
 from broker.tls_handshakes import Handshakes
 from broker.websocket_room import message_max
 from management import priority, reload, secret_key, static_build
@@ -34,6 +34,7 @@ TLS_READ = 32 * 1024
 each connection from its first moment, also to one that says nothing."""
 ACCEPTED_AT_ONCE = 4
 """Sockets a listener takes in a turn of the loop."""
+GARBAGE_EVERY_S = 1.0
 
 
 def main(config: "Config") -> int:
@@ -227,7 +228,6 @@ def _is_ours(record: logging.LogRecord) -> bool:
 async def _serve(
     config: "Config", sockets: list[tuple[str, list[socket.socket]]], servers: list[_Server]
 ) -> None:
-    from management.memory import give_back_when_idle
     from management.sessions import SESSIONS
 
     # Each connection opening and closing is a line at level info, with names a client chose.
@@ -250,26 +250,30 @@ async def _serve(
     note = config.run_dir / "web.json"
     _write_note(note, sockets)
     stopping = asyncio.create_task(stop.wait())
-    tidying = asyncio.create_task(give_back_when_idle(), name="memory given back when idle")
     await asyncio.wait([stopping, *serving], return_when=asyncio.FIRST_COMPLETED)
     note.unlink(missing_ok=True)
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*serving)
-    beside = (listening, stopping, tidying, collecting)
+    beside = (listening, stopping, collecting)
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
 
 
 async def _collect_garbage(servers: list[_Server]) -> None:
-    """Keeps long walks of Python's collector out of the loop, until it is cancelled."""
-    garbage = Garbage()
+    """Keeps long walks of Python's collector out of the loop, and gives memory back when the
+    process is idle, until it is cancelled."""
     loop = asyncio.get_running_loop()
+    garbage = Garbage(lambda: loop.run_in_executor(None, give_memory_back))
     garbage.start(loop.time())
-    while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        garbage.tick(loop.time(), not any(server.server_state.connections for server in servers))
+    try:
+        while True:
+            await asyncio.sleep(GARBAGE_EVERY_S)
+            is_quiet = not any(server.server_state.connections for server in servers)
+            garbage.tick(loop.time(), is_quiet)
+    finally:
+        garbage.stop()
 
 
 def _write_note(path: Path, sockets: list[tuple[str, list[socket.socket]]]) -> None:

@@ -1,4 +1,5 @@
-"""A process that was busy gives its memory back when it is idle."""
+"""The web process gives its memory back when it is idle after work, and has one policy of garbage
+collection."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ import asyncio
 import gc
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from management import memory
-from management.memory import LOOK_S, Idleness
+from broker import garbage
+from management import web
 
 
 class Held:
@@ -21,39 +23,43 @@ class Held:
 
 
 @pytest.fixture
-def used(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """CPU seconds of this process, as it is told of them."""
+def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """CPU seconds of this process, as it is told of them; it ticks without a pause."""
     told = [1.0]
     monkeypatch.setattr(time, "process_time", lambda: told[0])
-    return told
+    monkeypatch.setattr(garbage, "GIVE_BACK_EVERY_S", 0)
+    monkeypatch.setattr(web, "GARBAGE_EVERY_S", 0.001)
+    thresholds = gc.get_threshold()
+    yield told
+    assert gc.get_threshold() == thresholds
+    assert gc.get_freeze_count() == 0
 
 
-def test_it_is_told_once_that_the_process_is_idle_after_work(used: list[float]) -> None:
-    idleness = Idleness()
-    assert idleness.began()  # the start was work
-    assert not idleness.began()
-    used[0] += LOOK_S / 2
-    assert not idleness.began()
-    assert idleness.began()
-    assert not idleness.began()
-
-
-async def test_what_requests_left_in_circles_goes_when_the_process_is_idle(
+async def test_what_requests_left_in_circles_goes_when_the_web_process_is_idle(
     used: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = asyncio.Event()
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(memory, "LOOK_S", 0.001)
-    monkeypatch.setattr(memory, "give_memory_back", lambda: loop.call_soon_threadsafe(given.set))
-    task = asyncio.create_task(memory.give_back_when_idle())
-    await asyncio.sleep(0)  # what is there now is kept out of the collector
-    held = Held()
-    held.itself = held
-    alive = weakref.ref(held)
-    del held
+    given = asyncio.Event()
+    times: list[int] = []
+
+    def give_back() -> None:
+        times.append(1)
+        loop.call_soon_threadsafe(given.set)
+
+    monkeypatch.setattr(web, "give_memory_back", give_back)
+    task = asyncio.create_task(web._collect_garbage([]))
     try:
+        await asyncio.sleep(0)  # what is there now is kept out of the collector
+        held = Held()
+        held.itself = held
+        alive = weakref.ref(held)
+        del held
+        await asyncio.wait_for(given.wait(), 30)  # the start was work
+        assert alive() is None
+        given.clear()
+        used[0] += 1.0
         await asyncio.wait_for(given.wait(), 30)
+        assert len(times) == 2, "once for each time of work"
     finally:
         task.cancel()
-        gc.unfreeze()
-    assert alive() is None
+        await asyncio.gather(task, return_exceptions=True)
