@@ -25,7 +25,7 @@ import pyarrow.parquet
 
 from broker.features.usage import records
 
-from .columns import IDENTITY, MERGED, NUMBERS, SPAN
+from .columns import FEED_HELD, HELD, HELD_DIVISOR, IDENTITY, MERGED, SPAN
 from .gaps import Gap
 
 FILE_NAME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)-(\d{1,15})\.jsonl(\.open)?")
@@ -42,7 +42,8 @@ SCHEMA = pa.schema(
     ]
 )
 
-_LINE_NUMBERS = ("v", "since", "until", *NUMBERS)
+_LINE_RULES = {**SPAN, **records.MERGE}
+_LINE_NUMBERS = ("v", "since", "until", *records.MERGE)
 _LINE_TEXTS = (*IDENTITY, "reason")
 _LINE = pa.schema(
     [pa.field(name, pa.int64()) for name in _LINE_NUMBERS]
@@ -149,6 +150,8 @@ def hour_of(source: Source) -> Hour:
     merged = _merged(pa.concat_tables(parts or [_NO_ROWS], promote_options="default"))
     at = pa.repeat(pa.scalar(source.hour, SCHEMA.field("at").type), len(merged))
     rows = merged.append_column("at", at)
+    if FEED_HELD in rows.column_names:
+        rows = rows.append_column(HELD, pc.divide(rows[FEED_HELD], HELD_DIVISOR))
     rows = rows.select([name for name in SCHEMA.names if name in rows.column_names])
     return Hour(rows.sort_by([(name, "ascending") for name in IDENTITY]), census, tuple(gaps))
 
@@ -192,7 +195,7 @@ def _as_rows(lines: pa.Table) -> pa.Table:
     that no line has is left out.
     """
     columns: dict[str, Any] = {name: pc.fill_null(lines[name], "") for name in IDENTITY}
-    for name in ("since", "until", *NUMBERS):
+    for name in ("since", "until", *records.MERGE):
         if name in SPAN or lines[name].null_count < len(lines):
             columns[name] = pc.fill_null(lines[name], 0)
     if "messages" in columns:
@@ -208,7 +211,7 @@ _NO_ROWS = _as_rows(_LINE.empty_table())
 
 def _merged(rows: pa.Table) -> pa.Table:
     """One row for each object, by the rules of the columns; rows come in the order of time."""
-    rules = {name: rule for name, rule in MERGED.items() if name in rows.column_names}
+    rules = {name: rule for name, rule in _LINE_RULES.items() if name in rows.column_names}
     filled = pa.table(
         {
             name: pc.fill_null(rows[name], 0) if name in rules else rows[name]

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from .columns import HOURS_ONLY, IDENTITY, MERGED
+from .columns import FEED_HELD, HELD, HELD_DIVISOR, HOURS_ONLY, IDENTITY, MERGED
 from .tables import GRAINS, Grain, Tables, Written
 
 if TYPE_CHECKING:
@@ -50,12 +50,23 @@ def read(
     spark: SparkSession, paths: Collection[Path], columns: Collection[str] = tuple(MERGED)
 ) -> DataFrame:
     """Rows of table files with some of their numbers; what a file lacks is zero."""
-    chosen = [name for name in MERGED if name in columns]
+    wanted = {HELD if name == FEED_HELD else name for name in columns}
+    chosen = [name for name in MERGED if name in wanted]
     schema = StructType([ROW[name] for name in ("at", *IDENTITY, *chosen)])
     if not paths:
         return spark.createDataFrame([], schema)
+    if HELD not in chosen:
+        return _filled(spark.read.schema(schema).parquet(*(uri(path) for path in paths)), chosen)
+    # Files of the first programs with tables hold byte milliseconds.
+    schema = StructType([*schema, StructField(FEED_HELD, LongType())])
     rows = spark.read.schema(schema).parquet(*(uri(path) for path in paths))
-    return rows.fillna(0, chosen).fillna("", list(IDENTITY))
+    rows = _filled(rows, [*chosen, FEED_HELD])
+    held = f.col(HELD) + f.floor(f.col(FEED_HELD) / HELD_DIVISOR).cast("long")
+    return rows.withColumn(HELD, held).drop(FEED_HELD)
+
+
+def _filled(rows: DataFrame, numbers: list[str]) -> DataFrame:
+    return rows.fillna(0, numbers).fillna("", list(IDENTITY))
 
 
 def merged(rows: DataFrame, *keys: str) -> DataFrame:

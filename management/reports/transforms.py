@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 from broker.features.usage import records
 
 from .catalog import AHEAD_DAYS, PERCENTILES, View
+from .columns import HELD
 from .measures import Column
 
 SECONDS_A_DAY = 86_400
@@ -137,7 +138,8 @@ def growth(rows: DataFrame, view: View, first: datetime, end: datetime | None) -
     """
     # Days since the first one: squares of days since 1970 would lose the digits that count.
     day = (f.unix_seconds("at") - f.lit(int(first.timestamp()))) / SECONDS_A_DAY
-    held = f.sum(f.col("message_bytes_ms") / f.greatest(f.col("until") - f.col("since"), f.lit(1)))
+    span = f.greatest(f.col("until") - f.col("since"), f.lit(1)) / 1000
+    held = f.sum(f.col(HELD) / span)
     by_day = (
         within(rows, first, end)
         .where(f.col("kind") == "queue")

@@ -98,6 +98,34 @@ def test_it_takes_closed_hours_into_hours_days_and_months(runs: Runs) -> None:
     assert runs.run() == (0, bronze.Census())
 
 
+def test_it_adds_up_storage_of_a_month_that_milliseconds_have_no_room_for(runs: Runs) -> None:
+    # 5 TB of bodies for half an hour each: 9e18 byte milliseconds, and twice that is past 64 bits.
+    held_ms = 5 * 10**12 * 1_800_000
+    for hour in (8, 9):
+        (runs.usage / f"2026-11-21T0{hour}-7.jsonl").write_text(
+            queue_line("large", message_bytes_ms=held_ms)
+        )
+    runs.run()
+    for grain in ("hour", "day", "month"):
+        held = [row["message_bytes_s"] for row in runs.rows(grain) if row["name"] == "large"]
+        assert sum(held) == 2 * held_ms // 1000
+
+
+def test_it_reads_storage_of_tables_that_hold_byte_milliseconds(runs: Runs, tmp_path: Path) -> None:
+    hour = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    old = {"at": [hour], "kind": ["queue"], "name": ["q"], "message_bytes_ms": [7_999]}
+    new = {"at": [hour], "kind": ["queue"], "name": ["q"], "message_bytes_s": [5]}
+    paths = []
+    for number, columns in enumerate((old, new)):
+        paths.append(tmp_path / f"{number}.parquet")
+        table = pa.table(columns, pa.schema([(name, bronze.SCHEMA.field(name).type)
+                         if name in bronze.SCHEMA.names else (name, pa.int64())
+                         for name in columns]))  # fmt: skip
+        pyarrow.parquet.write_table(table, paths[-1])
+    found = folding.read(runs.spark, paths, ["message_bytes_ms"]).collect()
+    assert sorted(row["message_bytes_s"] for row in found) == [5, 7]
+
+
 def test_it_adds_new_hours_to_the_days_and_months_that_are_there(runs: Runs) -> None:
     runs.run()
     (runs.usage / "2026-11-21T11-4.jsonl").write_text(

@@ -164,7 +164,7 @@ def test_it_draws_a_line_through_what_queues_hold_and_says_how_sure_it_is(
 ) -> None:
     def day(name: str, number: int, held: int) -> dict[str, Any]:
         return {"name": name, "at": at(0, 1 + number), "since": 0, "until": 1000,
-                "message_bytes_ms": held * 1000}  # fmt: skip
+                "message_bytes_s": held}  # fmt: skip
 
     noise = (900, -800, 300, -400, 700, -600, 200, -300, 500, -500)
     history = [
