@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from broker.access import passwords
 from broker.definitions.applying import Failed, carry_out
 from broker.definitions.document import ORDER, Fault, give_up, parse
 from broker.definitions.plan import Plan
-from broker.server.control.encoding import Pace
+from broker.server.pace import Pace, paced
 from broker.store import disk
 
 log = logging.getLogger("leveret.definitions")
@@ -197,16 +197,3 @@ class Importing:
 
     def _path(self) -> str:
         return f"{self._broker.config.data_dir}/{PENDING}"
-
-
-async def paced(steps: Generator[None, None, T] | Iterable[None]) -> T:
-    """Runs a generator in slices; what it returns."""
-    pace = Pace()
-    iterator = iter(steps)
-    while True:
-        try:
-            next(iterator)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        await pace()

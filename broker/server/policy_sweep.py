@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from broker.server.control.encoding import Pace
+from broker.server.pace import Pace
 
 log = logging.getLogger("leveret.policies")
 

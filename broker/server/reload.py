@@ -17,8 +17,8 @@ from broker import reloading
 from broker.certificates import CertificateError, Certificates
 from broker.config import ConfigError
 from broker.reloading import Reloaded
-from broker.server.control.encoding import Pace
 from broker.server.logins import limits_of
+from broker.server.pace import Pace
 from broker.server.proxy_protocol import Sources
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import AccessRefused, NotAllowed
-from broker.server.control.encoding import Pace
+from broker.server.pace import Pace
 from broker.wire.commands import added_queues
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from broker.access.patterns import Pattern
 from broker.server.control import picking
-from broker.server.control.encoding import Pace
 from broker.server.control.queue_fields import PLAIN, QueueRows
 from broker.server.control.rosters import Roster, in_order
+from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.server.control import encoding
-from broker.server.control.encoding import Pace
+from broker.server import pace
+from broker.server.pace import Pace
 
 STEP_S = 0.00009
 
@@ -17,7 +17,7 @@ STEP_S = 0.00009
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock that goes only where the test lets it."""
     clock = SimpleNamespace(now=1.0)
-    monkeypatch.setattr(encoding, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     return clock
 
 

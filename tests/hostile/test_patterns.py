@@ -11,7 +11,7 @@ import pytest
 
 from broker.access.patterns import BadPattern, Pattern
 from broker.bounds import PATTERN_STEPS_MAX
-from broker.server.control.encoding import Pace
+from broker.server.pace import Pace
 from tests.api.conftest import path
 from tests.appliance import Appliance
 

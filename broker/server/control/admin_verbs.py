@@ -24,7 +24,6 @@ from broker.control_schema import (
     VHostPut,
 )
 from broker.queues import types as queue_types
-from broker.server.control.encoding import Pace
 from broker.server.control.messaging_verbs import close_connections_of, close_connections_to
 from broker.server.control.requests import (
     Request,
@@ -34,6 +33,7 @@ from broker.server.control.requests import (
     not_found,
 )
 from broker.server.control.tracing_verbs import set_tracing
+from broker.server.pace import Pace
 
 log = logging.getLogger("leveret.vhost")
 

@@ -13,10 +13,11 @@ from urllib.parse import quote_plus
 
 from broker.columns import value_at
 from broker.control_schema import Item, List
-from broker.server.control.encoding import Pace, full_name
+from broker.server.control.encoding import full_name
 from broker.server.control.requests import Caller
 from broker.server.control.rosters import Bound, rosters_of
 from broker.server.control.views import View
+from broker.server.pace import Pace
 
 _PLAIN_KEY = re.compile("[A-Za-z0-9_.-]+")
 """Most keys: what is not quoted."""

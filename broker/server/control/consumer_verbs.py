@@ -14,9 +14,10 @@ from broker.control_schema import (
 from broker.errors import NotFound, describe
 from broker.kernel import clock
 from broker.server.control.connection_rows import Channels
-from broker.server.control.encoding import Pace, encode_rows, full_name
+from broker.server.control.encoding import encode_rows, full_name
 from broker.server.control.requests import Caller, Request, bad_request, handles, not_found
 from broker.server.control.views import channel_details, channel_name, name_of
+from broker.server.pace import Pace
 
 UNACKED_MAX = 10_000
 """Rows of one answer of `queue.unacked`."""

@@ -10,11 +10,11 @@ from broker.definitions.applying import Failed
 from broker.definitions.document import Fault, give_up
 from broker.definitions.exporting import Export
 from broker.definitions.targets import TARGETS
-from broker.server.control.encoding import Pace, encode_rows
+from broker.server.control.encoding import encode_rows
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
 from broker.server.control.open_lists import Stepwise
 from broker.server.control.requests import Request, RequestError, bad_request, handles
-from broker.server.importing import paced
+from broker.server.pace import Pace, paced
 
 
 @handles("definitions.export")

@@ -9,8 +9,8 @@ from typing import Any
 from broker.arguments import DELAYS
 from broker.control_schema import ExchangeDelayed, ExchangeDelayedCancel
 from broker.errors import NotFound, describe
-from broker.server.control.encoding import Pace
 from broker.server.control.requests import Request, bad_request, handles, not_found
+from broker.server.pace import Pace
 from broker.wire.fields import octets, text
 from broker.wire.properties import readable
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from broker.server.control.encoding import Pace
 from broker.server.control.views import View, channel_details, channel_name, name_of
+from broker.server.pace import Pace
 
 FLOWS_MAX = 500
 """Rows of one such list: those with the highest counts."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker.server.control.encoding import Pace
 from broker.server.control.requests import bad_request
+from broker.server.pace import Pace
 from broker.wire.fields import text
 from broker.wire.properties import readable
 

@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from broker.control_schema import History
-from broker.server.control.encoding import Pace
 from broker.server.control.lists import find_by_key
 from broker.server.control.past import Past
 from broker.server.control.requests import Caller, Request, bad_request, handles
+from broker.server.pace import Pace
 
 
 @handles("history")

@@ -29,7 +29,7 @@ from broker.server.control.access_rows import (
 from broker.server.control.binding_rows import Bindings
 from broker.server.control.connection_rows import Channels, Connections
 from broker.server.control.consumer_rows import Consumers
-from broker.server.control.encoding import Pace, encode_rows
+from broker.server.control.encoding import encode_rows
 from broker.server.control.open_lists import WHOLE_ROWS, OpenList, RowsOf
 from broker.server.control.past import aged_of_object
 from broker.server.control.picking import first_by_key, found_by, having
@@ -38,6 +38,7 @@ from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.rosters import column, in_order, rosters_of
 from broker.server.control.views import View
+from broker.server.pace import Pace
 from broker.stats.ordering import by_trouble, figures, first_places
 
 PAGE_SIZE_MAX = 500

@@ -32,7 +32,7 @@ from broker.errors import (
 )
 from broker.server.control.binding_rows import find_binding, properties_key
 from broker.server.control.connection_rows import Connections
-from broker.server.control.encoding import Pace, encode_rows, full_name
+from broker.server.control.encoding import encode_rows, full_name
 from broker.server.control.getting import take
 from broker.server.control.requests import (
     Caller,
@@ -43,6 +43,7 @@ from broker.server.control.requests import (
     not_found,
 )
 from broker.server.control.views import name_of
+from broker.server.pace import Pace
 from broker.wire import properties
 from broker.wire.commands import added_queues
 from broker.wire.commands.publishing import check_properties, check_target

@@ -24,7 +24,6 @@ from broker.control_schema import (
 )
 from broker.queues import types as queue_types
 from broker.routing.types import TYPES
-from broker.server.control.encoding import Pace
 from broker.server.control.figures import added, details, message_stats
 from broker.server.control.health_verbs import all_listeners
 from broker.server.control.history_verbs import history_of
@@ -33,6 +32,7 @@ from broker.server.control.problems import summary, waits
 from broker.server.control.requests import Caller, Request, handles
 from broker.server.control.views import name_of
 from broker.server.limited import limit_figures
+from broker.server.pace import Pace
 from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 from broker.store.body_figures import body_figures

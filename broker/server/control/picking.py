@@ -10,7 +10,7 @@ from itertools import compress
 from typing import Any
 
 from broker.access.patterns import Pattern
-from broker.server.control.encoding import Pace
+from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers
 
 _STEP = 250

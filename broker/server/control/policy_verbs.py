@@ -16,7 +16,6 @@ from broker.control_schema import (
 )
 from broker.policies import Policy
 from broker.policy_keys import KEYS
-from broker.server.control.encoding import Pace
 from broker.server.control.requests import (
     Request,
     RequestError,
@@ -24,6 +23,7 @@ from broker.server.control.requests import (
     handles,
     not_found,
 )
+from broker.server.pace import Pace
 
 _NAMES_SHOWN = 5
 

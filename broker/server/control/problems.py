@@ -10,11 +10,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from broker.control_schema import Problems, QueueRefusals
-from broker.server.control.encoding import Pace, full_name
+from broker.server.control.encoding import full_name
 from broker.server.control.findings import MOVERS, Findings, Line, ProblemWatch, Share
 from broker.server.control.problem_rows import problem_row, refusals_of
 from broker.server.control.requests import Caller, Request, RequestError, handles, not_found
 from broker.server.control.views import channel_name, given_name, name_of
+from broker.server.pace import Pace
 from broker.stats.sampler import WAIT_LEVELS
 
 SHOWN = 5

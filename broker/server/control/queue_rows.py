@@ -9,7 +9,7 @@ from typing import Any
 from broker.columns import chosen
 from broker.control_schema import Item, List
 from broker.server.control import troubles
-from broker.server.control.encoding import Pace, full_name
+from broker.server.control.encoding import full_name
 from broker.server.control.figures import counters_in, message_stats, watched
 from broker.server.control.flow_rows import Flows
 from broker.server.control.policy_rows import GOVERNED, applied, governed, setting_rows
@@ -26,6 +26,7 @@ from broker.server.control.queue_fields import (
 from broker.server.control.requests import Caller
 from broker.server.control.rosters import rosters_of
 from broker.server.control.views import Part, Read, View, consumer_row
+from broker.server.pace import Pace
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
 from broker.stats.ordering import FIGURES
 from broker.stats.trouble import words

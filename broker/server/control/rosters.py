@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from broker.routing.exchange import Binding
-from broker.server.control.encoding import Pace, full_name
+from broker.server.control.encoding import full_name
+from broker.server.pace import Pace
 
 _STEP = 200
 """Objects between two looks at the clock."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from broker.control_schema import TraceDelete, TracePut, Traces
 from broker.errors import describe
-from broker.server.control.encoding import Pace
 from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import Request, bad_request, handles, not_found
+from broker.server.pace import Pace
 from broker.vhosts.tracing import EXCHANGE, Trace
 
 KEPT = 10_000

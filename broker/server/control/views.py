@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from broker.columns import chosen
 from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
-from broker.server.control.encoding import Pace
 from broker.server.control.requests import Caller, not_found
+from broker.server.pace import Pace
 from broker.stats import Gauge, Stats
 from broker.wire.ack_timeouts import timeout_of
 

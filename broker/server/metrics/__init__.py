@@ -18,13 +18,13 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from broker.access.patterns import BadPattern, Pattern
-from broker.server.control.encoding import Pace
 from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
 from broker.server.metrics.memory import memory_breakdown
 from broker.server.metrics.node import aggregated, identity, node_metrics, object_levels
 from broker.server.metrics.objects import Scope, detailed, per_object
 from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
 from broker.server.metrics.sums import by_type, channel_sums
+from broker.server.pace import Pace
 
 log = logging.getLogger(__name__)
 
