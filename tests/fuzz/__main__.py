@@ -103,7 +103,7 @@ class Sockets:
         octets = self.run.octets[door]
         try:
             while number < first + number_of and time.monotonic() < until:
-                amount = min(5 * LOOK_EVERY, first + number_of - number)
+                amount = min(25 * LOOK_EVERY, first + number_of - number)
                 self.run.go(number, amount, door)
                 number += amount
         except FoundError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,7 +20,9 @@ PATIENCE_S = 120.0
 
 
 class Peer:
-    """A connection that only sends, and reads to its end. TimeoutError if that does not come."""
+    """A connection that sends, throws away what it gets, and waits for the other side to end it:
+    with `finish`, or with `leave` and then `gone` until that is true. Both raise TimeoutError if
+    the end does not come within PATIENCE_S."""
 
     def __init__(self, address: tuple[str, int], source: str = "") -> None:
         self.sent = 0
@@ -27,6 +31,7 @@ class Peer:
         )
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.ended = False
+        self.until = 0.0
 
     def send(self, data: bytes) -> None:
         if self.ended:
@@ -54,6 +59,29 @@ class Peer:
                 pass
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
+
+    def leave(self) -> None:
+        """Ends our half."""
+        self.until = time.monotonic() + PATIENCE_S
+        if not self.ended:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self.socket, socket.SHUT_WR)
+
+    def gone(self) -> bool:
+        """Whether the other half has ended; the socket is closed then. Does not wait."""
+        self.socket.setblocking(False)
+        try:
+            while self.socket.recv(1 << 18):
+                pass
+        except (BlockingIOError, ssl.SSLWantReadError):
+            if time.monotonic() < self.until:
+                return False
+            self.socket.close()
+            raise TimeoutError from None
+        except OSError:
+            pass
+        self.socket.close()
+        return True
 
     def finish(self) -> bytes:
         """Ends our half and waits for the other; returns the last that came."""
@@ -95,6 +123,7 @@ class WebSocketPeer(Peer):
             super().send(mutate(chance, request))
             return
         super().send(request)
+        self.socket.settimeout(PATIENCE_S)  # `send` leaves a shorter one
         head = b""
         while b"\r\n\r\n" not in head:
             part = self.socket.recv(4096) if not self.ended else b""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import select
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from broker.access.passwords import SHA256, rabbit_hash
 from management.broker_client import BrokerClient, BrokerError
 from tests.amqp import raw
 from tests.appliance import Appliance
@@ -26,6 +28,8 @@ from tests.listeners.certificates import Authority
 
 AT_ONCE = 16
 """Sessions that are open side by side."""
+LEAVING_MAX = 240
+"""Sessions that may wait for the broker to close their connection while further ones begin."""
 LOOK_EVERY = 160
 """Sessions between two looks at the broker."""
 ELSEWHERE = "fuzz-elsewhere"
@@ -47,7 +51,7 @@ def start(appliance: Appliance, directory: Path) -> ssl.SSLContext:
         "log_level": "error",
     }
     appliance.start()
-    asyncio.run(_add_user(appliance))
+    asyncio.run(_put_users(appliance))
     return authority.client_context()
 
 
@@ -60,6 +64,8 @@ class Run:
     seed: int = 0
     sessions: Counter[str] = field(default_factory=Counter)
     octets: Counter[str] = field(default_factory=Counter)
+    leaving: list[Peer] = field(default_factory=list)
+    """Connections whose own half has ended; the broker closes some of them 3 s later."""
 
     def go(self, first: int, count: int, door: str | None = None) -> None:
         """Sessions `first` to `first + count`, all doors by turns or one. Raises FoundError."""
@@ -72,6 +78,11 @@ class Run:
                 raise FoundError(f"seed {self.seed}, sessions {numbers}: no end in time") from error
             if begin // LOOK_EVERY != (begin + AT_ONCE) // LOOK_EVERY:
                 self.look(f"seed {self.seed}, sessions up to {numbers.stop}")
+        try:
+            self._part(0)
+        except TimeoutError as error:
+            where = f"seed {self.seed}, sessions {first} to {first + count}"
+            raise FoundError(f"{where}: no end in time") from error
         self.look(f"seed {self.seed}, sessions up to {first + count}")
 
     def _side_by_side(self, numbers: range, ways: list[Door]) -> None:
@@ -89,13 +100,27 @@ class Run:
             else:
                 entry[1].send(piece)
         for name, peer, _ in going:
-            peer.finish()
+            peer.leave()
+            self.leaving.append(peer)
             self.sessions[name] += 1
             self.octets[name] += peer.sent
+        self._part(LEAVING_MAX)
+
+    def _part(self, most: int) -> None:
+        """Waits until no more than `most` of the connections that were left are still open. Raises
+        TimeoutError."""
+        while True:
+            self.leaving = [peer for peer in self.leaving if not peer.gone()]
+            if len(self.leaving) <= most:
+                return
+            poller = select.poll()
+            for peer in self.leaving:
+                poller.register(peer.socket, select.POLLIN)
+            poller.poll(100)
 
     def _begin(self, number: int, way: Door) -> tuple[Peer, Iterator[bytes]]:
         chance = random.Random(f"{self.seed}/{number}/{way.name}")
-        # Behind a proxy nobody is on this machine, which guest has to be.
+        # The address that a PROXY header names is never this machine's; guest has to be on it.
         user = "guest" if way.name != "proxy" else ELSEWHERE
         pieces = session(chance.randrange(1000), user)
         # Most wrong clients log in properly; some have it wrong from the start.
@@ -147,10 +172,14 @@ def delete_all(appliance: Appliance, keep: Callable[[str], bool]) -> None:
     asyncio.run(_delete_all(appliance, keep))
 
 
-async def _add_user(appliance: Appliance) -> None:
+async def _put_users(appliance: Appliance) -> None:
+    """Gives the users of the sessions hashes of RabbitMQ's kind. A login with one of them takes
+    microseconds instead of 40 ms, so far more mutants go through a door in the same time."""
     client = BrokerClient(appliance.control_socket)
     try:
-        await client.call("user.put", name=ELSEWHERE, password=ELSEWHERE, tags="")
+        for user, tags in (("guest", "administrator"), (ELSEWHERE, "")):
+            hashed = {"password_hash": rabbit_hash(user), "hashing_algorithm": SHA256}
+            await client.call("user.put", name=user, tags=tags, **hashed)
         everything = dict.fromkeys(("configure", "write", "read"), ".*")
         await client.call("permission.put", vhost="/", user=ELSEWHERE, **everything)
     finally:
