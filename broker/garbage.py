@@ -25,10 +25,10 @@ from collections.abc import Callable
 
 log = logging.getLogger("leveret.garbage")
 
-YOUNG, MIDDLE, OLD = 700, 3, 3
-"""Thresholds of `gc.set_threshold`: at most 700 x 4 x 4 objects come to those a walk has kept."""
+YOUNG, MIDDLE, OLD = 700, 1, 1
+"""Thresholds of `gc.set_threshold`: at most 700 x 2 x 2 objects come to those a walk has kept."""
 LONG_WALK_S = 0.002
-KEPT_MIN = 5_000
+KEPT_MIN = 2_500
 """What a walk kept is frozen if it took so much CPU time and kept so many objects, so that the next
 one is short: below that number it was long because of what it gave back."""
 LOOK_EVERY_S = 60.0

@@ -235,3 +235,24 @@ def test_an_idle_process_gives_freed_memory_back_once_after_work(
         assert given[1:] == [200 + garbage.IDLE_S - 1]
     finally:
         begun.stop()
+
+
+def test_a_walk_looks_at_few_objects_while_a_process_grows(
+    started: Garbage, machine: Machine
+) -> None:
+    """Ten thousand take 2 ms of a turn, on a busy machine 8 (what they refer to is not in caches)."""
+    machine.walk_takes = garbage.LONG_WALK_S * 2
+    looked_at: list[int] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        if phase == "start" and about["generation"] == 2:
+            looked_at.append(len(gc.get_objects()))
+
+    gc.callbacks.append(note)
+    try:
+        kept = [[number] for number in range(50_000)]
+    finally:
+        gc.callbacks.remove(note)
+    assert len(kept) == 50_000
+    assert looked_at
+    assert max(looked_at) < 7_000
