@@ -152,7 +152,7 @@ def run(attacks: list[Attack], share: float, seconds: float) -> list[str]:
                     continue
                 print(f"| {' | '.join(cells(attack, row))} |", flush=True)
                 found = wrong_in(attack, row)
-                wrong += [*found, *(f"    {line}" for line in row.slow[:3])] if found else []
+                wrong += [*found, *(f"    {line}" for line in row.slow[-5:])] if found else []
         finally:
             if appliance.process is not None:
                 appliance.kill()

@@ -2,7 +2,8 @@
 
 An attack, each probe and the control run are processes of their own, so that none waits for another
 inside Python. The control run does nothing to the appliance: processes burn as much CPU as the
-attacker and each process of the appliance took, and send as many bytes to a sink, in the same time.
+attacker and each process of the appliance took, each at the niceness of the one it stands for, and
+send as many bytes to a sink, in the same time.
 """
 
 from __future__ import annotations
@@ -138,8 +139,12 @@ def spent(appliance: Appliance) -> dict[str, float]:
     return {name: cpu_seconds(pid) + descended(pid) for name, pid in appliance.pids.items()}
 
 
-def _burn(pipe: Connection, cpu_s: float, wall_s: float, address: Any, count: int) -> None:
+def _burn(
+    pipe: Connection, cpu_s: float, wall_s: float, nice: int, address: Any, count: int
+) -> None:
     """Burns CPU and sends bytes, both evenly over the time."""
+    with contextlib.suppress(PermissionError):  # where the caller's own is above it
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
     peer = socket.create_connection(address) if count else None
     sent, begun = 0, time.monotonic()
     while (part := (time.monotonic() - begun) / wall_s) < 1 and not pipe.poll(0):
@@ -171,10 +176,11 @@ def control_run(cost: Cost) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sink = Child(_sink, listener)
         address = listener.getsockname()
-        burning = [Child(_burn, cost.attacker_s, cost.seconds, address, cost.sent)]
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        burning = [Child(_burn, cost.attacker_s, cost.seconds, own, address, cost.sent)]
         burning += [
-            Child(_burn, min(cpu, cost.seconds), cost.seconds, None, 0)
-            for cpu in cost.appliance_s.values()
+            Child(_burn, min(cpu, cost.seconds), cost.seconds, cost.nices[name], None, 0)
+            for name, cpu in cost.appliance_s.items()
             if cpu > 0.01
         ]
         for child in burning:
@@ -187,11 +193,12 @@ def control_run(cost: Cost) -> None:
 @dataclass(frozen=True)
 class Cost:
     """Of one attack: its length, CPU of the attacker and of the appliance's processes (probes'
-    share taken off), and the bytes that the attacker sent."""
+    share taken off), their niceness, and the bytes that the attacker sent."""
 
     seconds: float
     attacker_s: float
     appliance_s: dict[str, float]
+    nices: dict[str, int]
     sent: int
 
 
@@ -290,6 +297,7 @@ class Measure:
         amqp, web = probes.end()
         turns = {one: self.meter.of(one).longest for one in pids}
         slow = [line for one in pids for line in self.meter.slow_callbacks(one)]
+        slow += [line for one in pids for line in self.meter.slow_turns(one)]
         peak = {one: peak_bytes(pid) for one, pid in pids.items()}
         for pid in pids.values():
             with contextlib.suppress(AssertionError):  # the statistics of many objects go on
@@ -298,7 +306,10 @@ class Measure:
             one: (before[one] / 2**20, peak[one] / 2**20, resident_bytes(pid) / 2**20)
             for one, pid in pids.items()
         }
-        cost = Cost(seconds, attacker_s, appliance_s, sent)
+        nices = {
+            one: os.getpriority(os.PRIO_PROCESS, pid) for one, pid in self.appliance.pids.items()
+        }
+        cost = Cost(seconds, attacker_s, appliance_s, nices, sent)
         probes = Probes(self.appliance)
         control_run(cost)
         controls = probes.end()

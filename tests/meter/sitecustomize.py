@@ -4,7 +4,7 @@ Python imports a module of this name at its start if the directory is on PYTHONP
 puts it there for the processes of an appliance. A turn is what a loop does between two looks at its
 sockets. LEVERET_TEST_TURNS names the directory for the figures: `<pid>.turns` as `FIGURES`, and
 `<pid>.slow` with a line for each callback that took longer than `SLOW_NS`, and for each such turn
-with its longest callbacks. On SIGUSR2 a process looks for garbage: `<pid>.garbage` has a line for
+with its longest callbacks and walks of the garbage collector, which are part of a callback. On SIGUSR2 a process looks for garbage: `<pid>.garbage` has a line for
 each type that was found in a circle, with their number. From the first time on it collects none by
 itself, so that the next one finds all that came between.
 """
@@ -86,6 +86,14 @@ def measure(directory: str) -> None:
         if took > SLOW_NS:
             tell(f"{took / 1e6:.1f} ms {called} {self!r}")
 
+    def note_walk(phase: str, about: dict[str, int]) -> None:
+        if phase == "start":
+            begun.walk = clock()
+        elif (took := clock() - getattr(begun, "walk", clock())) * 20 > SLOW_NS:
+            walk = "a walk of the garbage collector, generation {generation}, {collected} collected"
+            parts.append((took, walk.format_map(about)))
+
+    gc.callbacks.append(note_walk)
     selectors.EpollSelector.select = measured_select  # type: ignore[method-assign]
     asyncio.events.Handle._run = measured_run  # type: ignore[attr-defined]
 
