@@ -240,7 +240,7 @@ def test_an_idle_process_gives_freed_memory_back_once_after_work(
 def test_a_walk_looks_at_few_objects_while_a_process_grows(
     started: Garbage, machine: Machine
 ) -> None:
-    """Ten thousand take 2 ms of a turn, on a busy machine 8 (what they refer to is not in caches)."""
+    """Ten thousand take 2 ms of a turn, on a busy machine 8: caches do not hold them."""
     machine.walk_takes = garbage.LONG_WALK_S * 2
     looked_at: list[int] = []
 

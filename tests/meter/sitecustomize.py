@@ -4,9 +4,10 @@ Python imports a module of this name at its start if the directory is on PYTHONP
 puts it there for the processes of an appliance. A turn is what a loop does between two looks at its
 sockets. LEVERET_TEST_TURNS names the directory for the figures: `<pid>.turns` as `FIGURES`, and
 `<pid>.slow` with a line for each callback that took longer than `SLOW_NS`, and for each such turn
-with its longest callbacks and walks of the garbage collector, which are part of a callback. On SIGUSR2 a process looks for garbage: `<pid>.garbage` has a line for
-each type that was found in a circle, with their number. From the first time on it collects none by
-itself, so that the next one finds all that came between.
+with its longest callbacks and walks of the garbage collector, which are part of a callback. On
+SIGUSR2 a process looks for garbage: `<pid>.garbage` has a line for each type that was found in a
+circle, with their number. From the first time on it collects none by itself, so that the next one
+finds all that came between.
 """
 
 import asyncio
