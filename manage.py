@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -12,7 +13,10 @@ def main() -> int:
 
     name = sys.argv[1] if len(sys.argv) > 1 else "help"
     if name in doors.SUMMARIES:  # before Django: the broker must not pay for it
-        return doors.enter(name, sys.argv[2:])
+        status = doors.enter(name, sys.argv[2:])
+        # The interpreter's end walks over all objects several times: 0.1 s of CPU for nothing.
+        gc.freeze()
+        return status
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "management.settings")
     from django.core.management import execute_from_command_line
 

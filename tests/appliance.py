@@ -18,6 +18,8 @@ from broker import lifetime
 ROOT = Path(__file__).resolve().parent.parent
 # However the test run ends, what it started ends with it.
 LIFETIME = os.pipe()
+# A report that is due would start Spark in the middle of a test.
+NEVER = "0 0 1 1 *"
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0
 
@@ -49,6 +51,8 @@ class Appliance:
             "disk_reserve": 0,
             # Tests of refusals need not wait for them.
             "login_refusal_delay": 0,
+            "reports_schedule": NEVER,
+            "reports_daily_schedule": NEVER,
             **settings,
         }
         self.open_files: int | None = None

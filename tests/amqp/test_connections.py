@@ -192,7 +192,7 @@ def test_it_drops_a_client_that_falls_silent(amqp_address: Address) -> None:
         started = time.monotonic()
         with pytest.raises(ConnectionEndedError):
             client.read_frame()
-        assert 1.5 < time.monotonic() - started < 4.5
+        assert 1.5 < time.monotonic() - started < 9
 
 
 def test_it_keeps_a_client_that_only_sends_heartbeats(amqp_address: Address) -> None:

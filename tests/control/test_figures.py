@@ -137,7 +137,9 @@ async def test_memory_is_that_of_the_messages_a_queue_holds_there(
     for _ in range(10):
         channel.basic_publish("", "large", b"x" * 3000)
     row = await look(client, "large")
-    assert row["memory"] > 30_000 or row["messages_ram"] == 0
+    # Some may have been written and let go by now.
+    held = 10 if row["messages_ram"] is None else row["messages_ram"]
+    assert row["memory"] > 3000 * held
     if row["messages_ram"] is not None:
         assert row["messages_ram"] + row["messages_paged_out"] == 10
     channel.queue_delete("large")

@@ -69,7 +69,7 @@ def test_a_crowd_is_hung_up_on_before_the_disk_feels_it(make_broker: Make) -> No
             time.sleep(1)
             spent = cpu_seconds(broker.process.pid) - before
             assert spent < 0.5, "it turns without a reason"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             with contextlib.suppress(raw.ConnectionEndedError, ConnectionError):
                 raw.Client.open(address(broker)).close()
@@ -114,7 +114,7 @@ def test_a_configured_number_of_connections_is_kept(make_broker: Make) -> None:
         assert hang_up(address(broker), raw.PROTOCOL_HEADER) == b""
         until("connections refused: 2 are open, and there is room for 2", broker)
         first.close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 raw.Client.open(address(broker)).close()
@@ -141,7 +141,7 @@ def test_a_byte_now_and_then_does_not_help(make_broker: Make) -> None:
         peer.recv(65536)
         peer.settimeout(0.05)
         ended = False
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not ended:
             assert time.monotonic() < deadline
             try:
@@ -164,7 +164,7 @@ def test_a_thousand_silent_sockets_are_dropped_and_leave_nothing(make_broker: Ma
         for one in sockets:
             with contextlib.suppress(ConnectionError):
                 assert one.recv(1) == b""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(list(descriptors.iterdir())) > before + 5:
         assert time.monotonic() < deadline
         time.sleep(0.02)

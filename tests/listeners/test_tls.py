@@ -38,7 +38,7 @@ def make(make_broker: Make, authority: Authority) -> Make:
 
 def until(log: str, broker: Appliance) -> None:
     """Waits until the broker's log says so."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while log not in broker.log():
         assert time.monotonic() < deadline, f"{log!r} is not in the log:\n{broker.log()}"
         time.sleep(0.02)

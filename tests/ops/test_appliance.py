@@ -305,13 +305,13 @@ def test_a_client_that_reads_nothing_is_cut_off(make_leveret: Make) -> None:
         before = sockets()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", leveret.http_port))
-        # More answers than the buffers of both sides hold.
-        request = b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        slow.sendall(request * 200)
         deadline = time.monotonic() + 30
         while not sockets() - before:
             assert time.monotonic() < deadline
         (accepted,) = sockets() - before
+        # More answers than the buffers of both sides hold.
+        request = b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        slow.sendall(request * 200)
         while accepted in sockets():
             assert time.monotonic() < deadline, "its connection is still open"
             time.sleep(0.1)

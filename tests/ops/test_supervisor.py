@@ -55,7 +55,7 @@ def until_ready(process: subprocess.Popen[str]) -> str:
 
 def until_started(tmp_path: Path) -> None:
     """Wait until all three have set themselves up; of reports, `ready` says nothing."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (tmp_path / "d" / "life").exists() or len(life(tmp_path)) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -141,7 +141,7 @@ def test_it_kills_a_child_that_does_not_stop(start: Start, tmp_path: Path) -> No
     process = start("--stop-timeout=1", web=["deaf"])
     until_ready(process)
     process.terminate()
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=60)
     assert "web did not stop in time; it is killed" in output
     assert process.returncode == 1
     assert "broker stopped" in life(tmp_path)
@@ -192,12 +192,12 @@ def test_it_starts_a_crashed_child_again(start: Start, tmp_path: Path) -> None:
     until_ready(process)
     before = pids(tmp_path)["web"]
     os.kill(before, signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while life(tmp_path).count("web started") < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.terminate()
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=60)
     assert "web ended with signal 9; it is started again in 0.5 s" in output
 
 
@@ -205,7 +205,7 @@ def test_it_keeps_the_port_that_a_crashed_child_had(start: Start, tmp_path: Path
     process = start("--amqp-port=0")
     until_ready(process)
     os.kill(pids(tmp_path)["broker"], signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while life(tmp_path).count("broker started") < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -215,14 +215,14 @@ def test_it_keeps_the_port_that_a_crashed_child_had(start: Start, tmp_path: Path
 
 def test_it_ends_with_the_status_of_a_child_that_cannot_start(start: Start) -> None:
     process = start(web=["exit=69"])
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 69
     assert "ready" not in output
 
 
 def test_it_says_which_child_crashed_at_its_start(start: Start) -> None:
     process = start(broker=["exit=1"])
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "broker ended at its start with status 1" in output
 
@@ -244,7 +244,7 @@ def test_it_refuses_a_data_directory_in_use(start: Start, tmp_path: Path) -> Non
     (tmp_path / "d").mkdir()
     with (tmp_path / "d" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        output, _ = (process := start()).communicate(timeout=10)
+        output, _ = (process := start()).communicate(timeout=60)
     assert process.returncode == 75
     assert output == (
         f"leveret serve: the data directory {tmp_path / 'd'} is in use by a running broker\n"
@@ -253,7 +253,7 @@ def test_it_refuses_a_data_directory_in_use(start: Start, tmp_path: Path) -> Non
 
 def test_it_refuses_a_data_directory_that_cannot_be_made(start: Start, tmp_path: Path) -> None:
     (tmp_path / "d").write_text("a file")
-    output, _ = (process := start()).communicate(timeout=10)
+    output, _ = (process := start()).communicate(timeout=60)
     assert process.returncode == 73
     assert len(output.splitlines()) == 1
     assert "cannot use" in output

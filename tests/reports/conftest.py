@@ -15,7 +15,7 @@ import pytest
 
 from management.reports import client
 from management.reports.runs import Run, Runs
-from tests.appliance import Appliance
+from tests.appliance import NEVER, Appliance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +40,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 class ReportsProcess:
-    """A real reports process on a data directory of its own."""
+    """A real reports process on a data directory of its own; it computes what it is asked for."""
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
+        self.schedules = [f"--reports-schedule={NEVER}", f"--reports-daily-schedule={NEVER}"]
         self.runs = Runs(data_dir / "reports")
         (data_dir / "usage").mkdir(parents=True, exist_ok=True)
         self._environ = dict(environ if environ is not None else os.environ)
@@ -51,7 +52,13 @@ class ReportsProcess:
 
     def start(self) -> ReportsProcess:
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "reports", "--data-dir", str(self.data_dir)],
+            [
+                sys.executable,
+                "manage.py",
+                "reports",
+                f"--data-dir={self.data_dir}",
+                *self.schedules,
+            ],
             cwd=ROOT,
             env=self._environ,
             start_new_session=True,
@@ -92,9 +99,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = TIMEOU
 @pytest.fixture(scope="session")
 def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     """A whole appliance that writes its usage every second and computes no report by itself."""
-    appliance = Appliance(
-        "serve", tmp_path_factory.mktemp("reports"), usage_interval=1, reports_schedule="0 0 1 1 *"
-    )
+    appliance = Appliance("serve", tmp_path_factory.mktemp("reports"), usage_interval=1)
     appliance.start()
     yield appliance
     appliance.close()
@@ -105,8 +110,12 @@ def make_reports(tmp_path: Path) -> Iterator[Callable[..., ReportsProcess]]:
     """A function that starts a reports process: `make_reports(environ={...})`."""
     made: list[ReportsProcess] = []
 
-    def make(environ: Mapping[str, str] | None = None) -> ReportsProcess:
+    def make(
+        environ: Mapping[str, str] | None = None, *, schedules: list[str] | None = None
+    ) -> ReportsProcess:
         made.append(ReportsProcess(tmp_path / f"data{len(made)}", environ))
+        if schedules is not None:
+            made[-1].schedules = schedules
         return made[-1].start()
 
     yield make

@@ -182,7 +182,7 @@ def test_it_refuses_what_it_does_not_know(make_reports: Make) -> None:
 
 
 def test_it_keeps_others_away_from_its_socket_and_its_directory(make_reports: Make) -> None:
-    reports = make_reports()
+    reports = make_reports(schedules=[])
     mode = client.socket_path(reports.data_dir).stat().st_mode
     assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o600
     second = subprocess.run(

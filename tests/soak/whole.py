@@ -17,7 +17,6 @@ from tests.turns import TurnMeter
 
 MEMORY_SHARE = 0.02
 MEMORY_BYTES = 8 << 20
-NEVER = "0 0 1 1 *"
 PROCESSES = ("supervisor", "broker", "web", "reports")
 BUSY_SHARE = 0.25
 """CPU seconds a second above which a process is not quiet."""
@@ -37,8 +36,6 @@ class Whole:
             segment_size="1MiB",
             body_file_size="4MiB",
             log_level="warning",
-            reports_schedule=NEVER,  # one that runs at a quiet point has descriptors of its own
-            reports_daily_schedule=NEVER,
         )
         self.meter = TurnMeter(self.appliance)
         self.extra: list[str] = []

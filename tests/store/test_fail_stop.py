@@ -24,7 +24,7 @@ def broker_with_failpoint(directory: Path, failure: str, *more: str) -> Leveret:
     broker.environment["WRITE_RECORDING_TO"] = str(directory / "recording")
     broker.environment["FAIL_DISK"] = failure
     broker.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (directory / "data/run/failpoint-set").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
