@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests import scheduling
 from tests.appliance import Appliance
 from tests.disks import SmallDisk
 
@@ -108,6 +109,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         for name, value in getattr(item, "funcargs", {}).items():
             if isinstance(value, Appliance):
                 report.sections.append((f"log of {name}", value.log()[-8000:]))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """See `tests.scheduling`; other ways of `--dist` are as they are."""
+    return scheduling.Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes long, in a parallel run."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: scheduling.turn_of(item.nodeid))
 
 
 def pytest_configure(config: pytest.Config) -> None:

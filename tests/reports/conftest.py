@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT = 120.0
+TIMEOUT = 240.0
 
 
 @pytest.fixture(scope="session")
