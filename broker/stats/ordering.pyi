@@ -8,6 +8,12 @@ def figures(queues: list[Any], field: str, start: int, stop: int, found: array[f
 def numbers(
     things: list[Any], read: Callable[[Any], Any], start: int, stop: int, found: array[float]
 ) -> bool: ...
+def texts(
+    things: list[Any], read: Callable[[Any], Any], start: int, stop: int
+) -> list[str]: ...
+def places_before(
+    keys: list[Any], last: Any, start: int, stop: int, reverse: bool
+) -> list[int]: ...
 def by_trouble(
     queues: list[Any],
     ranks: dict[str, int],

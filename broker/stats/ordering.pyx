@@ -5,11 +5,13 @@ A list of 10,000 queues is put in order without building a row or a Python objec
 """
 
 from cpython.long cimport PyLong_AsDouble
+from cpython.object cimport Py_GT, Py_LT, PyObject_RichCompareBool
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from broker.queues.declared cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
+from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.stats.scan cimport read_queue
 from broker.stats.trouble cimport word_of
@@ -62,6 +64,7 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
     cdef Gauge gauge
     cdef double value
     for place in range(start, min(stop, len(queues))):
+        look_ahead(queues, place)
         queue = queues[place]
         gauge = <Gauge> queue.gauge
         if column == IDLE_SINCE:
@@ -106,6 +109,7 @@ def numbers(list things, read, Py_ssize_t start, Py_ssize_t stop, double[::1] fo
     before all numbers. False if one is no number."""
     cdef Py_ssize_t place
     for place in range(start, min(stop, len(things))):
+        look_ahead(things, place)
         value = read(things[place])
         if value is None:
             found[place] = -INFINITY
@@ -121,6 +125,26 @@ def numbers(list things, read, Py_ssize_t start, Py_ssize_t stop, double[::1] fo
     return True
 
 
+def texts(list things, read, Py_ssize_t start, Py_ssize_t stop) -> list:
+    """What `read` says of each of `things[start:stop]`, as text; nothing and what is empty are an
+    empty one."""
+    cdef Py_ssize_t place
+    cdef list found = []
+    for place in range(start, min(stop, len(things))):
+        look_ahead(things, place)
+        value = read(things[place])
+        found.append(str(value) if value else "")
+    return found
+
+
+def places_before(list keys, last, Py_ssize_t start, Py_ssize_t stop, bint reverse) -> list:
+    """The places of those of `keys[start:stop]` that come before `last`; with `reverse`, behind."""
+    cdef Py_ssize_t place
+    cdef int order = Py_GT if reverse else Py_LT
+    return [place for place in range(start, min(stop, len(keys)))
+            if PyObject_RichCompareBool(keys[place], last, order)]
+
+
 def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssize_t start,
                Py_ssize_t stop, double[::1] found) -> None:
     """Like `figures`: the queue with the lowest rank of its word comes first, then the one with the
@@ -130,6 +154,7 @@ def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssiz
     cdef double signs[SIGNS]
     cdef Py_ssize_t place
     for place in range(start, min(stop, len(queues))):
+        look_ahead(queues, place)
         queue = queues[place]
         read_queue(queue, row, signs)
         word = word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after)

@@ -1,3 +1,4 @@
+from collections.abc import Container
 from typing import Any
 
 from broker.stats.gauge import Gauge
@@ -6,5 +7,12 @@ NEAR_LIMIT: float
 GROWTH_MIN: float
 
 def of_queue(queue: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str: ...
-def words(queues: list[Any], start: int, stop: int, now: int, stuck_after: float) -> list[str]: ...
+def having_word(
+    queues: list[Any],
+    wanted: Container[str],
+    start: int,
+    stop: int,
+    now: int,
+    stuck_after: float,
+) -> list[Any]: ...
 def limit_share(queue: Any) -> float | None: ...

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t
 from broker.queues.declared cimport PUBLISH, READY, REDELIVER, UNACKED
 from broker.queues.limited cimport LimitedQueue
 from broker.queues.limits cimport Limits, PAUSED
+from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.stats.scan cimport read_queue
 
@@ -31,16 +32,19 @@ def of_queue(queue, Gauge gauge, int64_t now, double stuck_after) -> str:
     return word_of(queue, gauge, row, signs, now, stuck_after)
 
 
-def words(list queues, Py_ssize_t start, Py_ssize_t stop, int64_t now, double stuck_after) -> list:
-    """The word of each queue of `queues[start:stop]`."""
+def having_word(list queues, wanted, Py_ssize_t start, Py_ssize_t stop, int64_t now,
+                double stuck_after) -> list:
+    """Those of `queues[start:stop]` that have one of the wanted words."""
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
     cdef Py_ssize_t place
     cdef list found = []
     for place in range(start, min(stop, len(queues))):
+        look_ahead(queues, place)
         queue = queues[place]
         read_queue(queue, row, signs)
-        found.append(word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after))
+        if word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after) in wanted:
+            found.append(queue)
     return found
 
 

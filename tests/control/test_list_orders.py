@@ -313,6 +313,19 @@ async def test_the_first_by_any_key_are_those_of_a_stable_sort(
     assert found == expected
 
 
+@given(
+    st.lists(st.none() | st.text(max_size=2) | st.dictionaries(st.text(max_size=1), st.none())),
+    st.integers(0, 9),
+    st.booleans(),
+)
+async def test_the_first_by_what_is_compared_as_text_are_those_of_a_stable_sort(
+    keys: list[Any], enough: int, reverse: bool
+) -> None:
+    key = picking.AsText(lambda thing: thing)
+    expected = sorted(range(len(keys)), key=lambda place: str(keys[place] or ""), reverse=reverse)
+    assert await picking.first_by_key(keys, key, enough, reverse, Pace()) == expected[:enough]
+
+
 async def test_what_a_pattern_found_is_remembered_for_few_patterns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from broker.stats import Gauge, Stats, Totals, sample_details
 from broker.stats.gauges import DELIVERING
+from broker.stats.reading import counters_now
 
 Age = Sequence[Any]
 """How far back and how far apart, in seconds; and where from, if not from memory."""
@@ -27,17 +27,16 @@ def message_stats(
     now: int,
 ) -> dict[str, Any]:
     """Each counter with its `X_details`; `deliver_get` is all that went to consumers and gets."""
-    stats: dict[str, Any] = {}
     age = ages.get("msg_rates")
+    if age is None:
+        return counters_now(names, counters, source)
+    stats: dict[str, Any] = {}
     for name in names:
         stats[name] = int(counters.get(name, 0))
-        if age is None:
-            stats[_details_of(name)] = {"rate": 0.0 if source is None else source.rate(name)}
-        else:
-            stats[_details_of(name)] = details(name, source, age, now)
+        stats[f"{name}_details"] = details(name, source, age, now)
     if stats.keys() >= _DELIVERING:
         stats["deliver_get"] = sum([stats[name] for name in DELIVERING])
-        stats["deliver_get_details"] = _summed([stats[_details_of(name)] for name in DELIVERING])
+        stats["deliver_get_details"] = _summed([stats[f"{name}_details"] for name in DELIVERING])
     return stats
 
 
@@ -53,12 +52,6 @@ def counters_in(columns: Iterable[str] | None, names: Sequence[str]) -> tuple[st
             name = inner.partition(".")[0].removesuffix("_details")
             wanted |= set(DELIVERING if name == "deliver_get" else (name,) if name else names)
     return tuple(name for name in names if name in wanted)
-
-
-@functools.cache
-def _details_of(name: str) -> str:
-    """The key of a counter's details: thousands are written in a list."""
-    return f"{name}_details"
 
 
 def details(

@@ -202,8 +202,7 @@ async def _filtered(view: View, things: list[Any], args: List, scope: Any, pace:
     if args.state is None:
         return things
     wanted = troubles.WORRYING if args.state == "trouble" else {args.state}
-    words = await view.words(things, pace)
-    return [thing for thing, word in zip(things, words, strict=True) if word in wanted]
+    return await view.in_state(things, wanted, pace)
 
 
 async def _named(

@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.access.patterns import Pattern
 from broker.server.pace import Pace
-from broker.stats.ordering import first_places, numbers
+from broker.stats.ordering import first_places, numbers, places_before, texts
 
 _STEP = 250
 """Things between two looks at the clock: 0.1 ms with a quick key."""
@@ -71,11 +71,11 @@ class AsText:
         self._read = read
 
     def __call__(self, thing: Any) -> str:
-        return self.of([thing])[0]
+        return self.of([thing], 0, 1)[0]
 
-    def of(self, things: list[Any]) -> list[str]:
-        """The keys of these things."""
-        return [str(value) if value else "" for value in map(self._read, things)]
+    def of(self, things: list[Any], start: int, stop: int) -> list[str]:
+        """The keys of `things[start:stop]`."""
+        return texts(things, self._read, start, stop)
 
 
 async def first_by_key(
@@ -90,10 +90,13 @@ async def first_by_key(
     keys: list[Any] = []
     are_texts = True
     for start in range(0, len(things), _STEP):
-        part = things[start : start + _STEP]
-        read = key.of(part) if isinstance(key, AsText) else list(map(key, part))
-        are_texts = are_texts and set(map(type, read)) == {str}
-        keys += read
+        stop = start + _STEP
+        if isinstance(key, AsText):
+            keys += key.of(things, start, stop)
+        else:
+            read = list(map(key, things[start:stop]))
+            are_texts = are_texts and set(map(type, read)) == {str}
+            keys += read
         await pace()
     if not are_texts:
         for start in range(0, len(keys), _STEP):
@@ -117,15 +120,11 @@ async def _first_of(keys: list[Any], enough: int, reverse: bool, pace: Pace) -> 
     behind the last of those picked so far."""
     best: list[int] = []
     for start in range(0, len(keys), _STEP):
-        places = range(start, min(start + _STEP, len(keys)))
+        stop = min(start + _STEP, len(keys))
         if len(best) >= enough > 0:
-            last = keys[best[-1]]
-            if reverse:
-                near = [place for place in places if keys[place] > last]
-            else:
-                near = [place for place in places if keys[place] < last]
+            near = places_before(keys, keys[best[-1]], start, stop, reverse)
         else:
-            near = list(places)
+            near = list(range(start, stop))
         if near:
             # Stable also where it is reversed: an earlier place comes first among equals.
             best = sorted([*best, *near], key=keys.__getitem__, reverse=reverse)[:enough]

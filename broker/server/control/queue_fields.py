@@ -18,13 +18,15 @@ from broker.server.control.policy_rows import governed
 from broker.server.control.views import View, idle_facts
 from broker.stats import Gauge
 from broker.stats.gauges import DELIVERING, QUEUE_COUNTERS
+from broker.stats.reading import Fields, rates
 
 Read = Callable[[Any], Any]
 
 LEAN = ("name", "vhost", "durable", "auto_delete", "exclusive", "arguments", "type")
 """What a row without figures has of the table, besides its node and state."""
 
-TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
+LEVELS = ("messages_ready", "messages_unacknowledged")
+TOTALS = ("messages", *LEVELS)
 
 
 def refuse_rate(queue: Any) -> float:
@@ -34,7 +36,8 @@ def refuse_rate(queue: Any) -> float:
 
 
 def _net_rate(queue: Any) -> float:
-    return round(queue.gauge.growth, 3) if queue.gauge is not None else 0.0
+    gauge = queue.gauge
+    return round(gauge.growth, 3) if gauge is not None and gauge.growth else 0.0
 
 
 PLAIN: dict[str, Read] = {
@@ -93,6 +96,8 @@ STORED: dict[str, Read] = {
 }
 """Those that streams do not have; None is not known."""
 
+_STORED = Fields(STORED)
+
 
 RATES: dict[str, tuple[str, ...]] = {
     **{f"message_stats.{name}_details.rate": (name,) for name in QUEUE_COUNTERS},
@@ -104,8 +109,8 @@ RATES: dict[str, tuple[str, ...]] = {
 class Wanted(NamedTuple):
     """What of a row is wanted. `stats`: the counters of `message_stats`."""
 
-    plain: dict[str, Read]
-    stored: dict[str, Read]
+    plain: Fields
+    stored: Fields | None
     groups: tuple[Callable[[QueueRows, Any], dict[str, Any]], ...]
     stats: tuple[str, ...]
 
@@ -119,7 +124,7 @@ class QueueRows:
         self._stats = view.stats
         plain = PLAIN | {"node": lambda queue: view.broker.node_name, "trouble": view.trouble}
         self._wanted = (
-            Wanted(plain, STORED, tuple(_GROUPS), QUEUE_COUNTERS)
+            Wanted(Fields(plain), _STORED, tuple(_GROUPS), QUEUE_COUNTERS)
             if columns is None
             else _chosen(columns, plain)
         )
@@ -127,10 +132,9 @@ class QueueRows:
     def build(self, queue: Any) -> dict[str, Any]:
         """One row."""
         wanted = self._wanted
-        row = {name: read(queue) for name, read in wanted.plain.items()}
-        if wanted.stored and queue.type != "stream":
-            for name, read in wanted.stored.items():
-                row[name] = read(queue)
+        row = wanted.plain.row(queue)
+        if wanted.stored is not None and queue.type != "stream":
+            wanted.stored.add_to(row, queue)
         for group in wanted.groups:
             row |= group(self, queue)
         return row
@@ -144,7 +148,10 @@ class QueueRows:
         """How the numbers of messages change."""
         gauge, age, now = self._gauge(queue), self._ages.get("lengths"), self._view.now
         if gauge is None:
-            return {f"{name}_details": {"rate": 0.0} for name in TOTALS}
+            return rates(TOTALS, None)
+        if age is None:
+            both = rates(LEVELS, gauge)
+            return {"messages_details": added(*both.values()), **both}
         ready = details("messages_ready", gauge, age, now)
         unacked = details("messages_unacknowledged", gauge, age, now)
         return {
@@ -206,16 +213,17 @@ def quick_rows(view: View, columns: list[str]) -> Callable[[Any], dict[str, Any]
     """Builds what the columns name, where all of them are single fields or rates of counters: most
     lists of programs and pages. None for others."""
     plain = PLAIN | {"node": lambda queue: view.broker.node_name, "trouble": view.trouble}
-    single = [(name, plain[name]) for name in columns if name in plain]
-    rates = [(column, RATES[column]) for column in columns if column in RATES]
-    if len(single) + len(rates) < len(columns):
+    single = {name: plain[name] for name in columns if name in plain}
+    of_rates = {column: RATES[column] for column in columns if column in RATES}
+    if len(single) + len(of_rates) < len(set(columns)):
         return None
-    if not rates:
-        return lambda queue: {name: read(queue) for name, read in single}
-    keys = [(column.split(".")[1], names) for column, names in rates]
+    read = Fields(single).row
+    if not of_rates:
+        return read
+    keys = [(column.split(".")[1], names) for column, names in of_rates.items()]
 
     def build(queue: Any) -> dict[str, Any]:
-        row = {name: read(queue) for name, read in single}
+        row = read(queue)
         gauge = queue.gauge
         row["message_stats"] = {
             key: {"rate": 0.0 if gauge is None else gauge.rate_of(names)} for key, names in keys
@@ -228,9 +236,10 @@ def quick_rows(view: View, columns: list[str]) -> Callable[[Any], dict[str, Any]
 def _chosen(columns: Iterable[str], plain: dict[str, Read]) -> Wanted:
     """What is needed for these columns, some of them dotted."""
     tops = dict.fromkeys(column.partition(".")[0] for column in columns)
+    stored = {name: STORED[name] for name in tops if name in STORED}
     return Wanted(
-        {name: plain[name] for name in tops if name in plain},
-        {name: STORED[name] for name in tops if name in STORED},
+        Fields({name: plain[name] for name in tops if name in plain}),
+        Fields(stored) if stored else None,
         tuple(group for group, names in _GROUPS.items() if not names.isdisjoint(tops)),
         counters_in(columns, QUEUE_COUNTERS),
     )

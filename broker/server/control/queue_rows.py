@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from broker.server.control.views import Part, Read, View, consumer_row
 from broker.server.pace import Pace
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
 from broker.stats.ordering import FIGURES
-from broker.stats.trouble import words
+from broker.stats.trouble import having_word
 
 _LEAVING = ("expired", "dropped", "dead_lettered", "refused")
 """How messages leave a queue without an ack, or never come in."""
@@ -73,11 +73,11 @@ class Queues(View):
             await pace()
         return found
 
-    async def words(self, things: list[Any], pace: Pace) -> list[str | None]:
-        found: list[str | None] = []
+    async def in_state(self, things: list[Any], words: Collection[str], pace: Pace) -> list[Any]:
+        found: list[Any] = []
         for start in range(0, len(things), QUEUES_PER_STEP):
             stop = start + QUEUES_PER_STEP
-            found += words(things, start, stop, self.now, self.stuck_after)
+            found += having_word(things, words, start, stop, self.now, self.stuck_after)
             await pace()
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from broker.columns import chosen
@@ -13,6 +13,7 @@ from broker.server.control import troubles
 from broker.server.control.requests import Caller, not_found
 from broker.server.pace import Pace
 from broker.stats import Gauge, Stats
+from broker.stats.reading import Fields
 from broker.wire.ack_timeouts import timeout_of
 
 Read = Callable[[Any], Any]
@@ -96,11 +97,12 @@ class View:
         """Whether `everything` is in the kept order for these arguments."""
         return bool(self.kept_order)
 
-    async def words(self, things: list[Any], pace: Pace) -> list[str | None]:
-        """The word of trouble of each."""
-        found: list[str | None] = []
+    async def in_state(self, things: list[Any], words: Collection[str], pace: Pace) -> list[Any]:
+        """Those that have one of the words of trouble."""
+        found = []
         for place, thing in enumerate(things):
-            found.append(self.trouble(thing))
+            if self.trouble(thing) in words:
+                found.append(thing)
             if place % ITEMS_PER_LOOK == 0:
                 await pace()
         return found
@@ -170,11 +172,11 @@ class View:
             tops = dict.fromkeys(column.partition(".")[0] for column in columns)
             fields = {name: fields[name] for name in tops if name in fields}
             parts = [part for part in parts if not part.names.isdisjoint(tops)]
-        reads = list(fields.items())
+        read = Fields(fields).row
         builds = [part.build for part in parts]
 
         def build(thing: Any) -> dict[str, Any]:
-            row = {name: read(thing) for name, read in reads}
+            row = read(thing)
             for part in builds:
                 row |= part(thing)
             return row

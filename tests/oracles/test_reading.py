@@ -1,0 +1,61 @@
+"""Counters with their rates, in C and slowly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.stats import Gauge
+from broker.stats.gauges import DELIVERING, KINDS
+from broker.stats.reading import Fields, counters_now, rates
+
+NAMES, LEVELS = KINDS["queue"]
+
+
+@st.composite
+def gauges(draw: st.DrawFn) -> Gauge | None:
+    if draw(st.booleans()):
+        return None
+    gauge = Gauge("queue", 1000)
+    row = [0.0] * len(gauge.names)
+    for second in range(draw(st.integers(0, 8))):
+        for place in range(len(row)):
+            row[place] += draw(st.sampled_from([0, 0, 1, 7, 4000]))
+        gauge.add(1000 + second * draw(st.sampled_from([1000, 1700])), row)
+    return gauge
+
+
+@given(gauges(), st.lists(st.sampled_from(NAMES), unique=True), st.integers(0, 2**60))
+def test_counters_stand_beside_their_rates(
+    gauge: Gauge | None, names: list[str], value: int
+) -> None:
+    counters = {name: value + place for place, name in enumerate(names) if place != 1}
+    expected: dict[str, Any] = {}
+    for name in names:
+        expected[name] = counters.get(name, 0)
+        expected[f"{name}_details"] = {"rate": gauge.rate(name) if gauge is not None else 0.0}
+    if set(DELIVERING) <= set(names):
+        of_all = [expected[f"{name}_details"]["rate"] for name in DELIVERING]
+        expected["deliver_get"] = sum(expected[name] for name in DELIVERING)
+        found = counters_now(names, counters, gauge)
+        assert abs(found.pop("deliver_get_details")["rate"] - round(sum(of_all), 3)) <= 0.001
+        assert found == expected
+    else:
+        assert counters_now(names, counters, gauge) == expected
+
+
+@given(gauges())
+def test_levels_have_rates(gauge: Gauge | None) -> None:
+    of_each = {name: 0.0 if gauge is None else gauge.rate(name) for name in LEVELS}
+    expected = {f"{name}_details": {"rate": rate} for name, rate in of_each.items()}
+    assert rates(LEVELS, gauge) == expected
+
+
+def test_a_row_is_read_by_its_table_in_its_order() -> None:
+    fields = Fields({"b": len, "a": min, "c": lambda thing: None})
+    row = fields.row([3, 1, 2])
+    assert list(row.items()) == [("b", 3), ("a", 1), ("c", None)]
+    fields.add_to(row, [5])
+    assert row == {"b": 1, "a": 5, "c": None}
