@@ -41,7 +41,7 @@ def drain(client: Client, queue: str) -> list[bytes]:
     return found
 
 
-def seconds_until(condition: Callable[[], bool], limit: float = 5.0) -> float:
+def seconds_until(condition: Callable[[], bool], limit: float = 30.0) -> float:
     """How long it took until the condition held; each look is a round trip to the broker."""
     started = time.monotonic()
     while not condition():

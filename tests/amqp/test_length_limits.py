@@ -24,7 +24,7 @@ def test_the_length_counts_ready_messages_only(client: Client) -> None:
     assert ready(client, queue) == 2
     assert all(held)
     client.send_method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
-    seconds_until(lambda: ready(client, queue) == 2, 1.0)
+    seconds_until(lambda: ready(client, queue) == 2)
     assert drain(client, queue) == [b"3", b"4"]
 
 

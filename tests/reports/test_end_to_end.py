@@ -118,14 +118,19 @@ def test_it_reports_exactly_what_was_published_and_delivered(appliance: Applianc
 def test_it_shows_others_only_the_rows_of_their_virtual_hosts(appliance: Appliance) -> None:
     anna = api(appliance, "anna")
     table = anna.get("/reports/queue-usage/runs/latest.json").json()
-    assert {row[1] for row in table["rows"]} == {"shop"} and table["row_count"] == 4
+    # A row for each queue and hour, and the test may have crossed one.
+    count = len({(row[0], row[2]) for row in table["rows"]})
+    assert {row[1] for row in table["rows"]} == {"shop"} and table["row_count"] == count
+    assert len({row[2] for row in table["rows"]}) == 4
     lines = anna.get("/reports/queue-usage/runs/latest.csv").text.splitlines()
-    assert len(lines) == 5 and all(",shop," in line for line in lines[1:])
+    assert len(lines) == count + 1 and all(",shop," in line for line in lines[1:])
     parquet = anna.get("/reports/queue-usage/runs/latest.parquet").content
     rows = pyarrow.parquet.read_table(io.BytesIO(parquet))
     assert set(rows["vhost"].to_pylist()) == {"shop"}
     page = anna.get("/reports/queue-usage/runs/latest.json?page=2&page_size=3").json()
-    assert (page["row_count"], page["page_count"], len(page["rows"])) == (4, 2, 1)
+    pages = -(-count // 3)
+    assert (page["row_count"], page["page_count"]) == (count, pages)
+    assert len(page["rows"]) == min(count - 3, 3)
     assert anna.get("/reports/queue-usage/runs/latest.json?page=1&page_size=0").status_code == 400
     record = anna.get("/reports/queue-usage/runs/latest").json()
     assert "rows_read" not in record and "asked_by" not in record
