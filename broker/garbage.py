@@ -40,7 +40,8 @@ QUIET_GROWTH = 250_000
 """Blocks of memory (about 20 MB) more than after the last walk over all, for which another is worth
 while when no client is connected."""
 GROWTH = 2_000_000
-"""The same while clients are connected, who all wait for it; and at least as many as there were."""
+"""The same while clients are connected and memory is short: all wait for it, a second for each ten
+million."""
 
 
 def release(transport: object) -> None:
@@ -105,19 +106,19 @@ class Garbage:
             gc.freeze()
             self._is_unchecked = True
 
-    def tick(self, now: float, is_quiet: bool) -> None:
+    def tick(self, now: float, is_quiet: bool, is_short: bool = False) -> None:
         """Walks over all if something was frozen since, and what objects hold has grown by
-        `QUIET_GROWTH` while `is_quiet` (no client is connected), or has doubled and grown by
-        `GROWTH`: so a process that grows makes a handful of such walks in its life. When it is idle
-        after work, what died young is collected and memory given back."""
+        `QUIET_GROWTH` while `is_quiet` (no client is connected), or by `GROWTH` while memory
+        `is_short`: one client's million bindings must not make the others wait for a walk over
+        them. When it is idle after work, what died young is collected and memory given back."""
         self._rest(now)
         if now - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = now
-        if not self._is_unchecked:
+        if not self._is_unchecked or not (is_quiet or is_short):
             return
         before, had = self._count_blocks(), self._blocks
-        if before - had >= (QUIET_GROWTH if is_quiet else max(GROWTH, had)):
+        if before - had >= (QUIET_GROWTH if is_quiet else GROWTH):
             began = self._clock()
             found = self._walk_over_all()
             took_ms = (self._clock() - began) * 1000

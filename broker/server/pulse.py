@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.garbage import Garbage, give_memory_back
 from broker.kernel import clock
+from broker.server.alarms import MEMORY
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -54,7 +55,11 @@ class Pulse:
             if next(self._round, None) is None:
                 self._round = self._rest_queues()
                 break
-        self._garbage.tick(self._broker.loop.time(), not self._broker.connections)
+        self._garbage.tick(
+            self._broker.loop.time(),
+            is_quiet=not self._broker.connections,
+            is_short=MEMORY in self._broker.alarms,
+        )
         for vhost in self._broker.vhosts.values():
             vhost.bodies.tick(clock.now() / 1000)
         for feature in self._broker.features:

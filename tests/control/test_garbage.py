@@ -147,14 +147,17 @@ def test_it_walks_over_all_when_memory_has_grown_and_no_client_is_connected(
     assert "objects held 1250000 blocks of memory, 1000000 after the last walk" in caplog.text
 
 
-def test_clients_wait_for_it_only_when_memory_has_doubled(
+def test_clients_wait_for_it_only_when_memory_is_short_and_has_grown_much(
     started: Garbage, machine: Machine, frozen: weakref.ref[Held]
 ) -> None:
-    machine.blocks += garbage.GROWTH - 1
+    machine.blocks += 10 * garbage.GROWTH
     started.tick(100.0, is_quiet=False)
     assert frozen() is not None
+    machine.blocks -= 9 * garbage.GROWTH + 1
+    started.tick(200.0, is_quiet=False, is_short=True)
+    assert frozen() is not None
     machine.blocks += 1
-    started.tick(200.0, is_quiet=False)
+    started.tick(300.0, is_quiet=False, is_short=True)
     assert frozen() is None
 
 
@@ -162,7 +165,7 @@ def test_it_walks_once_for_each_growth(
     started: Garbage, machine: Machine, frozen: weakref.ref[Held], walks: list[int]
 ) -> None:
     machine.blocks += garbage.GROWTH
-    started.tick(100.0, is_quiet=False)
+    started.tick(100.0, is_quiet=True)
     walks.clear()
     kept = old(garbage.KEPT_MIN)
     freeze(machine)
