@@ -50,7 +50,7 @@ hostile: test-environment  ## what one user can do to others, in full size: obje
 	@$(PYTHON) -m tests.hostile $(ARGS)
 
 hostile-names: test-environment  ## every page of a thing with all forty names that attack a page, in a real browser
-	@LEVERET_TEST_NAMES=all $(PYTHON) -m pytest -q -n 0 tests/web/test_every_page.py
+	@LEVERET_TEST_NAMES=all LEVERET_TEST_SECONDS_MAX=14400 $(PYTHON) -m pytest -q -n 0 tests/web/test_every_page.py
 
 stalled-disk: test-environment  ## let the disk not answer for a while; consuming goes on (options: ARGS="--seconds 30")
 	@$(PYTHON) -m tests.store.stalled_disk $(ARGS)

@@ -94,7 +94,7 @@ async def _copy_from_broker(source: Path, target: Path, pace: Pace) -> None:
         lines = (held / snapshot.LIST).read_text().splitlines()
         rows: list[Row] = [tuple(json.loads(line)) for line in lines]
         await asyncio.to_thread(_copy, held / snapshot.TREE, rows, target, pace)
-        # Whoever took it away meanwhile may have made holes in what was copied last.
+        # If the snapshot was released meanwhile, holes may have been made in what was copied last.
         if not client.connected or client.connections != connections:
             raise BackupError(
                 "the connection to the broker ended while its files were copied, and what it held "
@@ -110,7 +110,7 @@ async def _copy_from_broker(source: Path, target: Path, pace: Pace) -> None:
     except BrokerError as error:
         raise BackupError(f"the broker: {error.reason}") from None
     except FileNotFoundError as error:
-        why = "the broker goes on" if client.connected else "the broker ended meanwhile"
+        why = "the broker still runs" if client.connected else "the broker ended meanwhile"
         raise BackupError(
             f"{error.filename} is gone while the files were copied, and {why}; there is no backup"
         ) from None

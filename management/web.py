@@ -207,7 +207,7 @@ def _server(config: "Config", name: str) -> _Server:
 
 
 def _is_defect(record: logging.LogRecord) -> bool:
-    """Django logs every refusal; only an exception that nobody expected is worth a line."""
+    """Whether a line of Django is about an unexpected exception: it logs every refusal, too."""
     return record.exc_info is not None
 
 
@@ -217,12 +217,14 @@ STRANGERS_FAULTS = (
     "Invalid UTF-8 sequence received from client.",
     "ASGI callable returned without completing handshake.",
 )
-"""What uvicorn says, at times with a traceback, of peers that send nonsense or go too soon."""
+"""What uvicorn logs, at times with a traceback, about invalid input and lost connections."""
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a line of uvicorn is about us: what strangers send must not fill the log."""
-    return record.msg not in STRANGERS_FAULTS
+    """Whether a line of uvicorn is about a fault of ours. Invalid input must not fill the log, and
+    a request that is cancelled because the web process stops is no fault."""
+    error = record.exc_info[1] if record.exc_info else None
+    return record.msg not in STRANGERS_FAULTS and not isinstance(error, asyncio.CancelledError)
 
 
 async def _serve(

@@ -81,7 +81,7 @@ class Alarms:
         return "low on " + " & ".join(sorted(self.active, reverse=True))
 
     def start(self) -> None:
-        """Looks once, so that the first client already meets the alarm, and goes on looking."""
+        """Checks once before the first client connects, then at intervals."""
         self._thread = ThreadPoolExecutor(1, "alarms")
         self.judge(self._look())
         self._task = asyncio.create_task(self._watch(), name="alarms")
@@ -173,8 +173,8 @@ class Alarms:
             else "Fewer unfinished messages and connections need less"
         )
         return (
-            f"{self._figures(name)}. Publishing waits, consuming goes on. {remedy}; "
-            "publishing goes on by itself."
+            f"{self._figures(name)}. Publishing waits, consuming continues. {remedy}; "
+            "then publishing continues by itself."
         )
 
     def _figures(self, name: str) -> str:

@@ -59,8 +59,8 @@ class Stall:
         """What is wrong, what that stops, and what to do."""
         return (
             f"a sync has waited {self.seconds:.1f} s for the disk. Nothing is confirmed meanwhile; "
-            "consuming of what is in memory goes on. Look at the machine's disk: confirms go on by "
-            "themselves when it answers."
+            "consuming of what is in memory continues. Look at the machine's disk: confirms "
+            "continue by themselves when it answers."
         )
 
     def rows(self) -> list[dict[str, str]]:

@@ -103,6 +103,6 @@ class FailedReads:
         for (begun, _), (total, open_) in zip(self._under_way, self._progress(), strict=True):
             if total - open_ < begun:
                 return
-        log.warning("what could not be read is read again, or nobody wants it any more")
+        log.warning("reads that failed have succeeded, or are no longer needed")
         self.last_error = ""
         self._under_way = None

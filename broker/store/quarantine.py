@@ -119,7 +119,7 @@ class Quarantine:
     def _report(self, entry: dict[str, Any]) -> None:
         log.error(
             "queue '%s' in vhost '%s': %d bytes at position %d of segment %d are no message; they "
-            "were copied to %s, and delivery goes on behind them",
+            "were copied to %s, and delivery continues behind them",
             entry["queue"],
             entry["vhost"],
             entry["length"],

@@ -100,7 +100,7 @@ class Sockets:
             pages = asking.Pages(self.appliance, door)
             return asking.fuzz(pages, self.seed, first, number_of, self.run.look, left)
         count, begun, number = Count(), time.monotonic(), first
-        octets = self.run.octets[door]
+        octets, sessions = self.run.octets[door], self.run.sessions[door]
         try:
             while number < first + number_of and time.monotonic() < until:
                 amount = min(25 * LOOK_EVERY, first + number_of - number)
@@ -108,7 +108,8 @@ class Sockets:
                 number += amount
         except FoundError as error:
             count.findings.append(str(error))
-        count.mutants, count.seconds = number - first, time.monotonic() - begun
+        count.mutants = self.run.sessions[door] - sessions
+        count.seconds = time.monotonic() - begun
         count.octets = self.run.octets[door] - octets
         return count
 

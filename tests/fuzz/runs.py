@@ -49,6 +49,8 @@ def start(appliance: Appliance, directory: Path) -> ssl.SSLContext:
         "proxy_protocol_sources": PROXY_FROM,
         "login_failures_max": 1_000_000_000,
         "log_level": "error",
+        # A busy machine may take longer than 10 s to log in the good client of `look`.
+        "handshake_timeout": 120,
     }
     appliance.start()
     asyncio.run(_put_users(appliance))

@@ -1,10 +1,14 @@
 """The web process's sockets."""
 
+import asyncio
+import logging
 import socket
 from types import SimpleNamespace
 from typing import Any, cast
 
-from management.web import bind
+import pytest
+
+from management.web import _is_ours, bind
 
 
 def test_an_accepted_socket_sends_without_delay() -> None:
@@ -20,3 +24,16 @@ def test_an_accepted_socket_sends_without_delay() -> None:
                 accepted, _ = listener.accept()
                 with accepted:
                     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_logged"),
+    [(asyncio.CancelledError(), False), (ValueError("a fault of a view"), True)],
+)
+def test_a_request_that_the_stop_cancels_is_no_fault_in_the_log(
+    error: BaseException, is_logged: bool
+) -> None:
+    about = (type(error), error, None)
+    message = "Exception in ASGI application\n"
+    record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, message, (), about)
+    assert _is_ours(record) is is_logged

@@ -207,7 +207,8 @@ def attack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attack]:
 @pytest.fixture
 def visitor(browser: Browser, attack: Attack, watch: Watch) -> Iterator[Page]:
     context: BrowserContext = browser.new_context(base_url=attack.appliance.http_url, viewport=WIDE)
-    context.set_default_timeout(TIMEOUT_MS)
+    # The long form runs for many minutes, also on a busy machine: one slow page does not end it.
+    context.set_default_timeout(12 * TIMEOUT_MS if IS_LONG else TIMEOUT_MS)
     context.add_init_script(REPORT_VIOLATIONS)
     context.add_init_script("window.alert = () => { window.alerted = true; };")
     page = context.new_page()
