@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import Router
+from msgspec import to_builtins
+from ninja import Router, Schema
 
 from management.appliance import config
 from management.broker_client import BrokerError
@@ -18,9 +19,19 @@ from management.reports import desk
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk
 from management.reports.runs import RESULT_FORMATS, RunNotFound
-from management.reports.visibility import require_monitoring, visible_vhosts
+from management.reports.visibility import require_administrator, require_monitoring, visible_vhosts
 
 router = Router(tags=["Reports"])
+
+
+class Prices(Schema):
+    """A tariff without its month. Prices are decimals, best as texts; what is left out is 0."""
+
+    currency: str
+    messages: str | float | None = None
+    bytes: str | float | None = None
+    storage: str | float | None = None
+    connections: str | float | None = None
 
 
 async def _at_desk(method: str, *arguments: Any) -> Any:
@@ -55,6 +66,34 @@ async def get_report(request: HttpRequest, name: str) -> Any:
     standing = await _at_desk("standing", name)
     runs = [desk.described_run(run, everything=everything) for run in standing.runs]
     return desk.described(standing, everything=everything) | {"runs": runs}
+
+
+@router.get("/reports/cost/tariff")
+async def get_tariffs(request: HttpRequest) -> Any:
+    """The tariffs of the cost statement, oldest first: prices as decimal texts, of a million
+    messages, a GB of bodies, a GB held for an hour, an hour of a connection, from the month `since`
+    on; and the closed months, which do not change, with when (UTC ms) and by which tariff."""
+    await visible_vhosts(request.user)
+    closed = [to_builtins(month) for month in await _at_desk("closed")]
+    return {"tariffs": await _at_desk("tariffs"), "closed": closed}
+
+
+@router.put("/reports/cost/tariff/{seg:since}", response={204: None})
+async def put_tariff(request: HttpRequest, since: str, body: Prices) -> HttpResponse:
+    """Put a tariff in force from a month (`2026-11`) on: `currency` (three letters), and prices
+    `messages`, `bytes`, `storage`, `connections`; what is left out costs nothing. Only an
+    administrator may, and only for months after the newest closed one."""
+    require_administrator(request.user)
+    await _at_desk("set_tariff", since, body.dict(), request.user.name)
+    return HttpResponse(status=204)
+
+
+@router.delete("/reports/cost/tariff/{seg:since}", response={204: None})
+async def delete_tariff(request: HttpRequest, since: str) -> HttpResponse:
+    """Take the tariff away that begins in a month, unless that month is closed."""
+    require_administrator(request.user)
+    await _at_desk("remove_tariff", since, request.user.name)
+    return HttpResponse(status=204)
 
 
 @router.post("/reports/{seg:name}/run", response={202: Any})
@@ -93,6 +132,13 @@ async def get_run(
         file_name = f"{name}-{record.run_id}.{form}"
         response["Content-Disposition"] = f'attachment; filename="{file_name}"'
     return response
+
+
+@router.post("/reports/{seg:name}/runs/{seg:run}/retry", response={202: Any})
+async def retry_run(request: HttpRequest, name: str, run: str) -> Any:
+    """Compute again, with the same parameters, what failed or was cancelled."""
+    require_monitoring(request.user)
+    return 202, {"report": name, "run_id": await _at_desk("retry", name, run, request.user.name)}
 
 
 async def _in_threads(parts: Iterator[bytes]) -> AsyncIterator[bytes]:

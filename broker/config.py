@@ -989,6 +989,13 @@ class Config:
         least=4,
         reload=True,
     )
+    reports_close_after: int = setting(
+        "reports",
+        2 * 86400,
+        "time",
+        "a month of the cost statement is closed this long after its end; it does not change then",
+        least=0,
+    )
     spark_master: str = setting(
         "reports",
         "local[*]",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Decimal
 
 UNKNOWN = "–"
 
@@ -81,6 +82,15 @@ def duration(seconds: float | None) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes and hours < 10 else f"{hours} h"
     return f"{hours // 24} d"
+
+
+def money(millionths: int | None) -> str:
+    """An amount in millionths of a currency, rounded to hundredths; what is less is said so."""
+    if millionths is None:
+        return UNKNOWN
+    if 0 < abs(millionths) < 5_000:
+        return "< 0.01"
+    return f"{Decimal(millionths).scaleb(-6).quantize(Decimal('0.01'), ROUND_HALF_UP):,}"
 
 
 def moment(milliseconds: float | None) -> str:

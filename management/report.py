@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
 def _wait(desk: Desk, name: str, run_id: str) -> Run:
     """Wait for a run's end. Standard error tells each step, if it is a terminal."""
     told = ""
-    while not (run := desk.runs.read(name, run_id)).is_over:
+    while not (run := desk.find(name, run_id)).is_over:
         if run.progress.step != told and sys.stderr.isatty():
             told = run.progress.step
             print(told, file=sys.stderr)

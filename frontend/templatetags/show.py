@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 from broker.control_schema import NOUNS
 from frontend import addresses, figures
 from frontend.arguments import amount, meaning
+from management.reports.tariff import amount as amount_of
 
 register = template.Library()
 
@@ -29,6 +30,8 @@ _FORMATS = {
 for _name in ("count", "rate", "net", "size", "duration"):
     register.filter(_name, _FORMATS[_name])
 
+register.filter("money", figures.money)
+register.filter("amount", amount_of)
 register.filter("meaning", meaning)
 
 register.simple_tag(addresses.queue, name="queue_url")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from asyncio import to_thread
 from collections.abc import Collection
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
@@ -17,13 +18,15 @@ from frontend.asking import done, is_fragment
 from management.appliance import config
 from management.reports import desk as queries
 from management.reports import parameters
-from management.reports.catalog import REPORTS, View
+from management.reports.catalog import REPORTS
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk, Standing
 from management.reports.measures import Column
 from management.reports.pages import Result, Where
 from management.reports.runs import Run, RunNotFound
-from management.reports.visibility import require_monitoring, visible_vhosts
+from management.reports.shapes import View
+from management.reports.tariff import ITEMS
+from management.reports.visibility import require_administrator, require_monitoring, visible_vhosts
 
 ROWS_A_PAGE = 100
 CHARTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
@@ -34,7 +37,8 @@ PARAMETERS = ("from", "to", "grain", "by")
 
 async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
     """GET: a report, the first one by default, with the parameters of the query. POST `action`:
-    run (with the parameters of the query), cancel.
+    run (with the parameters of the query), cancel, retry; of the cost statement tariff and
+    remove-tariff.
     """
     name = name or next(iter(REPORTS))
     if name not in REPORTS:
@@ -61,6 +65,9 @@ async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
     facts |= {"grain": chosen.grain, "chart_units": units}
     if run is not None:
         facts |= await to_thread(_result, request, desk, run, vhosts)
+    if REPORTS[name].charges:
+        facts |= await to_thread(_accounts, desk)
+        facts["may_price"] = request.user.is_administrator
     return render(request, "reports.html", facts, status=facts["status"])
 
 
@@ -89,10 +96,45 @@ async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
         await to_thread(desk.run, name, request.user.name, given)
         address += "?" + urlencode(given) if given else ""
         return done(request, address, "The report is being computed.")
+    if action in ("tariff", "remove-tariff") and REPORTS[name].charges:
+        require_administrator(request.user)
+        since = request.POST.get("since", "").strip()
+        if action == "remove-tariff":
+            await to_thread(desk.remove_tariff, since, request.user.name)
+            return done(request, address, f"The tariff from {since} is removed.")
+        given = {key: request.POST.get(key, "") for key in ("currency", *ITEMS)}
+        await to_thread(desk.set_tariff, since, given, request.user.name)
+        return done(
+            request, address, f"The tariff from {since} is set. Run the report to apply it."
+        )
+    if action == "retry":
+        await to_thread(desk.retry, name, request.POST.get("run_id", ""), request.user.name)
+        return done(request, address, "The report is being computed again.")
     if action == "cancel":
         await to_thread(desk.cancel, name, request.POST.get("run_id", ""))
         return done(request, address, "The run is cancelled.")
     raise Http404
+
+
+def _accounts(desk: Desk) -> dict[str, Any]:
+    """The tariffs, the closed months, and what a form for the next tariff begins with."""
+    try:
+        tariffs, closed = desk.tariffs(), desk.closed()
+    except ValueError as error:
+        return {"error": str(error), "tariffs": [], "closed": []}
+    newest = closed[-1].month if closed else ""
+    next_month = f"{datetime.now(UTC):%Y-%m}"
+    latest = tariffs[-1] if tariffs else {"currency": "EUR"}
+    items = [(item, unit, latest.get(item, "")) for item, (unit, _) in ITEMS.items()]
+    return {
+        "tariffs": [
+            {"prices": [one[item] for item in ITEMS], "is_open": one["since"] > newest} | one
+            for one in reversed(tariffs)
+        ],
+        "units": [unit for unit, _ in ITEMS.values()],
+        "closed": list(reversed(closed)),
+        "tariff_form": {"since": next_month, "currency": latest["currency"], "items": items},
+    }
 
 
 def _state(

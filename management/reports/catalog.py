@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from .measures import (
     ACKED,
     AT,
@@ -19,65 +16,11 @@ from .measures import (
     VHOST_COLUMNS,
     Column,
 )
+from .shapes import CLIENT_KEYS, QUEUE_KEYS, Report, View, texts
+from .trouble_catalog import CONSUMERS, DEAD_LETTERS, REASONS, REFUSED
 
-Grain = Literal["hour", "day", "month"]
-
-
-@dataclass(frozen=True)
-class View:
-    """One table of a report. `keys` are its text columns and the columns of the usage tables they
-    are. Rows are sorted by `order`; a name with `-` in front from the greatest down. `search` names
-    the column that a search looks in; the first column of time, if there is one, is the chart's.
-    """
-
-    name: str
-    title: str
-    keys: tuple[tuple[str, str], ...]
-    columns: tuple[Column, ...]
-    order: tuple[str, ...]
-    search: str
-
-    @property
-    def names(self) -> list[str]:
-        return [column.name for column in self.columns]
-
-    @property
-    def time(self) -> str:
-        return next((column.name for column in self.columns if column.kind == "time"), "")
-
-
-@dataclass(frozen=True)
-class Report:
-    """One report. `transform` names the function in `transforms`, which only Spark's side imports.
-
-    `grains` are the tables it can read, `views` what it can be told by; the first of each is the
-    default, as are the last `days`. Every view has a column `vhost`, by which rows are shown or not
-    to users who may see some virtual hosts only. `compares` says that it also reads the period of
-    the same length before. `every` is `schedule` or `day`: how often it is computed by itself.
-    """
-
-    name: str
-    title: str
-    summary: str
-    transform: str
-    grains: tuple[Grain, ...]
-    days: int
-    views: tuple[View, ...]
-    compares: bool = False
-    every: Literal["schedule", "day"] = "day"
-
-    def view(self, name: str = "") -> View:
-        """A view by its name, the first one by default. Raises ValueError."""
-        for view in self.views:
-            if name in ("", view.name):
-                return view
-        names = ", ".join(view.name for view in self.views)
-        raise ValueError(f"report {self.name} has no rows by {name!r}: by is one of {names}")
-
-
-_QUEUE_KEYS = (("vhost", "vhost"), ("queue", "name"))
 _SUBJECTS: tuple[tuple[str, str, tuple[tuple[str, str], ...], tuple[Column, ...]], ...] = (
-    ("queue", "Queue", _QUEUE_KEYS, QUEUE_COLUMNS),
+    ("queue", "Queue", QUEUE_KEYS, QUEUE_COLUMNS),
     ("exchange", "Exchange", (("vhost", "vhost"), ("exchange", "name")), EXCHANGE_COLUMNS),
     ("user", "User", (("vhost", "vhost"), ("user", "user")), USER_COLUMNS),
     ("vhost", "Virtual host", (("vhost", "vhost"),), VHOST_COLUMNS),
@@ -91,14 +34,9 @@ def _traffic(
     columns: tuple[Column, ...],
     time: Column = AT,
 ) -> View:
-    texts = _texts(keys, title)
-    order = (f"-{time.name}", *(column.name for column in texts))
-    return View(name, title, keys, (time, *texts, *columns), order, keys[-1][0])
-
-
-def _texts(keys: tuple[tuple[str, str], ...], title: str) -> tuple[Column, ...]:
-    """The text columns of a view; the last one has the view's title."""
-    return (VHOST, *(Column(name, "text", title) for name, _ in keys[1:]))
+    named = texts(keys, title)
+    order = (f"-{time.name}", *(column.name for column in named))
+    return View(name, title, keys, (time, *named, *columns), order, keys[-1][0])
 
 
 def _changed(
@@ -118,9 +56,9 @@ def _changed(
     )
     pairs = tuple(column for pair in zip(columns, before, strict=True) for column in pair)
     change = Column("change", "number", "Change", "messages in, in percent of the period before")
-    texts = _texts(keys, title)
-    order = ("-messages_in", "-messages_out", *(column.name for column in texts))
-    return View(name, title, keys, (*texts, change, *pairs), order, keys[-1][0])
+    named = texts(keys, title)
+    order = ("-messages_in", "-messages_out", *(column.name for column in named))
+    return View(name, title, keys, (*named, change, *pairs), order, keys[-1][0])
 
 
 QUEUE_USAGE = Report(
@@ -134,7 +72,7 @@ QUEUE_USAGE = Report(
         _traffic(
             "queue",
             "Queue",
-            _QUEUE_KEYS,
+            QUEUE_KEYS,
             QUEUE_COLUMNS,
             Column("hour", "time", "Hour", "the hour begins at this time (UTC)"),
         ),
@@ -164,8 +102,6 @@ CHANGES = Report(
     compares=True,
 )
 
-_REASONS = "rejected", "expired", "maxlen", "delivery_limit"
-
 BACKLOG = Report(
     name="backlog",
     title="Backlog and health",
@@ -177,9 +113,9 @@ BACKLOG = Report(
         View(
             "queue",
             "Queue",
-            _QUEUE_KEYS,
+            QUEUE_KEYS,
             (
-                *_texts(_QUEUE_KEYS, "Queue"),
+                *texts(QUEUE_KEYS, "Queue"),
                 Column(
                     "state",
                     "text",
@@ -237,14 +173,14 @@ BACKLOG = Report(
                         "origin",
                         (f"dead_letter_{reason}",),
                     )
-                    for reason in _REASONS
+                    for reason in REASONS
                 ),
                 Column(
                     "lost",
                     "count",
                     "Discarded",
                     "gone without ack and dead letter",
-                    tuple(f"discard_{reason}" for reason in _REASONS),
+                    tuple(f"discard_{reason}" for reason in REASONS),
                 ),
             ),
             ("-held", "-messages_peak", "vhost", "queue"),
@@ -266,9 +202,9 @@ LATENCY = Report(
         View(
             "queue",
             "Queue",
-            _QUEUE_KEYS,
+            QUEUE_KEYS,
             (
-                *_texts(_QUEUE_KEYS, "Queue"),
+                *texts(QUEUE_KEYS, "Queue"),
                 Column("deliveries", "count", "First deliveries"),
                 Column("mean", "number", "Mean (ms)"),
                 *(
@@ -289,13 +225,6 @@ LATENCY = Report(
     ),
 )
 
-_CLIENT_KEYS = (
-    ("vhost", "vhost"),
-    ("user", "user"),
-    ("client", "client"),
-    ("version", "client_version"),
-)
-
 CLIENTS = Report(
     name="clients",
     title="Client libraries",
@@ -307,7 +236,7 @@ CLIENTS = Report(
         View(
             "client",
             "Client library",
-            _CLIENT_KEYS,
+            CLIENT_KEYS,
             (
                 VHOST,
                 Column("user", "text", "User"),
@@ -326,7 +255,7 @@ AHEAD_DAYS = 30
 
 
 def _growth(name: str, title: str, keys: tuple[tuple[str, str], ...]) -> View:
-    texts = _texts(keys, title)
+    named = texts(keys, title)
     band = "with 95 % probability if it continues as in this period"
     columns = (
         Column("days", "count", "Days", "days, or hours, that the trend is drawn through"),
@@ -338,8 +267,8 @@ def _growth(name: str, title: str, keys: tuple[tuple[str, str], ...]) -> View:
         Column("expected_low", "bytes", f"In {AHEAD_DAYS} days at least", band),
         Column("expected_high", "bytes", f"In {AHEAD_DAYS} days at most", band),
     )
-    order = ("-growth", *(column.name for column in texts))
-    return View(name, title, keys, (*texts, *columns), order, keys[-1][0])
+    order = ("-growth", *(column.name for column in named))
+    return View(name, title, keys, (*named, *columns), order, keys[-1][0])
 
 
 GROWTH = Report(
@@ -350,12 +279,128 @@ GROWTH = Report(
     grains=("day", "hour"),
     days=31,
     views=(
-        _growth("queue", "Queue", _QUEUE_KEYS),
+        _growth("queue", "Queue", QUEUE_KEYS),
         _growth("vhost", "Virtual host", (("vhost", "vhost"),)),
     ),
 )
 
+DISK = Report(
+    name="disk",
+    title="Disk forecast",
+    summary="The day on which the disk is full if what queues hold continues to grow as it did.",
+    transform="disk",
+    grains=("day", "hour"),
+    days=31,
+    views=(
+        View(
+            "disk",
+            "Disk",
+            (("vhost", "vhost"),),
+            (
+                Column("vhost", "text", "Virtual host", "empty: the disk belongs to all of them"),
+                Column("days", "count", "Days", "days, or hours, that the trend is drawn through"),
+                Column("held_bytes", "bytes", "Held", "bytes held on the last of these days"),
+                Column("free", "bytes", "Free", "on the disk of the data directory, at the run"),
+                Column("growth", "number", "Growth a day", "bytes a day, by a straight line"),
+                Column("growth_low", "number", "At least", "bytes a day, with 95 % probability"),
+                Column("growth_high", "number", "At most", "bytes a day, with 95 % probability"),
+                Column(
+                    "full_at",
+                    "time",
+                    "Full",
+                    "free bytes divided by the growth, counted from the run on; empty if nothing "
+                    "grows or it takes more than ten years. Bodies only: what files hold beside "
+                    "them, and what else is written to the disk, is not in it",
+                ),
+                Column("full_first", "time", "Full at the earliest", "at the greatest growth"),
+                Column("full_last", "time", "Full at the latest", "at the least growth"),
+            ),
+            ("vhost",),
+            "vhost",
+        ),
+    ),
+    wants_disk=True,
+)
+
+_LATE = "counted after the month was closed, for example because the reports did not run: not in "
+
+
+def _cost(
+    name: str, title: str, keys: tuple[tuple[str, str], ...], published: str, storage: bool
+) -> View:
+    named = texts(keys, title)
+
+    def money(item: str, heading: str, text: str) -> Column:
+        return Column(f"cost_{item}", "money", heading, text)
+
+    held = (
+        Column("storage", "number", "GB-hours", "GB of bodies held for an hour, 10⁹ bytes each"),
+        money("storage", "For storage", "GB-hours at the price of the tariff"),
+    )
+    columns = (
+        Column("state", "text", "State", "closed: it does not change any more; open: month to date,"
+               " or no tariff was in force"),
+        Column("currency", "text", "Currency", "of the tariff in force; empty without a tariff"),
+        Column("cost", "money", "Cost", "the sum of the items of this row"),
+        Column("messages_in", "count", "In", published),
+        Column("messages_out", "count", "Out", "messages delivered or got, redeliveries included"),
+        money("messages", "For messages", "in and out, at the price of a million messages"),
+        Column("bytes_in", "bytes", "Bytes in", "their bodies"),
+        Column("bytes_out", "bytes", "Bytes out", "their bodies"),
+        money("bytes", "For bytes", "in and out, at the price of a GB (10⁹ bytes)"),
+        *(held if storage else ()),
+        Column("connected", "ms", "Connected", "time of all connections added up"),
+        money("connections", "For connections", "at the price of an hour of one connection"),
+        Column("late_messages", "count", "Late messages", _LATE + "the statement"),
+        Column("late_cost", "money", "Late cost", _LATE + "the cost"),
+    )  # fmt: skip
+    time = Column("month", "time", "Month", "the month begins at this time (UTC)")
+    order = ("-month", "-cost", *(column.name for column in named))
+    return View(name, title, keys, (time, *named, *columns), order, keys[-1][0])
+
+
+COST = Report(
+    name="cost",
+    title="Cost statement",
+    summary="What each virtual host and user costs by the tariff: month to date, and closed months "
+    "that do not change any more.",
+    transform="",
+    grains=("month",),
+    days=366,
+    views=(
+        _cost(
+            "vhost",
+            "Virtual host",
+            (("vhost", "vhost"),),
+            "messages published to its exchanges, also through the HTTP API",
+            storage=True,
+        ),
+        _cost(
+            "user",
+            "User",
+            (("vhost", "vhost"), ("user", "user")),
+            "messages that the user's clients published; storage is in the statement by virtual "
+            "host, because a queue belongs to no user",
+            storage=False,
+        ),
+    ),
+    charges=True,
+)
+
 REPORTS = {
     report.name: report
-    for report in (QUEUE_USAGE, TRAFFIC, CHANGES, BACKLOG, LATENCY, CLIENTS, GROWTH)
+    for report in (
+        QUEUE_USAGE,
+        TRAFFIC,
+        CHANGES,
+        BACKLOG,
+        CONSUMERS,
+        REFUSED,
+        DEAD_LETTERS,
+        LATENCY,
+        CLIENTS,
+        GROWTH,
+        DISK,
+        COST,
+    )
 }

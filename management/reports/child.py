@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Child:
         """
         reading, writing = os.pipe()
         specification.answer_descriptor = writing
-        with log.open("ab") as output, os.fdopen(reading, "rb") as answers:
+        with _opened(log) as output, os.fdopen(reading, "rb") as answers:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable,
@@ -91,6 +92,14 @@ class Child:
             except TimeoutError:
                 continue
         return await process.wait()
+
+
+def _opened(log: Path) -> IO[bytes]:
+    """The log; where the disk has no room for one, a run may still say what it did."""
+    try:
+        return log.open("ab")
+    except OSError:
+        return Path(os.devnull).open("ab")
 
 
 async def _follow(answers: object, tell: Callable[[Progress], None]) -> Outcome | None:

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import msgspec
 
+from .runs import Run
+
 FRAME_MAX = 1 << 20
 LENGTH = struct.Struct(">I")
 TIMEOUT = 5.0
 
 
 class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`run` a report (for the user `asked_by`), `cancel` a run, or tell the `status`."""
+    """`run` a report (for the user `asked_by`), `cancel` a run, set a `tariff`
+    (`parameters`), `remove tariff`, or tell the `status`."""
 
     verb: str
     report: str = ""
@@ -28,13 +31,14 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`run_id`: of the run asked for. `schedules`, `next_at` (UTC ms): by report. `error`: what was
-    refused.
+    """`run_id`: of the run asked for. `schedules`, `next_at` (UTC ms): by report. `unwritten`:
+    records that the disk has no room for. `error`: what was refused.
     """
 
     run_id: str = ""
     schedules: dict[str, str] = {}
     next_at: dict[str, int] = {}
+    unwritten: list[Run] = []
     error: str = ""
 
 
@@ -63,6 +67,17 @@ def run(
 def cancel(data_dir: Path, report: str, run_id: str) -> None:
     """Ask for the end of a run that waits or runs. It ends a little later."""
     _ask(data_dir, Request(verb="cancel", report=report, run_id=run_id))
+
+
+def set_tariff(data_dir: Path, values: dict[str, str], asked_by: str) -> None:
+    """Put a tariff in force from its month on."""
+    _ask(data_dir, Request(verb="tariff", parameters=values, asked_by=asked_by))
+
+
+def remove_tariff(data_dir: Path, since: str, asked_by: str) -> None:
+    """Take the tariff away that begins in a month."""
+    request = Request(verb="remove tariff", parameters={"since": since}, asked_by=asked_by)
+    _ask(data_dir, request)
 
 
 def status(data_dir: Path) -> Reply:

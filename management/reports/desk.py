@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
-from . import client, parameters
-from .catalog import REPORTS, Report, View
+from . import client, parameters, tariff
+from .catalog import REPORTS
+from .ledger import Closed, Ledger
 from .pages import Result, Where
 from .runs import RESULT_FORMATS, Run, RunNotFound, Runs
+from .shapes import Report, View
 
 LATEST = "latest"
 PAGE_SIZE_MAX = 10_000
@@ -80,7 +82,8 @@ class Desk:
         return [self._standing(name, status) for name in REPORTS]
 
     def _standing(self, name: str, status: client.Reply | None) -> Standing:
-        runs = self.runs.all(name)
+        newer = {run.run_id: run for run in status.unwritten} if status else {}
+        runs = [newer.get(run.run_id, run) for run in self.runs.all(name)]
         return Standing(
             report=REPORTS[name],
             runs=runs,
@@ -103,6 +106,15 @@ class Desk:
         _, canonical = parameters.read(REPORTS[name], given or {})
         return client.run(self._data_dir, name, asked_by, canonical)
 
+    def retry(self, name: str, run_id: str, asked_by: str) -> str:
+        """Run anew what failed or was cancelled; the new run's id. Raises as `run` does."""
+        run = self.find(name, run_id)
+        if run.state not in ("failed", "cancelled"):
+            raise ValueError(
+                f"run {run_id} is {run.state}: what failed or was cancelled can be retried"
+            )
+        return self.run(name, asked_by, run.parameters)
+
     def newest(self, name: str, given: Mapping[str, str]) -> Run | None:
         """The newest run with these parameters that has a result. Raises ValueError."""
         _, canonical = parameters.read(REPORTS[name], given)
@@ -113,14 +125,38 @@ class Desk:
         self.runs.read(name, run_id)
         client.cancel(self._data_dir, name, run_id)
 
+    def tariffs(self) -> list[dict[str, Any]]:
+        """The tariffs of the cost statement, oldest first. Raises ValueError."""
+        return [msgspec.to_builtins(one) for one in tariff.read(self._data_dir / "reports")]
+
+    def closed(self) -> list[Closed]:
+        """The closed months of the cost statement, oldest first. Raises ValueError."""
+        return Ledger(self._data_dir / "reports").months()
+
+    def set_tariff(self, since: str, given: Mapping[str, Any], asked_by: str) -> None:
+        """Put a tariff in force. Raises ReportsUnavailable, ReportsRefused, ValueError."""
+        values = {name: str(value) for name, value in given.items() if value is not None}
+        checked = tariff.checked({**values, "since": since})
+        client.set_tariff(self._data_dir, msgspec.to_builtins(checked), asked_by)
+
+    def remove_tariff(self, since: str, asked_by: str) -> None:
+        """Raises RunNotFound, ReportsUnavailable, ReportsRefused, ValueError."""
+        since = f"{tariff.month_of(since):%Y-%m}"
+        if since not in [one["since"] for one in self.tariffs()]:
+            raise RunNotFound(f"there is no tariff from {since}")
+        client.remove_tariff(self._data_dir, since, asked_by)
+
     def find(self, name: str, run_id: str) -> Run:
         """A run by its id or `latest`, the newest with a result. Raises RunNotFound."""
-        if run_id != LATEST:
-            return self.runs.read(name, run_id)
-        run = self.runs.last_done(name)
-        if run is None:
-            raise RunNotFound(f"report {name} has no result yet")
-        return run
+        if run_id == LATEST:
+            newest = self.runs.last_done(name)
+            if newest is None:
+                raise RunNotFound(f"report {name} has no result yet")
+            return newest
+        run = self.runs.read(name, run_id)
+        status = None if run.is_over else self._status()
+        newer = [one for one in status.unwritten if one.run_id == run_id] if status else []
+        return newer[0] if newer else run
 
     def log(self, run: Run) -> str:
         """The end of what Spark printed in a run. Raises RunNotFound."""

@@ -9,6 +9,7 @@ specification names; what Spark prints goes to standard error.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import shutil
 import signal
@@ -29,12 +30,15 @@ from .catalog import REPORTS
 from .gaps import Gap
 from .keeping import Keeping
 from .progress import Watch
+from .records import is_full, plain
 from .runs import Progress
+from .tariff import Tariff
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from .intake import Intake
+    from .shapes import Report, View
 
 ERROR_LENGTH_MAX = 2000
 
@@ -48,7 +52,9 @@ LARGE_ROWS = 2_000_000
 
 
 class Specification(msgspec.Struct, kw_only=True):
-    """What to run: all paths absolute; `options` are further `spark.*` keys."""
+    """What to run: all paths absolute; `options` are further `spark.*` keys. `tariffs`, oldest
+    first, and `close_after` (seconds after a month's end) are for the cost statement.
+    """
 
     report: str
     parameters: dict[str, str]
@@ -61,6 +67,9 @@ class Specification(msgspec.Struct, kw_only=True):
     spark_master: str
     options: dict[str, str]
     answer_descriptor: int
+    reports_directory: str = ""
+    tariffs: list[Tariff] = []
+    close_after: int = 0
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -102,7 +111,7 @@ def main() -> NoReturn:
         run(specification, scratch, watch, outcome)
     except Exception as error:
         traceback.print_exc()
-        outcome.error = _in_short(error)
+        outcome.error = _in_short(error, Path(specification.usage_directory))
     outcome.stages = watch.stages
     watch.close()
     shutil.rmtree(scratch, ignore_errors=True)
@@ -174,10 +183,19 @@ def _compute(
     outcome.gaps = sorted({*intake.tables.gaps(first_ms, end_ms), *recent})
     watch.step("computing")
     rows = folding.read(spark, intake.tables.paths(files))
+    recent_rows = None
     if unclosed:
-        rows = rows.unionByName(folding.floored(folding.read(spark, unclosed), chosen.grain))
+        recent_rows = folding.floored(folding.read(spark, unclosed), chosen.grain)
+        rows = rows.unionByName(recent_rows)
     rows = transforms.within(rows, before, end, chosen.vhost)
-    frame = getattr(transforms, chosen.report.transform)(rows, view, first, end)
+    if chosen.report.charges:
+        watch.step("closing months")
+        _close_months(spark, question, intake, recent_rows)
+        watch.step("computing")
+        frame = _statement(spark, question, rows)
+    else:
+        free = shutil.disk_usage(question.specification.usage_directory).free
+        frame = transformed(chosen.report, rows, view, first, end, free)
     directory = Path(question.specification.run_directory)
     size = sum(file.rows for file in files)
     outcome.rows_written = results.write(frame, view, directory, scratch, size)
@@ -190,6 +208,49 @@ class Question:
     specification: Specification
     chosen: parameters.Chosen
     now: datetime
+
+
+def transformed(
+    report: Report,
+    rows: DataFrame,
+    view: View,
+    first: datetime,
+    end: datetime | None,
+    free: int = 0,
+) -> DataFrame:
+    """What a report computes of rows; `free`: bytes on the disk, for a report that wants them."""
+    function = getattr(importlib.import_module(f"{__package__}.{report.module}"), report.transform)
+    frame: DataFrame = function(rows, view, first, end, *((free,) if report.wants_disk else ()))
+    return frame
+
+
+def _close_months(
+    spark: SparkSession, question: Question, intake: Intake, recent: DataFrame | None
+) -> None:
+    """Close all months that are over for long enough, whatever the run was asked for."""
+    from . import costs, folding
+    from .ledger import Ledger
+
+    given, now = question.specification, question.now
+    files = intake.tables.files("month")
+    months = costs.due(intake.tables.months(), now, given.close_after)
+    if not months:
+        return
+    rows = folding.read(spark, intake.tables.paths(files))
+    rows = rows if recent is None else rows.unionByName(recent)
+    ledger = Ledger(Path(given.reports_directory))
+    costs.close_months(rows, ledger, given.tariffs, months, int(now.timestamp() * 1000))
+
+
+def _statement(spark: SparkSession, question: Question, rows: DataFrame) -> DataFrame:
+    from . import costs
+    from .ledger import Ledger
+
+    given, chosen = question.specification, question.chosen
+    first, end = chosen.range(question.now)
+    paths = Ledger(Path(given.reports_directory)).paths(chosen.view.name, first, end)
+    closed = costs.closed_rows(spark, paths, chosen.vhost)
+    return costs.statement(costs.priced(rows, chosen.view, given.tariffs), closed, chosen.view)
 
 
 def _interrupt(spark: SparkSession) -> NoReturn:
@@ -205,8 +266,10 @@ def _end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _in_short(error: Exception) -> str:
+def _in_short(error: Exception, place: Path) -> str:
     """The first lines of an error: Spark appends the JVM's stack to its messages."""
+    if is_full(error):
+        return plain(error, place)
     text = str(error).split("\n\tat ")[0].split("JVM stacktrace:")[0].strip()
     return f"{type(error).__name__}: {text}"[:ERROR_LENGTH_MAX]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["time", "text", "count", "bytes", "ms", "number"]
+Kind = Literal["time", "text", "count", "bytes", "ms", "number", "money"]
+Rows = Literal["queue", "exchange", "user", "connection"]
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,8 @@ class Column:
     """One column of a result: its key in files, what kind of value it holds, its heading, its help.
 
     `time` is a moment (in JSON and CSV an ISO 8601 UTC text), `count`, `bytes` and `ms` are
-    integers, `number` has a fraction. Where a value has no meaning (the time to drain a queue that
+    integers, `number` has a fraction, `money` is an integer of millionths of the currency (in JSON
+    and CSV a decimal text). Where a value has no meaning (the time to drain a queue that
     does not drain) it is null. A column that is summed from the usage tables names their columns in
     `of`, the kind of rows they are of, and whether they add up or the greatest counts.
     """
@@ -23,7 +25,7 @@ class Column:
     title: str
     help: str = ""
     of: tuple[str, ...] = ()
-    rows: Literal["queue", "exchange", "user"] = "queue"
+    rows: Rows = "queue"
     merge: Literal["sum", "max"] = "sum"
 
 

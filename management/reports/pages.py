@@ -10,7 +10,7 @@ import csv
 import functools
 import io
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from .measures import Column
+from .tariff import amount
 
 # A spreadsheet takes a text cell that begins so for a formula. Names come from clients.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -98,7 +99,8 @@ class Result:
         return _sums(self.files, by, names, where)
 
     def as_json(self, where: Where, head: dict[str, Any]) -> Iterator[bytes]:
-        """One JSON object, its rows last, as arrays; times in ISO 8601."""
+        """One JSON object, its rows last, as arrays; times in ISO 8601, amounts as
+        decimal texts."""
         yield msgspec.json.encode(self._head(where, head))[:-1] + b',"rows":['
         comma = b""
         for rows in self._iso_rows(where):
@@ -111,7 +113,7 @@ class Result:
         """The object of `as_json` with the rows of one page, and which page it is."""
         head = self._head(where, head)
         rows = [list(row) for row in self.page(where, (page - 1) * size, size)]
-        self._spell_times(rows)
+        self._spell(rows)
         pages = max(1, -(-head["row_count"] // size))
         return {**head, "page": page, "page_count": pages, "page_size": size, "rows": rows}
 
@@ -123,10 +125,13 @@ class Result:
         # `truncated`: results of earlier versions could be; programs may ask for it.
         return {**head, "columns": columns, "row_count": self.count(where), "truncated": False}
 
-    def _spell_times(self, rows: list[list[Any]]) -> None:
-        for at in (index for index, column in enumerate(self.columns) if column.kind == "time"):
+    def _spell(self, rows: list[list[Any]]) -> None:
+        """Times and amounts as texts."""
+        for at, column in enumerate(self.columns):
+            if (spell := SPELLED.get(column.kind)) is None:
+                continue
             for row in rows:
-                row[at] = None if row[at] is None else iso(row[at])
+                row[at] = None if row[at] is None else spell(row[at])
 
     def as_csv(self, where: Where) -> Iterator[bytes]:
         """RFC 4180, UTF-8."""
@@ -159,13 +164,16 @@ class Result:
             table = _group(self.files, index, self.names, where)
             for start in range(0, len(table), 20_000):
                 rows = [list(row) for row in _rows(table.slice(start, 20_000))]
-                self._spell_times(rows)
+                self._spell(rows)
                 yield rows
 
 
 def iso(milliseconds: int) -> str:
     """UTC milliseconds as ISO 8601, to the second."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+SPELLED: dict[str, Callable[[int], str]] = {"time": iso, "money": amount}
 
 
 def _groups(files: tuple[Path, ...]) -> Iterator[tuple[Any, int]]:

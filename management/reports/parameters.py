@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from .catalog import Grain, Report, View
+from .shapes import Grain, Report, View
 
 NAMES = ("from", "to", "grain", "by", "vhost")
 VHOST_LENGTH_MAX = 1024
@@ -43,8 +43,9 @@ def read(report: Report, given: Mapping[str, str]) -> tuple[Chosen, dict[str, st
     texts = {name: given[name].strip() for name in NAMES if given.get(name, "").strip()}
     view = report.view(texts.get("by", ""))
     grain = texts.get("grain", report.grains[0])
-    if grain not in report.grains:
-        allowed = ", ".join(report.grains)
+    grains = view.grains or report.grains
+    if grain not in grains:
+        allowed = ", ".join(grains)
         raise ValueError(f"report {report.name} has no grain {grain!r}: grain is one of {allowed}")
     first, end = (_moment(name, texts.get(name)) for name in ("from", "to"))
     if first and end and first >= end:

@@ -26,12 +26,14 @@ from broker import reloading
 from broker.config import Config, ConfigError
 from management.priority import give_way
 
-from . import client, parameters, schedule
+from . import client, parameters, schedule, tariff
 from .catalog import REPORTS
 from .child import Child
 from .client import FRAME_MAX, LENGTH, Reply, Request
 from .job import Specification
 from .keeping import Keeping
+from .ledger import Ledger
+from .records import Records, plain
 from .runs import Progress, Run, RunNotFound, Runs
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,9 @@ MEBIBYTE = 1024 * 1024
 # The wall clock is looked at this often while waiting for the schedule, so that a jump of it is
 # noticed; the waits themselves go by the monotonic clock.
 CLOCK_LOOK_SECONDS = 20.0
+
+# A scheduled run that the disk has no room for is tried again this much later.
+SCHEDULE_AGAIN_MS = 5 * 60_000
 
 
 def main(config: Config) -> int:
@@ -76,6 +81,7 @@ class Reports:
         self._config = config
         self._data_dir = config.data_dir.absolute()
         self._runs = Runs(directory)
+        self._records = Records(self._runs)
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._child: Child | None = None
@@ -100,7 +106,10 @@ class Reports:
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        self._runs.end_abandoned(_now_ms())
+        try:
+            self._runs.end_abandoned(_now_ms())
+        except OSError as error:
+            log.error("unfinished runs cannot be ended: %s", plain(error, self._data_dir))
         path = client.socket_path(self._data_dir)
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -152,11 +161,21 @@ class Reports:
             if request.verb == "cancel":
                 self.cancel(request.report, request.run_id)
                 return Reply(run_id=request.run_id)
+            if request.verb == "tariff":
+                self.set_tariff(request.parameters, request.asked_by)
+                return Reply()
+            if request.verb == "remove tariff":
+                self.remove_tariff(request.parameters.get("since", ""), request.asked_by)
+                return Reply()
             if request.verb == "status":
-                return Reply(schedules=self._schedules(), next_at=self._next_at)
+                return Reply(
+                    schedules=self._schedules(),
+                    next_at=self._next_at,
+                    unwritten=self._records.unwritten,
+                )
             return Reply(error=f"there is no request {request.verb!r}")
         except (RunNotFound, OSError, ValueError) as error:
-            return Reply(error=str(error))
+            return Reply(error=plain(error, self._data_dir))
 
     def ask(self, report: str, asked_by: str | None, given: Mapping[str, str] | None = None) -> Run:
         """Have a report run; if it waits or runs already with the same parameters, that run.
@@ -206,6 +225,39 @@ class Reports:
         if self._child is not None:
             self._cancelling = asyncio.create_task(self._child.cancel())
 
+    # Tariff.
+
+    def set_tariff(self, given: Mapping[str, str], asked_by: str | None) -> None:
+        """Put a tariff in force from its month on, in place of one of the same month.
+
+        Raises OSError, and ValueError for a wrong one and for a month that is closed.
+        """
+        new = tariff.checked(given)
+        self._check_open(new.since)
+        directory = self._data_dir / "reports"
+        kept = [one for one in tariff.read(directory) if one.since != new.since]
+        tariff.store(directory, sorted([*kept, new], key=lambda one: one.since))
+        log.info("tariff from %s set by %r: %s", new.since, asked_by, new)
+
+    def remove_tariff(self, since: str, asked_by: str | None) -> None:
+        """Take a tariff away. Raises OSError, RunNotFound, and ValueError for a closed month."""
+        since = f"{tariff.month_of(since):%Y-%m}"
+        directory = self._data_dir / "reports"
+        tariffs = tariff.read(directory)
+        kept = [one for one in tariffs if one.since != since]
+        if len(kept) == len(tariffs):
+            raise RunNotFound(f"there is no tariff from {since}")
+        self._check_open(since)
+        tariff.store(directory, kept)
+        log.info("tariff from %s removed by %r", since, asked_by)
+
+    def _check_open(self, since: str) -> None:
+        newest = Ledger(self._data_dir / "reports").newest()
+        if since <= newest:
+            raise ValueError(
+                f"{newest} is closed and does not change: a tariff can begin in a later month"
+            )
+
     # Schedule.
 
     def _schedules(self) -> dict[str, str]:
@@ -230,7 +282,16 @@ class Reports:
                 if next_at <= now_ms:
                     self._next_at[name] = schedule.next_at_ms(self._schedules()[name], now_ms)
                     if self._has_news(name):
-                        self.ask(name, None)
+                        self._ask_on_schedule(name, now_ms)
+            self._records.write_again()
+
+    def _ask_on_schedule(self, name: str, now_ms: int) -> None:
+        try:
+            self.ask(name, None)
+        except OSError as error:
+            # Soon again: the run would otherwise be left out until the schedule comes round.
+            self._next_at[name] = now_ms + SCHEDULE_AGAIN_MS
+            log.error("scheduled run of %s: %s", name, plain(error, self._data_dir))
 
     def _has_news(self, report: str) -> bool:
         """Whether the feed was written to since the report's last result: else it would repeat."""
@@ -258,18 +319,21 @@ class Reports:
     async def _run(self, run: Run) -> None:
         run.state = "running"
         run.started_at = _now_ms()
-        self._runs.write(run)
+        self._records.write(run)
         directory = self._runs.path(run.report, run.run_id)
         self._child = child = Child()
 
         def tell(progress: Progress) -> None:
             run.progress = progress
-            self._runs.write(run, sync=False)
+            self._records.write(run, sync=False)
 
         try:
             outcome = await child.run(self._specification(run, directory), directory / "log", tell)
         except OSError as error:
             self._end(run, "failed", f"Spark's process cannot be started: {error}")
+            return
+        except ValueError as error:
+            self._end(run, "failed", str(error))
             return
         finally:
             self._child = None
@@ -297,7 +361,7 @@ class Reports:
         run.state = state  # type: ignore[assignment]
         run.ended_at = _now_ms()
         run.error = error
-        self._runs.write(run)
+        self._records.write(run)
         if error is not None:
             log.error("run %s of %s failed: %s", run.run_id, run.report, error)
         else:
@@ -324,6 +388,9 @@ class Reports:
                 **dict(option.split("=", 1) for option in config.spark_options),
             },
             answer_descriptor=-1,
+            reports_directory=str(self._data_dir / "reports"),
+            tariffs=tariff.read(self._data_dir / "reports"),
+            close_after=config.reports_close_after,
         )
 
 

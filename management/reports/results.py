@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 from pyspark.sql import functions as f
 
-from .catalog import View
 from .runs import RESULT
+from .shapes import View
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

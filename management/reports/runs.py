@@ -110,7 +110,11 @@ class Runs:
             asked_at=now_ms,
         )
         self.path(report, run_id).mkdir(parents=True)
-        self.write(run)
+        try:
+            self.write(run)
+        except OSError:
+            shutil.rmtree(self.path(report, run_id), ignore_errors=True)
+            raise
         return run
 
     def path(self, report: str, run_id: str) -> Path:

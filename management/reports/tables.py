@@ -109,6 +109,14 @@ class Tables:
             key=lambda file: file.period,
         )
 
+    def months(self) -> list[datetime]:
+        """The months that the tables have rows of, oldest first."""
+        found: set[datetime] = set()
+        for path in self.paths(self.files("month")):
+            at = pyarrow.parquet.read_table(path, columns=["at"])["at"]
+            found.update(moment.astimezone(UTC) for moment in at.unique().to_pylist())
+        return sorted(found)
+
     def paths(self, files: Iterable[File]) -> list[Path]:
         return [self.directory / file.path for file in files]
 

@@ -18,14 +18,18 @@ from pyspark.sql import functions as f
 
 from broker.features.usage import records
 
-from .catalog import AHEAD_DAYS, PERCENTILES, View
+from .catalog import AHEAD_DAYS, PERCENTILES
 from .columns import HELD
 from .measures import Column
+from .shapes import View
 
 SECONDS_A_DAY = 86_400
 
 # Standard errors to each side that hold 95 % of a normal distribution.
 WIDTH = 1.96
+
+# A disk that is full later than this is not.
+FORECAST_DAYS_MAX = 3650
 
 
 def within(
@@ -45,10 +49,10 @@ def traffic(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
     measures = _measures(view)
     grouped = (
         _of_kinds(within(rows, first, end), measures)
-        .groupBy(f.col("at").alias(view.time), *_keys(view))
+        .groupBy(f.col("at").alias(view.time), *keys_of(view))
         .agg(*(_merged(column) for column in measures))
     )
-    return grouped.where(_any(column.name for column in measures if column.merge == "sum"))
+    return grouped.where(any_of(column.name for column in measures if column.merge == "sum"))
 
 
 def totals(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
@@ -56,7 +60,7 @@ def totals(rows: DataFrame, view: View, first: datetime, end: datetime | None) -
     measures = _measures(view)
     return (
         _of_kinds(within(rows, first, end), measures)
-        .groupBy(*_keys(view))
+        .groupBy(*keys_of(view))
         .agg(*(_merged(column) for column in measures), f.max("at").alias(view.time))
     )
 
@@ -69,10 +73,10 @@ def changes(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
     sums = [
         _merged(column, ~now if column.name.endswith("_before") else now) for column in measures
     ]
-    grouped = kept.groupBy(*_keys(view)).agg(*sums)
+    grouped = kept.groupBy(*keys_of(view)).agg(*sums)
     before = f.col("messages_in_before")
     change = f.when(before > 0, (f.col("messages_in") - before) * 100.0 / before)
-    moved = _any(column.name for column in measures if column.merge == "sum")
+    moved = any_of(column.name for column in measures if column.merge == "sum")
     return grouped.where(moved).withColumn("change", f.round(change, 1))
 
 
@@ -80,12 +84,12 @@ def backlog(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
     """What queues hold at the end of the range, whether they drain, and what went wrong."""
     left_names = ("ack", "deliver_no_ack", "get_no_ack", "expired", "dropped", "purge", "reject")
     queues = within(rows, first, end).where(f.col("kind") == "queue")
-    grouped = queues.groupBy(*_keys(view)).agg(
+    grouped = queues.groupBy(*keys_of(view)).agg(
         *(_merged(column) for column in _measures(view)),
         f.max_by("messages", "until").alias("held"),
         f.max_by("message_bytes", "until").alias("held_bytes"),
         f.max_by("consumers", "until").alias("consumers"),
-        _sum(left_names).alias("left_queue"),
+        f.sum(added(left_names)).alias("left_queue"),
         f.sum("messages_ms").alias("messages_ms"),
         (f.max("until") - f.min("since")).alias("span"),
     )
@@ -113,7 +117,7 @@ def latency(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
     grouped = (
         within(rows, first, end)
         .where(f.col("kind") == "queue")
-        .groupBy(*_keys(view))
+        .groupBy(*keys_of(view))
         .agg(
             *(_merged(column) for column in _measures(view)),
             f.sum("latency_ms").alias("all_ms"),
@@ -136,18 +140,47 @@ def growth(rows: DataFrame, view: View, first: datetime, end: datetime | None) -
     """A straight line through the bytes that are held on average each day, by least squares, and
     its band: 1.96 standard errors to both sides. Fewer than three days have none.
     """
+    line = _trend(
+        within(rows, first, end), first, [f.col(source).alias(name) for name, source in view.keys]
+    )
+    ahead = f.col("last_day") + AHEAD_DAYS
+    reach = f.sqrt(
+        1 + 1 / f.col("days") + (ahead - f.col("middle")) * (ahead - f.col("middle"))
+        / f.col("spread")
+    )  # fmt: skip
+    expected = f.col("start") + f.col("growth") * ahead
+    band = WIDTH * f.col("error") * reach
+    return line.select(
+        *(name for name, _ in view.keys),
+        "days",
+        f.round("last").cast("long").alias("held_bytes"),
+        f.round("growth", 1).alias("growth"),
+        f.round(f.col("growth") - f.col("slope_band"), 1).alias("growth_low"),
+        f.round(f.col("growth") + f.col("slope_band"), 1).alias("growth_high"),
+        *(
+            f.round(f.greatest(value, f.lit(0.0))).cast("long").alias(name)
+            for name, value in (
+                ("expected", expected),
+                ("expected_low", expected - band),
+                ("expected_high", expected + band),
+            )
+        ),
+    )
+
+
+def _trend(rows: DataFrame, first: datetime, keys: list[Expression]) -> DataFrame:
+    """A line through the bytes held each day, by least squares, for each value of the keys."""
     # Days since the first one: squares of days since 1970 would lose the digits that count.
     day = (f.unix_seconds("at") - f.lit(int(first.timestamp()))) / SECONDS_A_DAY
     span = f.greatest(f.col("until") - f.col("since"), f.lit(1)) / 1000
     held = f.sum(f.col(HELD) / span)
     by_day = (
-        within(rows, first, end)
-        .where(f.col("kind") == "queue")
-        .groupBy(*_keys(view), "at")
+        rows.where(f.col("kind") == "queue")
+        .groupBy(*keys, "at")
         .agg(held.alias("held"))
         .withColumn("day", day)
     )
-    line = by_day.groupBy(*(name for name, _ in view.keys)).agg(
+    line = by_day.groupBy(*by_day.columns[: len(keys)]).agg(
         f.count("day").alias("days"),
         f.max_by("held", "day").alias("last"),
         f.max("day").alias("last_day"),
@@ -159,30 +192,36 @@ def growth(rows: DataFrame, view: View, first: datetime, end: datetime | None) -
     )
     rest = f.col("variation") - f.col("growth") * f.col("growth") * f.col("spread")
     error = f.sqrt(f.greatest(rest, f.lit(0.0)) / (f.col("days") - 2))
-    ahead = f.col("last_day") + AHEAD_DAYS
-    reach = f.sqrt(
-        1 + 1 / f.col("days") + (ahead - f.col("middle")) * (ahead - f.col("middle"))
-        / f.col("spread")
-    )  # fmt: skip
-    slope_band = WIDTH * f.col("error") / f.sqrt(f.col("spread"))
     line = line.where(f.col("days") >= 3).withColumn("error", error)
-    expected = f.col("start") + f.col("growth") * ahead
-    band = WIDTH * f.col("error") * reach
+    return line.withColumn("slope_band", WIDTH * f.col("error") / f.sqrt(f.col("spread")))
+
+
+def disk(
+    rows: DataFrame, view: View, first: datetime, end: datetime | None, free: int
+) -> DataFrame:
+    """When `free` bytes are used up by the growth of what all queues hold, one row; seconds are
+    counted from now on.
+    """
+    line = _trend(within(rows, first, end), first, [f.lit("").alias("vhost")])
+    slope, band = f.col("growth"), f.col("slope_band")
+
+    def full(growth: Expression) -> Expression:
+        seconds = f.lit(float(free)) / growth * SECONDS_A_DAY
+        soon = (growth > 0) & (f.lit(float(free)) / growth < FORECAST_DAYS_MAX)
+        now = f.unix_seconds(f.current_timestamp())
+        return f.when(soon, f.timestamp_seconds((now + seconds).cast("long")))
+
     return line.select(
-        *(name for name, _ in view.keys),
+        "vhost",
         "days",
         f.round("last").cast("long").alias("held_bytes"),
-        f.round("growth", 1).alias("growth"),
-        f.round(f.col("growth") - slope_band, 1).alias("growth_low"),
-        f.round(f.col("growth") + slope_band, 1).alias("growth_high"),
-        *(
-            f.round(f.greatest(value, f.lit(0.0))).cast("long").alias(name)
-            for name, value in (
-                ("expected", expected),
-                ("expected_low", expected - band),
-                ("expected_high", expected + band),
-            )
-        ),
+        f.lit(free).cast("long").alias("free"),
+        f.round(slope, 1).alias("growth"),
+        f.round(slope - band, 1).alias("growth_low"),
+        f.round(slope + band, 1).alias("growth_high"),
+        full(slope).alias("full_at"),
+        full(slope + band).alias("full_first"),
+        full(slope - band).alias("full_last"),
     )
 
 
@@ -211,7 +250,7 @@ def _measures(view: View) -> list[Column]:
     return [column for column in view.columns if column.of]
 
 
-def _keys(view: View) -> list[Expression]:
+def keys_of(view: View) -> list[Expression]:
     return [f.col(source).alias(name) for name, source in view.keys]
 
 
@@ -228,9 +267,15 @@ def _merged(column: Column, when: Expression | None = None) -> Expression:
     return f.coalesce(merge(f.when(chosen, value)), f.lit(0)).alias(column.name)
 
 
-def _sum(names: Iterable[str]) -> Expression:
-    return f.sum(functools.reduce(lambda one, other: one + other, map(f.col, names)))
+def any_of(names: Iterable[str]) -> Expression:
+    return added(names) > 0
 
 
-def _any(names: Iterable[str]) -> Expression:
-    return functools.reduce(lambda one, other: one + other, map(f.col, names)) > 0
+def added(names: Iterable[str]) -> Expression:
+    """Columns added up."""
+    return functools.reduce(lambda one, other: one + other, map(f.col, names))
+
+
+def sums_of(view: View) -> list[Expression]:
+    """The measures of a view, for an aggregation."""
+    return [_merged(column) for column in _measures(view)]

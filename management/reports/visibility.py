@@ -32,6 +32,12 @@ async def visible_vhosts(user: User) -> frozenset[str] | None:
     return frozenset(names)
 
 
+def require_administrator(user: User) -> None:
+    """Raises BrokerError 401 unless the user may say what things cost and when reports run."""
+    if not user.is_administrator:
+        raise BrokerError(401, "not_authorised", "Not administrator user")
+
+
 def require_monitoring(user: User) -> None:
     """Raises BrokerError 401 unless the user may run and cancel reports."""
     if not user.is_monitoring:

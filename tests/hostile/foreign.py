@@ -155,6 +155,7 @@ class House:
             "page": "per-object",
             "node": "leveret@none",
             "run": self.report,
+            "since": "2026-11",
         }
         for name in ("vhost", "user", "tag", "password", "pattern"):
             values[name] = f"{prefix}-{name}"

@@ -113,7 +113,9 @@ RULES: dict[str, list[str]] = {
         /api/connections/<name>/channels /api/connections/username/<user>
         /api/health/checks/virtual-hosts /api/livelog /api/logs /api/nodes /api/nodes/<name>
         /api/nodes/<name>/memory /api/overview /api/problems /api/reports /api/reports/<name>
-        /api/reports/<name>/run /api/reports/<name>/runs/<run> /api/vhosts
+        /api/reports/cost/tariff /api/reports/cost/tariff/<since>
+        /api/reports/<name>/run /api/reports/<name>/runs/<run>
+        /api/reports/<name>/runs/<run>/retry /api/vhosts
         /api/vhosts/<vhost>/channels /api/vhosts/<vhost>/connections
         /channels /connection /connections /connections/<name> /log
         /metrics /metrics/<page> /node /palette

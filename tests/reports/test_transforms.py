@@ -11,9 +11,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.testing import assertDataFrameEqual
 
-from management.reports import folding, transforms
+from management.reports import costs, folding, transforms
 from management.reports.catalog import REPORTS
 from management.reports.columns import IDENTITY, MERGED
+from management.reports.job import transformed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,10 +193,34 @@ def test_it_draws_a_line_through_what_queues_hold_and_says_how_sure_it_is(
     assert (by_vhost["/"]["days"], by_vhost["/"]["held_bytes"]) == (5, 1300 + 20_800 + 400)
 
 
+def test_it_forecasts_the_day_on_which_the_disk_is_full(spark: SparkSession) -> None:
+    def day(number: int, held: int) -> dict[str, Any]:
+        return {"name": "q", "at": at(0, 1 + number), "since": 0, "until": 1000,
+                "message_bytes_s": held}  # fmt: skip
+
+    view = REPORTS["disk"].view()
+    noise = (90, -80, 30, -40, 70, -60, 20, -30, 50, -50)
+    growing = rows(spark, *(day(n, 1000 + 100 * n + noise[n]) for n in range(10)))
+    (row,) = transforms.disk(growing, view, at(0, 1), None, 10_000).collect()
+    # Least squares by hand: 96.3636 bytes a day.
+    assert (row["days"], row["growth"], row["free"]) == (10, 96.4, 10_000)
+    days = {name: (row[name].astimezone(UTC) - datetime.now(UTC)).total_seconds() / 86400
+            for name in ("full_first", "full_at", "full_last")}  # fmt: skip
+    assert abs(days["full_at"] - 10_000 / 96.3636) < 0.1
+    assert days["full_first"] < days["full_at"] - 5 < days["full_last"] - 10
+    level = rows(spark, *(day(n, 1000) for n in range(5)))
+    (row,) = transforms.disk(level, view, at(0, 1), None, 10_000).collect()
+    assert (row["full_at"], row["full_first"], row["full_last"]) == (None, None, None)
+
+
 def test_every_report_gives_the_columns_of_each_of_its_views(spark: SparkSession) -> None:
+    none = rows(spark)
     for report in REPORTS.values():
         for view in report.views:
-            frame = getattr(transforms, report.transform)(rows(spark), view, at(0), None)
+            if report.charges:
+                frame = costs.statement(costs.priced(none, view, []), None, view)
+            else:
+                frame = transformed(report, none, view, at(0), None)
             assert set(view.names) <= set(frame.columns), (report.name, view.name)
             assert {"vhost", view.search} <= set(view.names)
             assert {name.removeprefix("-") for name in view.order} <= set(view.names)

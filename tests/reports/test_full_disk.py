@@ -1,0 +1,127 @@
+"""A disk that is full on the day of a run: the true reason, no end of the process, another try."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import Config
+from management.reports import client, process
+from management.reports.desk import Desk
+from management.reports.job import Outcome, _in_short
+from management.reports.process import Reports
+from management.reports.runs import Progress, Run, Runs
+
+REPORT = "traffic"
+
+
+class Disk:
+    """What writing a record meets."""
+
+    full = False
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk, write = Disk(), Runs.write
+
+    def write_if_room(runs: Runs, run: Run, *, sync: bool = True) -> None:
+        if disk.full:
+            raise OSError(28, "No space left on device")
+        write(runs, run, sync=sync)
+
+    monkeypatch.setattr(Runs, "write", write_if_room)
+    return disk
+
+
+class MadeUpChild:
+    """A job that tells its progress and ends well, while the disk fills up."""
+
+    was_cancelled = False
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+
+    async def run(self, _: object, __: object, tell: Callable[[Progress], None]) -> Outcome:
+        self.disk.full = True
+        tell(Progress(step="computing"))
+        return Outcome(rows_written=3)
+
+
+def reports(tmp_path: Path) -> Reports:
+    return Reports(Config(data_dir=tmp_path), tmp_path / "reports")
+
+
+def test_a_disk_that_fills_up_during_a_run_does_not_fail_it(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "Child", lambda: MadeUpChild(disk))
+    working = reports(tmp_path)
+    run = working.ask(REPORT, "anna")
+    asyncio.run(working._run(run))
+    desk = Desk(tmp_path)
+    assert desk.runs.read(REPORT, run.run_id).state == "running", "the disk knows no better"
+    status = asyncio.run(working._answer(b"\x81\xa4verb\xa6status"))
+    assert [(one.run_id, one.state) for one in status.unwritten] == [(run.run_id, "done")]
+    monkeypatch.setattr(client, "status", lambda _: status)
+    assert desk.find(REPORT, run.run_id).state == desk.standing(REPORT).runs[0].state == "done"
+    working._records.write_again()
+    disk.full = False
+    working._records.write_again()
+    assert desk.runs.read(REPORT, run.run_id).rows_written == 3
+    assert working._records.unwritten == []
+
+
+def test_a_request_and_a_schedule_survive_a_full_disk(tmp_path: Path, disk: Disk) -> None:
+    working = reports(tmp_path)
+    disk.full = True
+    with pytest.raises(OSError, match="No space left"):
+        working.ask(REPORT, "anna")
+    answer = asyncio.run(working._answer(b"\x82\xa4verb\xa3run\xa6report\xa7traffic"))
+    assert "is full" in answer.error and "MB are free" in answer.error
+    working._ask_on_schedule(REPORT, 1000)
+    assert working._next_at[REPORT] == 1000 + process.SCHEDULE_AGAIN_MS
+    assert working._waiting == type(working._waiting)()
+    assert working._runs.all(REPORT) == []
+    disk.full = False
+    working._ask_on_schedule(REPORT, 1000)
+    assert len(working._waiting) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded"),
+     RuntimeError("Job aborted\n\tat java.io.IOException: No space left on device")],
+)  # fmt: skip
+def test_it_says_that_the_disk_is_full_whoever_notices(tmp_path: Path, error: Exception) -> None:
+    assert _in_short(error, tmp_path).startswith(f"the disk of {tmp_path} is full (")
+    assert "nothing is lost" in _in_short(error, tmp_path)
+    assert _in_short(ValueError("x"), tmp_path) == "ValueError: x"
+
+
+def test_what_failed_or_was_cancelled_can_be_retried_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, asked = Desk(tmp_path), []
+
+    def run(_: Path, report: str, user: str, parameters: dict[str, str]) -> str:
+        asked.append((report, user, parameters))
+        return "new"
+
+    monkeypatch.setattr(client, "run", run)
+    monkeypatch.setattr(client, "status", lambda _: client.Reply())
+    old: Any = desk.runs.new(REPORT, "bert", 0, {"by": "user"})
+    for state in ("waiting", "done"):
+        old.state = state
+        desk.runs.write(old)
+        with pytest.raises(ValueError, match="can be retried"):
+            desk.retry(REPORT, old.run_id, "anna")
+    for state in ("failed", "cancelled"):
+        old.state = state
+        desk.runs.write(old)
+        assert desk.retry(REPORT, old.run_id, "anna") == "new"
+    assert asked == [(REPORT, "anna", {"by": "user"})] * 2
