@@ -1,4 +1,4 @@
-"""Every x-argument in one table: type, bounds, whom it belongs to, whether it is built, and a line
+"""Every x-argument in one table: type, bounds, what it belongs to, whether it is built, and a line
 for people.
 
 A known argument with a wrong value, or one that this broker does not carry out, for example because

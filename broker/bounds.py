@@ -59,7 +59,7 @@ RING_WEIGHT_MAX = 256
 
 
 class Fixed(NamedTuple):
-    """A limit without a setting: what it is of, its value, and why nobody can set it."""
+    """A limit without a setting: what it is of, its value, and why it cannot be set."""
 
     what: str
     value: int

@@ -206,7 +206,7 @@ class Problems(Arguments):
 class QueueRefusals(Arguments):
     """Says which publishes a full queue refuses: how many a second, how many since the spell began,
     which limit is reached and where it was set, and whose publishes they are. `others`: publishers
-    whom the user may not see. A spell ends when 30 seconds have passed without a refusal."""
+    that the user may not see. A spell ends when 30 seconds have passed without a refusal."""
 
     vhost: str
     name: str
@@ -321,11 +321,11 @@ class Subscribe(Arguments):
     """Starts pushes: one `start` with the whole state, then at most one `delta` a second with what
     changed, under dotted keys (`queue_totals.messages_ready`).
 
-    `overview` (of one `vhost` or all) and `item` (a `noun` and its row `key`) start with
-    `{state, history}`, where history is as in the verb of that name over `history_s` seconds, and
-    go on with `{state: {dotted: value}, point: {series: number}}`. `rows` follows the `keys` of a
-    noun: `{rows: [[key, {dotted: value}]]}`, and `[key, nil]` when a row is gone. `events` pushes
-    what `EVENTS` names, as it happens.
+    `overview` (of one `vhost` or all) and `item` (a `noun` and its row `key`) start with `{state,
+    history}`, where history is as in the verb of that name over `history_s` seconds, and continue
+    with `{state: {dotted: value}, point: {series: number}}`. `rows` follows the `keys` of a noun:
+    `{rows: [[key, {dotted: value}]]}`, and `[key, nil]` when a row is gone. `events` pushes what
+    `EVENTS` names, as it happens.
     """
 
     topic: Literal["overview", "rows", "item", "events"]
@@ -477,7 +477,7 @@ class QueuePurge(Arguments):
 
 @verb("queue.pause", "management", "objects", "{changed}", changes=True)
 class QueuePause(Arguments):
-    """Stops deliveries, to consumers and to basic.get; publishing goes on. It holds over restarts
+    """Stops deliveries, to consumers and to basic.get; publishing continues. It holds over restarts
     if the queue is durable."""
 
     vhost: str
@@ -510,7 +510,7 @@ class QueueUnacked(Arguments):
 
 @verb("queue.resume", "management", "objects", "{changed}", changes=True)
 class QueueResume(Arguments):
-    """Lets the deliveries of a paused queue go on."""
+    """Resumes the deliveries of a paused queue."""
 
     vhost: str
     name: str
@@ -1106,7 +1106,7 @@ ERRORS = _errors(
     Failure(401, "not_authorized", "Unknown user, wrong password, or no login from there"),
     Failure(404, "not_found", "The named object does not exist"),
     Failure(412, "precondition_failed", "The object is protected from what was asked"),
-    Failure(429, "too_many_attempts", "Too many wrong passwords; the reason says when to go on"),
+    Failure(429, "too_many_attempts", "Too many wrong passwords; the reason has the time to wait"),
     Failure(429, "limit_reached", "The user follows as much as is allowed; the reason says what"),
     Failure(500, "internal_error", "A defect of the broker; its log has the trace"),
     Failure(501, "not_implemented", "No such verb"),

@@ -90,7 +90,7 @@ RECENT = Recent()
 
 
 def _unraisable(error: sys.UnraisableHookArgs) -> None:
-    """An exception with nobody to catch it is a line of the log, too."""
+    """Logs an exception that Python could not raise anywhere, as a line like others."""
     if isinstance(error.exc_value, UnicodeDecodeError) and isinstance(error.object, bytes):
         # A TLS client asked for a name that is not ASCII; its handshake fails and says so.
         return

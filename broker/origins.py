@@ -48,7 +48,7 @@ def host_accepted(host: str, peer: str, allowed: Collection[str]) -> bool:
 def origin_allowed(origin: str, host: str, secure: bool, allowed: Collection[str]) -> bool:
     """Whether a page of `origin` may use the door that was called by this Host header.
 
-    No origin is allowed: that is no browser, and it holds nobody's credentials. `secure` tells
+    No origin is allowed: that is no browser, and it holds no credentials of a user. `secure` tells
     which port a Host without port means. `*` in `allowed` allows every page.
     """
     if not origin or "*" in allowed or origin in allowed:

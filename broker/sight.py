@@ -32,7 +32,7 @@ EVENTS_SHOWN: dict[str, Shown | Literal["administrators"]] = {
     "alarm.set": "node",
     "alarm.cleared": "node",
 }
-"""To whom each event of `control_schema.EVENTS` is pushed."""
+"""Which users get each event of `control_schema.EVENTS` pushed."""
 
 
 def has_tag(tags: Iterable[str], wanted: Tag) -> bool:

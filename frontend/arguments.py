@@ -92,7 +92,7 @@ QUEUE = (
     ),
     Group(
         "Confirms",
-        "when a publisher is told that its message is safe",
+        "when a publisher gets the confirm of its message",
         ("x-confirm-on",),
         _LIKE_CLASSIC,
     ),
@@ -190,7 +190,7 @@ def amount(name: str, number: int) -> str:
 
 
 def meaning(name: str) -> str:
-    """What an argument does, in a line; for one that nobody knows, that it does nothing."""
+    """What an argument does, in a line; for an unknown one, that it does nothing."""
     for owner in ("queue", "exchange"):
         row = BY_OWNER[owner].get(name)
         if row is not None:

@@ -3,7 +3,7 @@ something true to show.
 
 Two storefronts publish orders to the topic exchange `shop.orders`. The warehouse's three workers
 ack, sometimes reject an order and sometimes put one back. The till turns orders into payments.
-One mail sender is slower than the orders come in, and nobody reads `shop.audit`.
+One mail sender is slower than the orders come in, and `shop.audit` has no consumer.
 
 Every part has its own connection and connects again when the broker goes away.
 """

@@ -79,7 +79,7 @@ def read_cookie(value: str | None) -> Login | None:
 
 
 class Sessions:
-    """Which sessions stand, as far as the broker has told, and whom to tell when one ends."""
+    """The valid sessions, as far as the broker has reported, and the callbacks for their end."""
 
     def __init__(self) -> None:
         self._standing: dict[Login, User] = {}

@@ -93,7 +93,7 @@ def stale() -> list[Path]:
     """The `.pyx` files whose compiled module is missing or was built from something else.
 
     A module that was built with other flags (bounds checks, say) counts as built: flags are a
-    choice of whoever builds, and only sources can be stale.
+    choice of the person who builds, and only sources can be stale.
     """
     built = manifest()
     return [

@@ -348,7 +348,7 @@ class Access:
 
         A new user called guest logs in from this machine only, as in RabbitMQ: its password is the
         one that everybody knows.
-        Raises BadSetting for an empty name, a tag that is no word, or a hash nobody can check.
+        Raises BadSetting for an empty name, a tag that is no word, or a hash of an unknown form.
         """
         if not name:
             raise BadSetting("user name is empty")

@@ -31,7 +31,7 @@ _KEYS_KEPT = 10_000
 class Refused:
     """A login that is refused. `status` and `error` as the HTTP API answers them.
 
-    `reason` may be shown to whoever tries; it never says whether the user exists.
+    `reason` may be shown to the client; it never says whether the user exists.
     """
 
     reason: str = "Not_Authorized"

@@ -19,7 +19,7 @@ LEADS_TO = {
     "queue": ("x-dead-letter-exchange",),
     "exchange": ("alternate-exchange", "x-alternate-exchange"),
 }
-"""Arguments of a declare that name an exchange to which messages go on."""
+"""Arguments of a declare that name an exchange to which messages are forwarded."""
 
 
 class Rights:
@@ -41,9 +41,9 @@ class Rights:
     def check_declare(
         self, resource_kind: str, name: str, arguments: Mapping[str, Any], *, is_new: bool
     ) -> None:
-        """May declare it under this name, and, if it is new, let its messages go on to where the
-        arguments say: a user who may not read it or write there cannot make the broker do so.
-        A redeclaration changes nothing and needs no more than the first, as in RabbitMQ."""
+        """May declare it under this name, and, if it is new, forward its messages to the exchange
+        in the arguments: a user who may not read it or write there cannot make the broker do so. A
+        redeclaration changes nothing and needs no more than the first, as in RabbitMQ."""
         self.check("configure", resource_kind, name)
         if not is_new:
             return

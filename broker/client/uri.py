@@ -1,4 +1,4 @@
-"""Where a client connects and as whom: AMQP URIs with RabbitMQ's query parameters.
+"""Where a client connects and as which user: AMQP URIs with RabbitMQ's query parameters.
 
 https://www.rabbitmq.com/docs/uri-spec and https://www.rabbitmq.com/docs/uri-query-parameters
 """

@@ -1,4 +1,4 @@
-"""The add-ons. Each is a folder and one line here; take both away and the rest goes on without
+"""The add-ons. Each is a folder and one line here; take both away and the rest works without
 it."""
 
 from __future__ import annotations

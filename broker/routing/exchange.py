@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from broker.bounds import DEFAULTS
 from broker.contracts import Exchange
 
-# For whoever routes by key and headers alone.
+# For callers that route by key and headers alone.
 NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -31,7 +31,7 @@ FILL_RATE = 250 * 1024 * 1024
 # An alarm is cleared when its limit is left behind by this share, so that it does not flap.
 CLEAR_SHARE = 0.05
 DISK_LIMIT_LEAST = 50 * 1024 * 1024
-# Connections that are let go on in one turn of the loop.
+# Connections that continue in one turn of the loop.
 RESUMED_AT_ONCE = 32
 
 

@@ -353,7 +353,7 @@ class Broker(SignIn):
         """Unwritten messages fill their memory: this publisher is not read until the disk has
         caught up."""
         if not session.publishes:
-            # Logins, consumers and their acks go on: they are what frees the disk.
+            # Logins, consumers and their acks continue: they are what frees the disk.
             return
         if session not in self._paused and not session.transport.is_closing():
             self._paused.add(session)

@@ -1,5 +1,5 @@
 """The broker's listeners: AMQP over TCP, TLS, WebSocket and Unix socket, the web process's relay,
-and metrics; and where they are, for whoever asks.
+and metrics; and the file with their addresses.
 
 `run/broker.json` holds the first address of each, as `{"amqp": [host, port], "amqps": …, "ws": …,
 "wss": …, "metrics": …, "pid": number}` without those that are off. It is there only while

@@ -48,7 +48,7 @@ class _Queue:
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     def begin(self) -> float:
-        """Until when what begins now may go on: the end of this turn's slice."""
+        """Until when work that begins now may take: the end of this turn's slice."""
         if self.waiting:
             return 0.0
         if self._until is None:

@@ -1,7 +1,8 @@
-"""The broker's pulse: what happens by the clock and not because somebody asked.
+"""The broker's periodic work.
 
-Five times a second the persister looks whether something has waited long enough. Once a second some
-queues are asked whether they may rest, and each feature takes its steps.
+Five times a second the persister checks whether something has waited long enough to be written.
+Once a second some queues are checked for whether they may rest, and each feature does its periodic
+steps.
 """
 
 from __future__ import annotations

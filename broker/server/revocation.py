@@ -1,8 +1,8 @@
 """Permissions that are taken away act on open connections at once.
 
-Publishing and every method ask again by themselves, since each change raises the topology's
-version. What goes on without being asked is looked at here: consumers of a queue that the user may
-no longer read are cancelled, connections to a vhost that the user may no longer enter are closed.
+Publishing and every method check the permission again by themselves, since each change raises the
+topology's version. The rest is done here: consumers of a queue that the user may no longer read are
+cancelled, connections to a vhost that the user may no longer enter are closed.
 """
 
 from __future__ import annotations

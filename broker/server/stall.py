@@ -1,8 +1,9 @@
-"""Says when the disk does not answer: a round of writes and syncs takes too long, or reads fail.
+"""Reports that the disk does not answer: a round of writes and syncs takes too long, or reads fail.
 
 Nothing can be done about it here. Confirms wait, as they have to; heartbeats, and consumers of what
-is in memory, go on, since the loop never waits for the disk. A publisher goes on until unwritten
-messages fill their memory. Looked at by a timer of the loop: whatever asks the disk may hang too.
+is in memory, continue, since the loop never waits for the disk. Publishers continue until unwritten
+messages fill their memory. A timer of the loop checks it: a thread that uses the disk could hang,
+too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The broker's clock is the wall's time at its start and the monotonic clock since
 (`broker.kernel.clock`), so that a jump of the system's clock ends no deadline early and holds none
-up. It is said in the log, though: until the next start the two show different times.
+up. A jump is logged, though: until the next start the two show different times.
 """
 
 from __future__ import annotations

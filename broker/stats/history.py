@@ -132,7 +132,7 @@ class History:
     # -- life --------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """Goes on where the last run ended: a torn last frame is cut off. Waits for the disk.
+        """Continues where the last run ended: a torn last frame is cut off. Waits for the disk.
         Raises OSError."""
         self._since = now_ms
         if not self.bytes_max:

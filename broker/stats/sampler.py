@@ -109,7 +109,7 @@ class Stats:
         self._histories: dict[Any, Gauge] = {}
         """Objects with a history; those that were looked at longest ago come first."""
         self.keeps_steps = False
-        """Whether somebody takes what is touched, once in a while."""
+        """Whether touched objects are listed for a caller that takes the list at intervals."""
         self._touched: list[tuple[str, str, Any]] = []
 
     # What the broker tells.
@@ -171,7 +171,7 @@ class Stats:
         return totals
 
     def watch(self, kind: str, thing: Any) -> Series:
-        """The history of an object that somebody looks at; it begins now if there was none."""
+        """The history of an object that is shown; it begins now if there was none."""
         sums = Sums()
         gauge = watch(kind, thing, self._clock_ms(), sums)
         self._add_up(kind, sums, _vhost_name(kind, thing))

@@ -8,7 +8,7 @@ does not fit, the index is built anew:
    where one is missing;
 2. each queue tells the references of its living records; one to a body that is not there is dropped
    by its queue: its message was acked, or never confirmed;
-3. one walk drops what nobody referred to and sums up what lives in each file (`finish`).
+3. one walk drops bodies without a reference and adds up the living bytes of each file (`finish`).
 
 An index in memory counts in itself; for one on disk `broker.store.body_census` does, and the index
 is written once, at the end. So memory does not grow with the number of bodies where it is on disk.
@@ -185,8 +185,8 @@ class BodyRecovery:
         self.index.counter.add_file(file.first, rows)
 
     def _add_what_is_read(self, file: BodyFile, data: bytes, unread: int) -> None:
-        """The disk does not read all of a file that has no table of contents: nobody knows which
-        bodies are in the rest. So no body goes before a start that reads it, and a record whose
+        """The disk does not read all of a file that has no table of contents: which bodies are in
+        the rest is unknown. So no body is removed before a start that reads it, and a record whose
         body is not found waits for that, with its segment."""
         rows, _, _ = scan(data, self._store.incarnation)
         self.unread.append(file)
@@ -199,7 +199,7 @@ class BodyRecovery:
         self.index.counter.add_file(file.first, rows)
 
     def finish(self) -> None:
-        """Every queue has told: drops what nobody refers to."""
+        """All queues have counted their references: drops bodies without any."""
         if self.clean:
             return
         files = self._store.files

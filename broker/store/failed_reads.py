@@ -1,11 +1,12 @@
 """What could not be read, and when it is tried again.
 
-A read that the disk fails says nothing about the message: it stays, and its queue waits. Nothing
-but traffic would ask for it again, so everybody who waits is woken after a pause: each so long
-after its own first failure, whatever fails elsewhere meanwhile. The log is told once a pause.
+A failed read does not mean that the message is damaged: the message stays, and its queue waits.
+Only traffic would repeat the read, so each waiting queue or reader is woken a pause after its own
+first failure, whatever fails elsewhere meanwhile. The log has one line for each pause.
 
-Whoever was woken asks again within a moment, or wants nothing any more. So the disk is well again
-when nobody waits, and every read that was under way a pause after the last one was woken has ended.
+A queue that was woken reads again within a moment, or does not need the message any more. So reads
+work again when no queue waits, and every read that was under way a pause after the last one was
+woken has ended.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class FailedReads:
             self._judge()
 
     def _judge(self) -> None:
-        """Nobody waits: says so once what was asked for again has ended, too."""
+        """No queue waits: logs it once the repeated reads have ended, too."""
         if self._under_way is None:
             self._under_way = self._progress()
         for (begun, _), (total, open_) in zip(self._under_way, self._progress(), strict=True):

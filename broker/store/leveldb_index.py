@@ -224,8 +224,8 @@ class LevelIndex:
         return True
 
     def _open_again(self) -> None:
-        """Ends what a failed write left. Raises IndexHasNoRoom where somebody else took the room
-        meanwhile and the broker stops: without the database nothing can be asked."""
+        """Opens the database again after a failed write. Raises IndexHasNoRoom if the space was
+        used up meanwhile, and then the broker stops: without the database it cannot find bodies."""
         turning = self._fold is not None
         self._end_fold()
         self._database.close()

@@ -51,9 +51,9 @@ class LocationIndex(Protocol):
         every queue. `end_building` follows, before anything else is asked."""
 
     def end_building(self, keeps_all: bool) -> dict[int, int]:
-        """What nobody referred to is not in the index. With `keeps_all` everything is, with one
-        reference more than was counted, which nobody gives back. Returns the bytes of living
-        records of each file."""
+        """Leaves bodies without a reference out of the index. With `keeps_all` every body is in it,
+        with one reference more than was counted, which is never given back. Returns the bytes of
+        living records of each file."""
 
     def apply(self, batch: Sequence[Change]) -> None:
         """Carries out (ADD | CHANGE | REMOVE, id, value). ADD says that the id is new, CHANGE that
@@ -100,7 +100,7 @@ Wish = tuple[bytes, int] | tuple[bytes, bytes]
 
 def carry_out(index: LocationIndex, wishes: Sequence[Wish]) -> list[tuple[int, int]]:
     """Changes references and adds entries, in order. Returns (file, length) of each record that
-    nobody refers to any more. An id that is there already is not added again."""
+    has no reference any more. An id that is there already is not added again."""
     freed = []
     for id, wish in wishes:
         found = index.get(id)

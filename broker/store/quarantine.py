@@ -29,7 +29,7 @@ class Writer(Protocol):
 
 
 def nameless(_incarnation: int) -> tuple[str, str]:
-    """Nobody knows the queue."""
+    """For a queue whose name is unknown."""
     return "", ""
 
 

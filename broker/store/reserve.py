@@ -1,8 +1,8 @@
 """The reserve: a file whose space is given back when the disk is full.
 
-Whoever meets the full disk first takes the reserve (`give_reserve` of `broker.store.space`), so
-that acks and definitions are still written while consumers drain the queues. A last part stays for
-the next start, which needs space before anything can be drained; the start takes that, too. The
+The first write that finds the disk full takes the reserve (`give_reserve` of `broker.store.space`),
+so that acks and definitions are still written while consumers drain the queues. A last part stays
+for the next start, which needs space before anything can be drained; the start takes that, too. The
 reserve is made again when there is space.
 """
 

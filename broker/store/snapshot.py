@@ -1,4 +1,4 @@
-"""The state of the data directory at one instant, as hard links, while everything goes on.
+"""The state of the data directory at one instant, as hard links, while the broker works on.
 
 Every file is either only appended to or replaced by another of its name, so a link and the length
 it had are the state of a file. The links are made twice: once beside the traffic, which takes as

@@ -20,8 +20,9 @@ class Bindings:
     """Each exchange has those that go out from it; here are those that lead to a queue or an
     exchange. `exchanges` and `queues` are the vhost's own, by name.
 
-    Those to what is gone are `leaving`: exchanges have them still, nobody sees them, and they go
-    one by one (`broker.vhosts.unbinding`). The name may be given again meanwhile.
+    Those to a deleted queue or exchange are `leaving`: exchanges still have them, they are not
+    shown, and they are removed one by one (`broker.vhosts.unbinding`). The name may be used again
+    meanwhile.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Bindings:
         return current is not None and not self.is_leaving(current)
 
     def is_leaving(self, binding: Binding) -> bool:
-        """Whether this binding of an exchange leads to what is gone."""
+        """Whether this binding of an exchange leads to a deleted queue or exchange."""
         rows = self.leaving.get((binding.destination_type, binding.destination))
         return rows is not None and rows.get((binding.source, identity(binding))) is binding
 
@@ -75,7 +76,7 @@ class Bindings:
             _drop(self._picked, found, row)
         return exchange
 
-    # -- what is gone ------------------------------------------------------------------------------
+    # -- deleted queues and exchanges --------------------------------------------------------------
 
     def leave(self, kind: str, name: str) -> Iterator[BoundExchange]:
         """A queue or an exchange is gone, and its bindings with it. Those of exchanges that pick

@@ -517,7 +517,7 @@ class DefiningVHost:
             self._ended.discard(owner)
 
     def set_paused(self, queue: MessageQueue, paused: bool) -> bool:
-        """Stops the deliveries of a queue or lets them go on; False if that was so already."""
+        """Stops the deliveries of a queue or resumes them; False if that was so already."""
         if queue.paused == paused:
             return False
         change = {"queue": queue.name, "active": not paused}

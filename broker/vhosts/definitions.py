@@ -220,8 +220,8 @@ class Definitions:
         self._save()
 
     def remove_vhost(self, name: str) -> VHost:
-        """Takes a vhost out, so that nobody opens it any more; to delete what is in it is the
-        caller's. Its directory goes with the next start. Raises KeyError."""
+        """Takes a vhost out, so that it cannot be opened any more; the caller deletes what is in
+        it. The next start removes its directory. Raises KeyError."""
         vhost = self.vhosts.pop(name)
         self._save()
         return vhost

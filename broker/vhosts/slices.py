@@ -1,4 +1,4 @@
-"""Long work in slices, one in each turn of the loop, so that nobody else waits for all of it."""
+"""Long work in slices, one in each turn of the loop, so that other clients do not wait for all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Work(NamedTuple):
 
 
 class _End(NamedTuple):
-    """Somebody waits for the works with numbers above `since`, up to `until`."""
+    """A caller waits for the works with numbers above `since`, up to `until`."""
 
     since: int
     until: int

@@ -166,7 +166,7 @@ class Tracer:
             "channel": channel,
             "user": user,
         }
-        # They are one frame, which whoever reads must be able to take.
+        # They are one frame, and every consumer of the firehose must be able to take it.
         if len(traced.listed) <= TRACED_PROPERTIES_MAX:
             headers["properties"] = properties.readable(traced.listed)
         else:

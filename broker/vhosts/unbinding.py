@@ -1,9 +1,9 @@
-"""Taking away the bindings of what is gone, and auto-delete exchanges that have none any more.
+"""Removes the bindings of deleted queues and exchanges, and auto-delete exchanges without bindings.
 
-There may be any number of both, so they go in slices. Nobody sees a binding of which one end is
-gone, and no message follows it, though the name may be given again meanwhile. A kill in the middle
-costs nothing: the journal says which queue or exchange went, and what of it is left to do is done
-at the next start.
+There may be any number of both, so they are removed in slices. A binding of which one end is
+deleted is not shown, and no message is routed by it, though the name may be used again meanwhile. A
+kill in the middle loses nothing: the journal has the deletion, and the next start does the rest of
+it.
 """
 
 from __future__ import annotations

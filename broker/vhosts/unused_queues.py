@@ -1,4 +1,4 @@
-"""Queues that go when nobody used them for as long as their x-expires says."""
+"""Deletes queues that were not used for the time in their x-expires."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class UnusedQueues:
         self._timers[queue] = self._later(ms / 1000, lambda: self._look(queue, after))
 
     def _look(self, queue: MessageQueue, after: int) -> None:
-        """Deletes a queue that nobody consumed from, got from or declared for `after` ms;
-        otherwise looks again when that could be."""
+        """Deletes a queue that had no consumer, get or declare for `after` ms; otherwise checks
+        again at the earliest time at which that can be true."""
         self._timers.pop(queue, None)
         if queue.deleted:
             return

@@ -26,7 +26,7 @@ PAUSE_LEAST_S = 0.01
 
 def timeout_of(queue: Any, default_s: float) -> int:
     """Milliseconds that a delivery of this queue may stay unacknowledged; 0 is forever. A stream
-    waits for nobody."""
+    has no such timeout."""
     limits = queue.limits
     own: int = limits.consumer_timeout if limits is not None else -1
     if queue.type == "stream":

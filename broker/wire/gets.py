@@ -3,7 +3,7 @@
 A get may have to wait: for the disk that its message is read from, or, without ack, until it is
 written that the message is gone. Its reply keeps its place among the channel's replies, and its
 delivery tag is given when it is sent: a client that acks everything up to a later delivery
-means none of the messages it has not seen. Other channels go on.
+means none of the messages it has not seen. Other channels are not held up.
 
 A message that was taken and not told when the channel ends goes back to its place.
 """

@@ -116,7 +116,7 @@ class Session(Connection):
         self.connected_at_ms = connected_at_ms
         # Since they were counted last: never fewer than there are.
         self.consumers_begun = 0
-        # Kept true by the vhost, since such a queue may go, and its name to somebody else.
+        # Kept true by the vhost: such a queue may be deleted and its name used by another client.
         self.exclusive_queues: set[str] = set()
         self.heartbeat = 0
         self.id = id
@@ -320,7 +320,7 @@ class Session(Connection):
             self.block()
 
     def alarm_over(self) -> None:
-        """The last alarm is cleared: publishing goes on where it stopped."""
+        """The last alarm is cleared: publishing continues where it stopped."""
         self.set_alarmed(False)
         if self.blocked:
             if self.phase == RUNNING and self.can("connection.blocked"):
@@ -625,7 +625,7 @@ class Session(Connection):
             self._unblock()
 
     def finish(self) -> None:
-        """Everything is said: the connection is over, and its transport waits for the client to
+        """All is sent: the connection is over, and its transport waits for the client to
         close, for a bounded time. Frames that are still under way would meet a closed socket
         otherwise, and its reset would take the last answers from the client."""
         if self.after_work(self.finish):

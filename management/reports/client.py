@@ -1,7 +1,7 @@
 """How the web process asks the reports process: one request, one answer, over `reports.sock`.
 
 A frame is a big-endian u32 length and a msgpack map, as on the control socket. The socket is the
-same user's only (mode 0600); whoever may ask for a run was decided before.
+same user's only (mode 0600); the right to ask for a run was checked before.
 """
 
 from __future__ import annotations

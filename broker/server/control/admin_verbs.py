@@ -74,8 +74,8 @@ async def vhost_delete(request: Request[VHostDelete]) -> Any:
             "precondition_failed",
             f"Refusing to delete virtual host '{name}' because it is protected from deletion",
         )
-    # First the name and what is kept by it: nobody may open the vhost while the connections to it
-    # are being closed, and a vhost that gets the name meanwhile is another one.
+    # First the name and what is kept by it: no client can open the vhost while the connections to
+    # it are being closed, and a vhost that gets the name meanwhile is another one.
     vhost = broker.definitions.remove_vhost(name)
     broker.access.forget_vhost(name)
     broker.policies.forget_vhost(name)

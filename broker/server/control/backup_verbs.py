@@ -1,4 +1,4 @@
-"""The verb that holds a snapshot of the data directory for whoever copies it."""
+"""The verb that holds a snapshot of the data directory while its caller copies it."""
 
 from __future__ import annotations
 

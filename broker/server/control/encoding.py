@@ -33,8 +33,8 @@ def encode(value: Any) -> bytes:
 
 def full_name(names: Iterable[str], shown: str) -> str:
     """The one of `names` that is meant by what is shown of it: a name that is no UTF-8 is shown
-    with U+FFFD in its place, and nobody can send it in another way. What no name or several are
-    shown as comes back as it is."""
+    with U+FFFD in its place, and callers can send it in that form only. Text that is shown for no
+    name or for several is returned unchanged."""
     if "\ufffd" not in shown or shown in names:
         return shown
     alike = [name for name in names if _printable(name) == shown]

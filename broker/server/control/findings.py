@@ -269,7 +269,7 @@ class ProblemWatch:
                 self._judge_consumer(findings, consumer, gauge)
 
     def _judge_consumer(self, findings: Findings, consumer: Any, gauge: Any) -> None:
-        """A consumer that is stuck while others of its queue go on; else the queue is the
+        """A consumer that is stuck while others of its queue still ack; else the queue is the
         problem."""
         stuck_after, now = self._broker.config.stuck_after, findings.now
         if troubles.of_consumer(consumer, gauge, now, stuck_after) != "stuck":

@@ -2,8 +2,8 @@
 `deliveries`.
 
 The counts are those of channels that are open: each counts by the route of its publishes
-(`WireChannel.published_to`), and each consumer what it was given. A rate is what changed since the
-row was asked for last, so that nothing is measured that nobody looks at; the first time it is the
+(`WireChannel.published_to`), and each consumer what it was given. A rate is the change since the
+row was last requested, so that rows that are not requested cost nothing; the first time it is the
 share of the rate of the whole.
 """
 

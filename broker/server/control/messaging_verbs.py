@@ -322,7 +322,7 @@ def queue_of(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:
     queue = vhost.queues.get(name)
     if queue is None:
         raise NotFound(f"no {describe('queue', name, vhost.name)}")
-    # Nobody but its connection uses an exclusive queue; an administrator may clear it away.
+    # Only its connection uses an exclusive queue; an administrator may purge or delete it.
     if queue.owner is not None and (use or not caller.sight.has("administrator")):
         where = describe("queue", name, vhost.name)
         raise ResourceLocked(

@@ -118,8 +118,8 @@ class Samples:
 
 
 def _counted(past: dict[str, Any], name: str, now: float) -> list[float]:
-    """A counter at each time. It began anew with the broker; here it goes on from where the range
-    begins, so that every difference is true."""
+    """A counter at each time. The broker counts from zero at its start; here the counter continues
+    over restarts from the beginning of the range, so that every difference is true."""
     times, rates = past["times"], past["series"][name]
     rises = [
         round((rate or 0.0) * (at - before) / 1000)

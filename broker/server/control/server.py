@@ -44,7 +44,7 @@ _UNPLACED = frozenset({"authenticate", "authenticate.leave"})
 
 
 class ControlServer:
-    """Listens on the control socket and serves whoever may open the file."""
+    """Listens on the control socket and serves every process that may open the file."""
 
     def __init__(self, broker: Any) -> None:
         self.broker = broker
@@ -187,7 +187,7 @@ class Session:
 
 
 def _bind_for_owner(listener: socket.socket, path: Path) -> None:
-    # Nobody can connect before `listen`, so nobody comes in before the mode is set.
+    # No process can connect before `listen`, so none connects before the mode is set.
     listener.bind(str(path))
     path.chmod(0o600)
     listener.setblocking(False)

@@ -68,7 +68,7 @@ async def session_end(request: Request[SessionEnd]) -> Any:
 @handles("ticket.issue")
 async def ticket_issue(request: Request[TicketIssue]) -> Any:
     if request.caller.user is None:
-        raise bad_request("ticket.issue: a ticket is for a user; say as whom")
+        raise bad_request("ticket.issue: a ticket is for a user; name one in as_user")
     ticket = request.broker.access.issue_ticket(request.caller.name, request.args.session_id)
     expires_at = time.time_ns() // 1_000_000 + int(TICKET_S * 1000)
     return {"ticket": ticket, "expires_at": expires_at}

@@ -17,7 +17,7 @@ from broker.wire.properties import readable
 
 COUNT_MAX = 10_000
 
-# A stream that is deleted meanwhile answers nobody.
+# A stream that is deleted meanwhile does not answer.
 _ANSWER_S = 30.0
 
 

@@ -489,7 +489,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """What is different in the new map; what is gone is nil."""
+    """What is different in the new map; removed keys are nil."""
     changed = {key: value for key, value in new.items() if key not in old or old[key] != value}
     for key in old.keys() - new.keys():
         changed[key] = None

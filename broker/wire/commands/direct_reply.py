@@ -1,4 +1,4 @@
-"""Direct reply-to on the wire: consuming from the pseudo-queue, and whom a reply's name means."""
+"""Direct reply-to on the wire: consuming from the pseudo-queue, and finding a reply's consumer."""
 
 from __future__ import annotations
 

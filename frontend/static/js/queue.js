@@ -55,7 +55,7 @@ if (history) {
   for (const chart of charts) chart.load(history);
 }
 
-// Why publishes are refused, and whose: asked for anew while it goes on.
+// Why publishes are refused, and whose: requested again while they are.
 const REFUSALS_MS = 5_000;
 const refusals = document.getElementById("refusals");
 let refusalsAt = Date.now();
