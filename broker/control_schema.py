@@ -283,7 +283,8 @@ class ListEnd(Arguments):
 
 @verb("item", "anyone", "own", "one row, with details")
 class Item(Arguments):
-    """Shows one object, named by the fields of its noun's key; 404 if it does not exist."""
+    """Shows one object, named by the fields of its noun's key; 404 if it does not exist. `flows`
+    false leaves out who publishes and consumes, which of a queue may be thousands."""
 
     noun: str
     vhost: str | None = None
@@ -299,6 +300,7 @@ class Item(Arguments):
     secrets: bool = False
     disable_stats: bool = False
     enable_queue_totals: bool = False
+    flows: bool = True
 
 
 @verb("history", "management", "own", "{step_ms, times: [ms], series: {name: [number|nil]}}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -22,8 +22,10 @@ from frontend.templatetags.show import at
 from management.broker_client import BrokerError
 
 PAGE_SIZE = 100
+INNER = ("q", "sort", "page")
+"""Ends of the names in the query of a table inside a page."""
 POLICED = ("policy", "operator_policy", "effective_policy_definition")
-NUMBERS = {"count", "rate", "net", "size", "duration"}
+NUMBERS = {"count", "rate", "net", "size", "duration", "prefetch"}
 
 
 class Column(NamedTuple):
@@ -61,7 +63,12 @@ class Heading(NamedTuple):
 
 @dataclass
 class Table:
-    """What the template `components/table.html` shows."""
+    """What the template `components/table.html` shows.
+
+    A table inside the page of an object has the rows that belong to the object. `prefix` stands
+    before the names of its query, so that two can be in one page, and `kept` is the rest of the
+    page's query.
+    """
 
     noun: str
     columns: Sequence[Column]
@@ -69,6 +76,9 @@ class Table:
     default_sort: str
     path: str
     can_pick: bool = False
+    id: str = "table"
+    prefix: str = ""
+    kept: dict[str, str] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     keys: list[list[Any]] = field(default_factory=list)
     page: int = 1
@@ -93,6 +103,11 @@ class Table:
     def here(self) -> str:
         """The address of what is shown now."""
         return self.url()
+
+    @property
+    def all_url(self) -> str:
+        """The address without filter."""
+        return with_query(self.path, self.kept)
 
     @property
     def previous_url(self) -> str:
@@ -138,7 +153,8 @@ class Table:
 
     def url(self, **changes: str) -> str:
         """This page's address with other query values; an empty value leaves the key out."""
-        return with_query(self.path, {**self.query, **changes})
+        wanted = {f"{self.prefix}{key}": value for key, value in {**self.query, **changes}.items()}
+        return with_query(self.path, {**self.kept, **wanted})
 
 
 def with_query(path: str, query: Mapping[str, str]) -> str:
@@ -161,20 +177,49 @@ async def load(
 
     A filter the broker cannot read (a regular expression) leaves the table empty with `error` set.
     """
-    wanted = ("vhost", "q", "state", "sort", "page")
-    query = {key: request.GET.get(key, "") for key in wanted}
+    query = {key: request.GET.get(key, "") for key in ("vhost", "q", "state", "sort", "page")}
     table = Table(noun, columns, query, default_sort, request.path, can_pick)
-    sort = query.get("sort") or default_sort
+    return await _filled(request, table, also, arguments)
+
+
+async def load_within(
+    request: HttpRequest, table: Table, also: Sequence[str] = (), **arguments: Any
+) -> Table:
+    """Fill a table inside the page of an object, whose address is the table's `path`.
+
+    `arguments` say whose rows these are.
+    """
+    path, _, names = table.path.partition("?")
+    table.query = {key: request.GET.get(table.prefix + key, "") for key in INNER}
+    own = {table.prefix + key for key in INNER}
+    others = {k: v for k, v in request.GET.items() if k == "range" or k.endswith(INNER)}
+    table.path, table.id = path, f"{table.prefix}table"
+    table.kept = dict(parse_qsl(names)) | {k: v for k, v in others.items() if k not in own}
+    return await _filled(request, table, also, arguments)
+
+
+def back(request: HttpRequest, address: str) -> str:
+    """An object's page with its tables as they are looked at now."""
+    shown = {key: value for key, value in request.GET.items() if key.endswith(INNER)}
+    path, _, names = address.partition("?")
+    return with_query(path, dict(parse_qsl(names)) | shown)
+
+
+async def _filled(
+    request: HttpRequest, table: Table, also: Sequence[str], arguments: dict[str, Any]
+) -> Table:
+    query = table.query
+    sort = query.get("sort") or table.default_sort
     name = query.get("q", "")
     is_regex = len(name) > 2 and name.startswith("/") and name.endswith("/")
-    keys = NOUNS[noun].key
+    keys = NOUNS[table.noun].key
     asked: dict[str, Any] = {
-        "noun": noun,
+        "noun": table.noun,
         "page": page_number(query.get("page")),
         "page_size": PAGE_SIZE,
         "sort": sort.removeprefix("-"),
         "sort_reverse": sort.startswith("-"),
-        "columns": sorted({*keys, *also, *(column.key for column in columns)}),
+        "columns": sorted({*keys, *also, *(column.key for column in table.columns)}),
         **arguments,
     }
     for key in ("vhost", "state"):

@@ -13,7 +13,7 @@ from django import template
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from frontend import addresses, figures, troubles
+from frontend import addresses, figures, row_forms, troubles
 from frontend.tables import Column, Heading, Table
 from frontend.templatetags.show import (
     at,
@@ -41,7 +41,8 @@ def table_rows(context: Any) -> SafeString:
     # One virtual host is not worth a column on a small screen.
     has_one_vhost = len(context.get("vhosts") or ()) < 2 or bool(table.query.get("vhost"))
     first, *others = table.headings
-    cells = [_head_cell(first), *(_cell(heading, has_one_vhost) for heading in others)]
+    forms = row_forms.writers(context)
+    cells = [_head_cell(first), *(_cell(heading, has_one_vhost, forms) for heading in others)]
     parts = []
     for place, row in enumerate(table.rows):
         parts.append("<tr>")
@@ -73,7 +74,9 @@ def _head_cell(heading: Heading) -> Write:
     )
 
 
-def _cell(heading: Heading, has_one_vhost: bool) -> Write:
+def _cell(
+    heading: Heading, has_one_vhost: bool, forms: dict[str, Callable[[Row, Column], SafeString]]
+) -> Write:
     """The function that writes the cells of a column, as HTML. A number is its cell: an element in
     it for each of a thousand would take the browser a tenth more time."""
     column = heading.column
@@ -83,15 +86,16 @@ def _cell(heading: Heading, has_one_vhost: bool) -> Write:
         "group-start" if heading.starts_group else "",
         "" if column.phone else "where" if is_vhost and not has_one_vhost else "wide",
         "truncate" if column.kind in ("text", "code", "value") else "",
+        _CLASSES.get(column.kind, ""),
     )
     classes = " ".join(filter(None, named))
     label = _attribute(
         "data-label", column.label if is_vhost or (column.phone and column.is_number) else ""
     )
-    if column.is_number:
+    if column.is_number and column.kind not in forms:
         return live_writer(column.key, column.kind, "td", classes, label)
     opening = format_html("<td{}{}>", _attribute("class", classes), label)
-    write = _KINDS[column.kind]
+    write = forms.get(column.kind) or _KINDS[column.kind]
     return lambda row: f"{opening}{conditional_escape(write(row, column))}</td>"
 
 
@@ -246,6 +250,52 @@ def _value(row: Row, column: Column) -> SafeString | str:
     return value(at(row, column.key))
 
 
+def _arguments(row: Row, column: Column) -> SafeString | str:
+    found = at(row, column.key)
+    return value(found) if found else mark_safe('<span class="unknown">–</span>')
+
+
+def _consumer_tag(row: Row, column: Column) -> SafeString:
+    chip = mark_safe(' <span class="chip">exclusive</span>') if row.get("exclusive") else ""
+    return format_html("{}{}", name(row["consumer_tag"]), chip)
+
+
+def _acknowledges(row: Row, column: Column) -> str:
+    return "by hand" if row["ack_required"] else "automatically"
+
+
+def _routing_key(row: Row, column: Column) -> SafeString:
+    return name(row["routing_key"])
+
+
+def _binding_source(row: Row, column: Column) -> SafeString:
+    if row["source"]:
+        return _link(addresses.exchange(row["vhost"], row["source"]), name(row["source"]))
+    hint = mark_safe(' <span class="hint">every queue is bound to it by its name</span>')
+    return format_html("{}{}", exchange_name(""), hint)
+
+
+def _binding_destination(row: Row, column: Column) -> SafeString:
+    destination = row["destination"]
+    if row["destination_type"] == "queue":
+        return _link(addresses.queue(row["vhost"], destination), name(destination))
+    link = _link(addresses.exchange(row["vhost"], destination), name(destination))
+    return format_html('{} <span class="chip">exchange</span>', link)
+
+
+def _mode(row: Row, column: Column) -> SafeString:
+    """What a channel is besides plain: confirms, or transactions with what waits in them."""
+    parts = [mark_safe('<span class="chip">confirms</span>')] if row["confirm"] else []
+    if row["transactional"]:
+        parts.append(mark_safe('<span class="chip">transactions</span>'))
+        if row["messages_uncommitted"]:
+            size = figures.size(row["message_bytes_uncommitted"])
+            parts.append(format_html('<span class="hint">{} uncommitted</span>', size))
+    if not parts:
+        return mark_safe('<span class="unknown">plain</span>')
+    return format_html_join(" ", "{}", ((part,) for part in parts))
+
+
 def _policy(row: Row, column: Column) -> SafeString:
     if not row.get("may_edit"):
         return name(row["name"])
@@ -315,4 +365,13 @@ _KINDS: dict[str, Callable[[Row, Column], SafeString | str]] = {
     "moment": _moment,
     "code": _code,
     "value": _value,
+    "arguments": _arguments,
+    "consumer-tag": _consumer_tag,
+    "acknowledges": _acknowledges,
+    "key": _routing_key,
+    "binding-source": _binding_source,
+    "binding-destination": _binding_destination,
+    "mode": _mode,
 }
+_CLASSES = {"key": "mono line-break", "arguments": "mono", "cancel": "act", "unbind": "act"}
+"""Classes of all cells of such a column."""

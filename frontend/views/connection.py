@@ -7,9 +7,10 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses
-from frontend.asking import ask, done, reason_of
+from frontend import addresses, inner_tables
+from frontend.asking import ask, done, is_fragment, reason_of
 from frontend.charts import RANGES, chosen_range, history
+from frontend.tables import back, fragment
 from management.broker_client import BrokerError
 
 REASON = "Closed in the web interface"
@@ -32,12 +33,14 @@ async def connection(request: HttpRequest, name: str = "") -> HttpResponseBase:
         except BrokerError as error:
             facts |= {"error": reason_of(error), "status": 400}
     row = await ask(request, "item", noun="connections", name=name)
-    listed = await ask(request, "list", noun="channels", connection=name)
+    facts |= {"table": await inner_tables.channels_of(request, name)}
+    facts["empty"] = "connection/no_channels.html"
+    if is_fragment(request) and request.method == "GET":
+        return fragment(request, facts)
     found = await history(request, "connection", [name])
     facts |= {
         "connection": row,
         "key": [name],
-        "channels": listed["items"],
         "history": found,
         "ranges": RANGES,
         "range": chosen_range(request),
@@ -53,4 +56,4 @@ async def _change_prefetch(request: HttpRequest, name: str) -> HttpResponseBase:
         raise BrokerError(400, "bad_request", "A prefetch is a whole number from 0 to 65,535.")
     channel = request.POST.get("channel", "")
     await ask(request, "channel.prefetch", name=channel, prefetch=int(text))
-    return done(request, addresses.connection(name), "The prefetch is changed.")
+    return done(request, back(request, addresses.connection(name)), "The prefetch is changed.")

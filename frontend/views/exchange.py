@@ -7,12 +7,12 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses, charts, delayed, figures, messages
+from frontend import addresses, charts, delayed, figures, inner_tables, messages
 from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
+from frontend.tables import back, fragment
 from management.broker_client import BrokerError
 
 DEFAULT = "amq.default"
-BINDINGS_SHOWN = 500
 
 
 async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> HttpResponseBase:
@@ -37,6 +37,16 @@ async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> Htt
             return render(request, "queue/published.html", facts)
     row = await ask(request, "item", noun="exchanges", vhost=vhost, name=name)
     real_name = "" if name == DEFAULT else name
+    tables = {
+        "outgoing": await inner_tables.bindings_from(request, vhost, real_name, row["type"]),
+        "incoming": await inner_tables.bindings_to(request, vhost, real_name)
+        if real_name
+        else None,
+    }
+    if is_fragment(request) and request.method == "GET":
+        is_incoming = request.GET.get("part") == "incoming-table" and real_name
+        table = tables["incoming" if is_incoming else "outgoing"]
+        return fragment(request, {"table": table, "empty": "exchange/unbound.html"})
     found = await charts.history(request, "exchange", [vhost, real_name])
     facts |= {
         "section": "exchanges",
@@ -44,12 +54,7 @@ async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> Htt
         "key": [vhost, real_name],
         "expect": name if figures.is_plain(name) else "delete",
         "can_change": bool(real_name) and not real_name.startswith("amq."),
-        "outgoing": await _bindings(request, vhost, source=real_name),
-        "incoming": await _bindings(
-            request, vhost, destination=real_name, destination_type="exchange"
-        )
-        if real_name
-        else {"items": []},
+        **tables,
         "delayed": await delayed.found(request, vhost, real_name)
         if "messages_delayed" in row
         else None,
@@ -62,13 +67,6 @@ async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> Htt
         ],
     }
     return render(request, "exchange.html", facts, status=facts["status"])
-
-
-async def _bindings(request: HttpRequest, vhost: str, **ends: str) -> dict[str, Any]:
-    answer: dict[str, Any] = await ask(
-        request, "list", noun="bindings", vhost=vhost, page=1, page_size=BINDINGS_SHOWN, **ends
-    )
-    return answer
 
 
 async def _publish(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
@@ -108,7 +106,7 @@ async def _unbind(
         destination_type=fields.get("destination_type", "queue"),
         properties_key=fields.get("properties_key", "~"),
     )
-    return done(request, addresses.exchange(vhost, name), "The binding is gone.")
+    return done(request, back(request, addresses.exchange(vhost, name)), "The binding is gone.")
 
 
 async def _cancel_delayed(

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses, charts, figures, messages, troubles
+from frontend import addresses, charts, figures, inner_tables, messages, troubles
 from frontend.asking import (
     FormError,
     arguments_table,
@@ -19,10 +19,13 @@ from frontend.asking import (
     reason_of,
     whole_number,
 )
+from frontend.tables import back, fragment
 from management.broker_client import BrokerError
 
 TABS = ("overview", "messages", "consumers", "bindings", "settings")
 GET_AT_MOST = 100
+GLANCE = 8
+"""Consumers and bindings on the first tab."""
 ACKNOWLEDGE = {
     "take": "ack_requeue_false",
     "reject": "reject_requeue_false",
@@ -53,7 +56,7 @@ async def queue(
             return answer
         if is_fragment(request) and "fragment" in facts:
             return render(request, facts["fragment"], facts)
-    row = await ask(request, "item", noun="queues", vhost=vhost, name=name)
+    row = await ask(request, "item", noun="queues", vhost=vhost, name=name, flows=False)
     facts |= {"section": "queues", "queue": row, "tab": tab, "tabs": _tabs(row)}
     if row["trouble"] == "refusing":
         facts["refusals"] = await ask(request, "queue.refusals", vhost=vhost, name=name)
@@ -65,7 +68,7 @@ async def queue(
             max(0.0, time.time() - row["oldest_unconfirmed"] / 1000)
         )
         facts["meanings"] = {**troubles.MEANING, "fine": troubles.UNCONFIRMED}
-    if row.get("stream") and any(one["trouble"] == "stuck" for one in row["consumer_details"]):
+    if row.get("stream") and await _is_stuck(request, vhost, name):
         stuck = dict.fromkeys(("fine", "idle"), troubles.STUCK_READER)
         facts["meanings"] = {**troubles.MEANING, **stuck}
     facts["expect"] = name if figures.is_plain(name) else "delete"
@@ -77,23 +80,52 @@ async def queue(
             "ranges": charts.RANGES,
             "range": charts.chosen_range(request),
         }
-    if tab in ("overview", "bindings"):
-        facts["bindings"] = (
-            await ask(
-                request,
-                "list",
-                noun="bindings",
-                vhost=vhost,
-                destination=name,
-                destination_type="queue",
-            )
-        )["items"]
+        facts |= await _glance(request, vhost, name)
+    elif tab == "bindings":
+        facts["table"] = await inner_tables.bindings_of_queue(request, vhost, name)
+    elif tab == "consumers":
+        is_stream = row["type"] == "stream"
+        facts["table"] = await inner_tables.consumers_of(request, vhost, name, is_stream)
+        facts["empty"] = "queue/no_consumers.html"
+    if is_fragment(request) and request.method == "GET" and "table" in facts:
+        return fragment(request, facts)
     if tab == "bindings":
         facts["exchanges"] = await names_of(request, "exchanges", vhost=vhost)
-    elif tab == "consumers":
-        listed = await ask(request, "list", noun="consumers", vhost=vhost, queue=name)
-        facts["consumers"] = listed["items"]
     return render(request, "queue.html", facts, status=facts["status"])
+
+
+async def _glance(request: HttpRequest, vhost: str, name: str) -> dict[str, Any]:
+    """The first consumers, the stuck ones first, and the first bindings."""
+    few = {"page": 1, "page_size": GLANCE}
+    consumers = await ask(
+        request, "list", noun="consumers", vhost=vhost, queue=name, sort="trouble", **few
+    )
+    bindings = await ask(
+        request,
+        "list",
+        noun="bindings",
+        vhost=vhost,
+        destination=name,
+        destination_type="queue",
+        sort="source",
+        **few,
+    )
+    return {"consumers": consumers, "bindings": bindings}
+
+
+async def _is_stuck(request: HttpRequest, vhost: str, name: str) -> bool:
+    """Whether a reader of a stream acknowledges nothing."""
+    stuck = await ask(
+        request,
+        "list",
+        noun="consumers",
+        vhost=vhost,
+        queue=name,
+        state="stuck",
+        page=1,
+        page_size=1,
+    )
+    return bool(stuck["filtered_count"])
 
 
 def _tabs(row: dict[str, Any]) -> list[tuple[str, str, str, int | None]]:
@@ -173,7 +205,8 @@ async def _unbind(
         destination_type="queue",
         properties_key=request.POST.get("properties_key", "~"),
     )
-    return done(request, addresses.queue(vhost, name, "bindings"), "The binding is gone.")
+    address = addresses.queue(vhost, name, "bindings")
+    return done(request, back(request, address), "The binding is gone.")
 
 
 async def _purge(
@@ -213,7 +246,8 @@ async def _cancel(
         channel=int(channel),
         consumer_tag=request.POST.get("consumer_tag", ""),
     )
-    return done(request, addresses.queue(vhost, name, "consumers"), "The consumer is cancelled.")
+    address = addresses.queue(vhost, name, "consumers")
+    return done(request, back(request, address), "The consumer is cancelled.")
 
 
 async def _delete(

@@ -8,14 +8,23 @@ import pytest
 
 from frontend.tables import Column, Table
 from frontend.templatetags import cells
+from management.people import User
 
 HOSTILE = '<img src=x onerror="alert(1)">'
+CHANNEL = {"user": HOSTILE, "connection_name": HOSTILE, "number": 1}
+BINDING = {
+    "source": HOSTILE,
+    "destination": HOSTILE,
+    "destination_type": "queue",
+    "properties_key": HOSTILE,
+}
 
 
 def rows_of(column: Column, row: dict[str, Any]) -> str:
     table = Table("queues", (Column("name", "Queue", "queue"), column), {}, "name", "/queues", True)
     table.rows = [{"vhost": "/", "name": HOSTILE, **row}]
-    return cells.table_rows({"table": table, "vhosts": ["/"]})
+    user = User("guest", ("administrator",))
+    return cells.table_rows({"table": table, "vhosts": ["/"], "user": user})
 
 
 @pytest.mark.parametrize(
@@ -29,6 +38,15 @@ def rows_of(column: Column, row: dict[str, Any]) -> str:
         ("trouble", {"trouble": HOSTILE}),
         ("connection-state", {"state": HOSTILE}),
         ("connection", {"user_provided_name": HOSTILE}),
+        ("consumer-tag", {"consumer_tag": HOSTILE}),
+        ("arguments", {"key": {HOSTILE: HOSTILE}}),
+        ("key", {"routing_key": HOSTILE}),
+        ("binding-source", {"source": HOSTILE}),
+        ("binding-destination", {"destination": HOSTILE, "destination_type": "queue"}),
+        ("binding-destination", {"destination": HOSTILE, "destination_type": "exchange"}),
+        ("unbind", BINDING),
+        ("cancel", {"consumer_tag": HOSTILE, "channel_details": CHANNEL}),
+        ("prefetch", {"name": HOSTILE, "user": HOSTILE, "number": 1, "prefetch_count": 2}),
         ("features", {"type": HOSTILE, "arguments": {HOSTILE: HOSTILE}, "policy": HOSTILE}),
     ],
 )

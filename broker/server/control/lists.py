@@ -158,7 +158,9 @@ async def item(request: Request[Item]) -> Any:
     thing = view.find(request.caller, args)
     args = await aged_of_object(request.broker, view, thing, args)
     row = view.item(thing, args)
-    return row if args.disable_stats else row | await view.flows(thing, args)
+    if args.disable_stats or not args.flows:
+        return row
+    return row | await view.flows(thing, args)
 
 
 def find_by_key(broker: Any, caller: Any, noun: str, key: list[str]) -> tuple[View, Any]:

@@ -119,16 +119,16 @@ class Queues(View):
         row = self.row(thing, args)
         if args.disable_stats:
             return row
-        row["consumer_details"] = [
-            consumer_row(self, consumer) for consumer in list(thing.consumers)
-        ]
+        if args.flows:
+            consumers = list(thing.consumers)
+            row["consumer_details"] = [consumer_row(self, consumer) for consumer in consumers]
+            row["deliveries"] = Flows(self).deliveries(consumers, "channel")
         if thing.type != "stream":
             row["message_stats"] |= {name: getattr(thing, name) for name in _LEAVING}
             row["oldest_unconfirmed"] = thing.oldest_unconfirmed
         row["settings"] = setting_rows("queue", thing)
         if thing.type == "stream":
             row["stream"] = thing.stream_figures()
-        row["deliveries"] = Flows(self).deliveries(list(thing.consumers), "channel")
         return row
 
     async def flows(self, thing: Any, args: Item) -> dict[str, Any]:

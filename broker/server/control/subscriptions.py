@@ -320,7 +320,7 @@ class ItemTopic(Charted):
 
     async def state(self) -> dict[str, Any]:
         view, thing = self._find()
-        return view.item(thing, Item(noun=self.args.noun or ""))
+        return view.item(thing, Item(noun=self.args.noun or "", flows=False))
 
     async def history(self) -> dict[str, Any]:
         view, _ = self._find()

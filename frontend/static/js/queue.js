@@ -3,6 +3,7 @@ import { ChartCard } from "./components/chart.js";
 import { count, rate } from "./components/figures.js";
 import { live } from "./components/live.js";
 import { Spark } from "./components/sparks.js";
+import { liveTable } from "./components/table.js";
 import { showTrouble } from "./components/troubles.js";
 
 const key = JSON.parse(document.getElementById("queue-key").textContent);
@@ -67,6 +68,8 @@ function showRefusals(trouble) {
   const query = new URLSearchParams({ vhost: key[0], name: key[1], part: "refusals" });
   htmx.ajax("GET", `/queue?${query}`, { target: "#refusals" });
 }
+
+if (document.querySelector("#table table[data-noun=consumers]")) liveTable(showTrouble);
 
 let state = null;
 live.subscribe({ topic: "item", noun: "queues", key }, (event, data, time) => {

@@ -23,7 +23,10 @@ export class Cells {
   #cells = [];
 
   constructor(root) {
+    // Rows of a table follow things of their own, which the page's one knows nothing of.
+    const skipped = root === document ? "table[data-keys] [data-live]" : "";
     for (const element of root.querySelectorAll("[data-live]")) {
+      if (skipped && element.matches(skipped)) continue;
       this.#cells.push({
         element,
         path: element.dataset.live,
