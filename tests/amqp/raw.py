@@ -165,7 +165,7 @@ def start_ok(mechanism: str = "PLAIN", response: bytes | None = None, **fields: 
 class Client:
     """One TCP connection. `Client(address)` only connects; `Client.open` does the handshake."""
 
-    def __init__(self, address: tuple[str, int], timeout: float = 10.0) -> None:
+    def __init__(self, address: tuple[str, int], timeout: float = 30.0) -> None:
         self.socket = socket.create_connection(address, timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.timeout = timeout
@@ -181,7 +181,7 @@ class Client:
         address: tuple[str, int],
         *,
         channels: Iterable[int] = (1,),
-        timeout: float = 10.0,
+        timeout: float = 30.0,
         virtual_host: str = "/",
         **handshake: Any,
     ) -> Self:

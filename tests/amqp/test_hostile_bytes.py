@@ -128,7 +128,7 @@ def test_it_survives_flipped_bits(amqp_address: Address, seed: int) -> None:
         data = bytearray(good)
         for _ in range(chance.choice((1, 1, 1, 2, 8))):
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        with Client.open(amqp_address, timeout=5) as client:
+        with Client.open(amqp_address, timeout=30) as client:
             client.send(bytes(data))
             settled(client)
 
@@ -141,7 +141,7 @@ LENGTHS = [0, 1, 3, 4, 5, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
 def test_it_survives_frames_of_any_announced_length(
     amqp_address: Address, length: int, type_: int
 ) -> None:
-    with Client.open(amqp_address, timeout=5) as client:
+    with Client.open(amqp_address, timeout=30) as client:
         client.send(struct.pack(">BHI", type_, 1, length) + b"\x00\x3c\x00\x28" * 8 + b"\xce")
         settled(client)
 
@@ -160,7 +160,7 @@ def test_it_survives_tables_and_strings_of_any_announced_length(
         raw.raw_method(0, 10, 70, announced + b"secret\x00"),
     ]
     for data in cases:
-        with Client.open(amqp_address, timeout=5) as client:
+        with Client.open(amqp_address, timeout=30) as client:
             client.send(data)
             settled(client)
 
@@ -168,7 +168,7 @@ def test_it_survives_tables_and_strings_of_any_announced_length(
 @pytest.mark.parametrize("letter", [bytes([code]) for code in range(0, 256, 5)], ids=repr)
 def test_it_survives_every_kind_of_field_letter(amqp_address: Address, letter: bytes) -> None:
     table = encode_longstr(b"\x01a" + letter + b"\x00\x00\x00\x00\x00\x00\x00\x01")
-    with Client.open(amqp_address, timeout=5) as client:
+    with Client.open(amqp_address, timeout=30) as client:
         client.send(raw.raw_method(1, 50, 10, b"\0\0\x00\x04" + table))
         settled(client)
 
@@ -180,10 +180,10 @@ def test_it_survives_nested_tables(amqp_address: Address, depth: int) -> None:
         table = b"\x01aF" + encode_longstr(table)
         if len(table) > 120_000:
             break
-    with Client.open(amqp_address, timeout=5) as client:
+    with Client.open(amqp_address, timeout=30) as client:
         client.send(raw.raw_method(1, 50, 10, b"\0\0\x00\x04" + encode_longstr(table)))
         settled(client)
-    with Client.open(amqp_address, timeout=5) as client:
+    with Client.open(amqp_address, timeout=30) as client:
         queue = client.call(1, "queue.declare", exclusive=True).queue
         payload = struct.pack(">HHQH", 60, 0, 0, 1 << 13) + encode_longstr(table)
         client.send_method(1, "basic.publish", routing_key=queue)
@@ -195,7 +195,7 @@ def test_it_answers_every_frame_type(amqp_address: Address) -> None:
     for type_ in range(256):
         if type_ in (raw.METHOD, raw.HEADER, raw.BODY, raw.HEARTBEAT):
             continue
-        with Client.open(amqp_address, channels=(), timeout=5) as client:
+        with Client.open(amqp_address, channels=(), timeout=30) as client:
             client.send(raw.frame(type_, 0, b"abc"))
             assert client.expect("connection.close", 0).reply_code == 501
 
@@ -204,7 +204,7 @@ def test_it_survives_every_method_without_arguments(amqp_address: Address) -> No
     for class_id in (0, 10, 20, 30, 40, 50, 60, 70, 80, 85, 90, 100, 65535):
         for method_id in (0, *range(10, 130, 10), 11, 21, 31, 41, 51, 71, 72, 111, 65535):
             for channel in (0, 1):
-                with Client.open(amqp_address, timeout=5) as client:
+                with Client.open(amqp_address, timeout=30) as client:
                     client.send(raw.raw_method(channel, class_id, method_id))
                     settled(client)
 
@@ -218,7 +218,7 @@ def test_it_survives_wrong_channels(amqp_address: Address) -> None:
             raw.method(channel, "channel.close-ok"),
             raw.method(channel, "basic.ack", delivery_tag=1),
         ):
-            with Client.open(amqp_address, timeout=5) as client:
+            with Client.open(amqp_address, timeout=30) as client:
                 client.send(data)
                 settled(client)
 
@@ -228,7 +228,7 @@ def test_it_survives_every_wrong_end_octet(amqp_address: Address) -> None:
     for octet in range(0, 256, 3):
         if octet == raw.FRAME_END:
             continue
-        with Client.open(amqp_address, timeout=5) as client:
+        with Client.open(amqp_address, timeout=30) as client:
             client.send(good[:-1] + bytes([octet]))
             assert client.expect("connection.close", 0).reply_code == 501
 
@@ -250,7 +250,7 @@ def test_it_survives_every_wrong_end_octet(amqp_address: Address) -> None:
     ids=lambda data: repr(data[:12]),
 )
 def test_it_survives_garbage_on_the_port(amqp_address: Address, data: bytes) -> None:
-    with Client(amqp_address, timeout=5) as client:
+    with Client(amqp_address, timeout=30) as client:
         client.send(data)
         client.end_sending()
         got = client.read_to_end()
@@ -262,20 +262,20 @@ def test_it_survives_random_bytes(amqp_address: Address, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(20):
         data = chance.randbytes(chance.randrange(1, 3000))
-        with Client(amqp_address, timeout=5) as client:
+        with Client(amqp_address, timeout=30) as client:
             try:
                 client.send(raw.PROTOCOL_HEADER + data)
                 client.end_sending()
                 client.read_to_end()
             except (BrokenPipeError, ConnectionResetError):
                 pass
-        with Client.open(amqp_address, timeout=5) as client:
+        with Client.open(amqp_address, timeout=30) as client:
             client.send(data)
             settled(client)
 
 
 def test_a_start_ok_of_great_size_is_refused(amqp_address: Address) -> None:
-    with Client(amqp_address, timeout=5) as client:
+    with Client(amqp_address, timeout=30) as client:
         client.send(raw.PROTOCOL_HEADER)
         client.expect("connection.start", 0)
         data = raw.start_ok(client_properties={"big": "x" * 200_000})

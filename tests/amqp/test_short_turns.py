@@ -107,7 +107,7 @@ def test_a_turn_without_a_loop_has_no_bound(turn: Turn) -> None:
 
 
 async def answered(wire: Wire, words: bytes) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while words not in wire.out:  # noqa: ASYNC110 (it tells nobody)
             await asyncio.sleep(0)
 

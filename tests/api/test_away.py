@@ -33,7 +33,7 @@ class Web:
     def close(self) -> None:
         self.client.close()
         self.process.terminate()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
 
 
 def until(condition: object) -> None:

@@ -138,7 +138,7 @@ def test_a_new_password_ends_a_live_log_that_waits(
     where, told = path("users", "log-reader"), {"tags": "monitoring"}
     api.put(where, json={**told, "password": "first"}).raise_for_status()
     with (
-        httpx.Client(base_url=api_url, auth=("log-reader", "first"), timeout=10) as client,
+        httpx.Client(base_url=api_url, auth=("log-reader", "first"), timeout=30) as client,
         reading(client) as events,
     ):
         assert next(events)

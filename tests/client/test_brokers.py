@@ -124,7 +124,7 @@ async def test_it_hears_that_its_queue_was_deleted(connection: Connection, queue
     consumer = await channel.consume(queue, lambda *_: None)
     async with connection.channel() as other:
         await other.call("queue.delete", queue=queue)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await consumer.cancelled.wait()
     assert channel.core.consumers == []
     async with connection.channel() as other:

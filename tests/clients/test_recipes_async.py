@@ -47,7 +47,7 @@ async def test_it_shares_work_among_workers(aio: AbstractConnection, name: str) 
     worker = await master.create_worker(name, work, auto_delete=True)
     for number in range(10):
         await master.create_task(name, {"number": number})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await over.wait()
     assert sorted(done) == [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9]
     await worker.close()
@@ -96,7 +96,7 @@ async def test_a_failed_task_waits_longer_each_time(aio: AbstractConnection, nam
     await queue.bind(later)
     await channel.default_exchange.publish(aio_pika.Message(b"task"), name)
     waits = []
-    async with asyncio.timeout(20), queue.iterator() as messages:
+    async with asyncio.timeout(60), queue.iterator() as messages:
         async for message in messages:
             async with message.process():
                 attempt = int(str(message.headers.get("attempt", 0)))

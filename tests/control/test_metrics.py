@@ -201,7 +201,7 @@ async def test_of_a_page_that_is_not_read_little_is_made(broker: Broker, port: i
             slow, b"GET /metrics/per-object HTTP/1.1\r\nHost: localhost\r\n\r\n"
         )
         before, queued = -1, 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not queued or queued != before:
                 await asyncio.sleep(0.2)
                 before, queued = queued, unread(port, slow.getsockname()[1])

@@ -18,7 +18,7 @@ from tests.control.stand_in import Broker
 
 @contextlib.asynccontextmanager
 async def pushes(client: BrokerClient, **args: Any) -> AsyncIterator[AsyncIterator[Push]]:
-    async with asyncio.timeout(10), contextlib.aclosing(client.subscribe(**args)) as found:
+    async with asyncio.timeout(30), contextlib.aclosing(client.subscribe(**args)) as found:
         yield found
 
 
@@ -170,7 +170,7 @@ async def test_it_skips_a_slow_reader_and_tells_it_to_start_anew(
         await asyncio.sleep(0)
     assert session._writer.transport.get_write_buffer_size() <= held
     events = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         sampling = asyncio.create_task(sample(broker))
         while events[-2:] != ["resync", "start"]:
             found = await frame(reader)

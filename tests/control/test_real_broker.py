@@ -62,7 +62,7 @@ def channel(
 
 async def until(look: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
     """Looks again, a few times a second, until the answer is as wanted."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = await look()
             if wanted(found):
@@ -359,7 +359,7 @@ async def test_it_pushes_what_a_client_does(
     watched = client.subscribe(topic="rows", noun="queues", keys=[["/", "watched"]])
     happened = client.subscribe(topic="events", as_user="guest")
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         contextlib.aclosing(watched) as rows,
         contextlib.aclosing(happened) as events,
     ):

@@ -350,6 +350,6 @@ async def test_it_says_when_the_broker_is_away(broker: Broker, client: BrokerCli
     away = await refusal(client, "whoami")
     assert (away.status, away.error) == (503, "broker_away")
     await broker.server.start(client.path)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await client._connected.wait()
     assert await client.call("whoami")

@@ -48,7 +48,7 @@ def test_it_prints_where_everything_is(leveret: Appliance) -> None:
         socket.create_connection(("127.0.0.1", port), 5).close()
     with connect(leveret) as connection:
         connection.channel().queue_declare("q")
-    with urllib.request.urlopen(leveret.http_url + "/login", timeout=10) as page:
+    with urllib.request.urlopen(leveret.http_url + "/login", timeout=30) as page:
         assert page.status == 200
 
 

@@ -40,7 +40,7 @@ def test_a_round_that_fails_is_not_the_last_one(
             features=[],
         )
         pulse.Pulse(broker).start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await third.wait()
         broker.timers.close()
 

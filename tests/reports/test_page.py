@@ -15,7 +15,7 @@ from tests.reports.test_end_to_end import api, publish_and_consume, run
 pytest.importorskip("pyspark")
 
 CHROMIUM = Path("/usr/bin/chromium")
-RUN_MS = 120_000
+RUN_MS = 240_000
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_it_runs_a_report_and_shows_progress_and_result(appliance: Appliance, pa
     page.goto("/reports")
     page.get_by_role("button", name="Run now").click()
     status = page.locator("#report-status")
-    expect(status).to_contain_text("starting Spark")
+    expect(status).to_contain_text("starting Spark", timeout=RUN_MS)
     expect(status.get_by_role("button", name="Cancel")).to_be_visible()
     expect(status).to_contain_text(re.compile(r"stage \d+ of \d+.*rows read"), timeout=RUN_MS)
     expect(status.get_by_role("button", name="Run now")).to_be_visible(timeout=RUN_MS)
@@ -93,7 +93,8 @@ def test_it_answers_a_question_of_its_own_by_the_range_in_the_url(
     page.goto("/reports/traffic?grain=hour&by=exchange&from=2026-01-01")
     expect(page.locator("main")).to_contain_text("There is no result for this choice yet.")
     page.get_by_role("button", name="Run now").click()
-    expect(page.locator("#report-status")).to_contain_text(re.compile(r"starting Spark, .* so far"))
+    starting = re.compile(r"starting Spark, .* so far")
+    expect(page.locator("#report-status")).to_contain_text(starting, timeout=RUN_MS)
     row = page.locator("table.report tbody tr").first
     expect(row).to_be_visible(timeout=RUN_MS)
     assert "by=exchange" in page.url and "from=2026-01-01" in page.url

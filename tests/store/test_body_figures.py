@@ -22,7 +22,7 @@ async def nodes(broker: Any) -> dict[str, Any]:
 
 def metrics(broker: Any) -> str:
     url = f"http://127.0.0.1:{broker.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
 
 

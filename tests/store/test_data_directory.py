@@ -85,7 +85,7 @@ def test_the_start_after_a_failed_sync_writes_again_and_says_so(tmp_path: Path) 
     broker = broker_with_failpoint(tmp_path, f"sync:5:{errno.EIO}")
     assert broker.server is not None
     confirmed = publish_until_lost(broker, "fail")
-    assert broker.server.wait(10) == EXIT_DISK_FAILED
+    assert broker.server.wait(60) == EXIT_DISK_FAILED
     broker.stop()
     mark = tmp_path / "data/sync_failed"
     assert "Input/output error" in mark.read_text()

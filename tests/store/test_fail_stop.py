@@ -37,7 +37,7 @@ def publish_until_lost(broker: Leveret, queue: str) -> int:
     Returns how many were confirmed, from the first on.
     """
     confirmed = 0
-    client = Client(broker.port, timeout=10)
+    client = Client(broker.port, timeout=30)
     try:
         client.declare_queue(queue)
         client.select_confirms()
@@ -63,7 +63,7 @@ def newest(client: Client, confirmed: int) -> int:
 
 def drain(broker: Leveret, queue: str) -> list[int]:
     """The numbers of all messages in the queue."""
-    client = Client(broker.port, timeout=10)
+    client = Client(broker.port, timeout=30)
     ready = client.declare_queue(queue)
     client.consume(queue, "all", no_ack=True)
     numbers: list[int] = []
@@ -96,7 +96,7 @@ def test_the_first_failure_ends_confirming_and_the_process(
     broker = broker_with_failpoint(tmp_path, f"{kind}:{nth}:{errno.EIO}")
     assert broker.server is not None
     confirmed = publish_until_lost(broker, "fail")
-    assert broker.server.wait(10) == EXIT_DISK_FAILED
+    assert broker.server.wait(60) == EXIT_DISK_FAILED
     output = (tmp_path / "output").read_text()
     assert "Traceback" not in output
     assert "Input/output error" in output
@@ -127,7 +127,7 @@ def test_a_sync_of_the_file_system_that_fails_is_never_tried_again(
     assert broker.server is not None
     confirmed = publish_until_lost(broker, "fail")
     assert confirmed > 0
-    assert broker.server.wait(10) == EXIT_DISK_FAILED
+    assert broker.server.wait(60) == EXIT_DISK_FAILED
     output = (tmp_path / "output").read_text()
     assert f"{os.strerror(error)} in sync_file_system" in output
     assert (tmp_path / "data/sync_failed").exists()

@@ -27,7 +27,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 30_000
 WIDE = {"width": 1440, "height": 900}
 NARROW = {"width": 375, "height": 812}
 

@@ -45,7 +45,7 @@ class Connection:
         self.changed.set()
 
     async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

@@ -55,7 +55,7 @@ class Opened:
         self.protocol.data_received(data)
 
     async def next(self) -> dict[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             message: dict[str, Any] = await self.application.receive()
             return message
 
@@ -152,7 +152,7 @@ async def test_a_peer_that_closes_and_takes_nothing_is_dropped(
 
 
 async def wait_for_abort(opened: Opened) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not opened.transport.aborted:  # noqa: ASYNC110 (a timer of uvicorn's loop)
             await asyncio.sleep(0.005)
 
