@@ -11,7 +11,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from msgspec import to_builtins
-from ninja import Router, Schema
+from ninja import Field, Router, Schema
 
 from management.appliance import config
 from management.broker_client import BrokerError
@@ -93,6 +93,46 @@ async def delete_tariff(request: HttpRequest, since: str) -> HttpResponse:
     """Take the tariff away that begins in a month, unless that month is closed."""
     require_administrator(request.user)
     await _at_desk("remove_tariff", since, request.user.name)
+    return HttpResponse(status=204)
+
+
+class PlanBody(Schema):
+    """A plan without its name: when (`schedule`, cron's five fields in UTC; empty: never), whom to
+    tell (`webhook`, an address; `mail`, addresses with commas between them), and what to ask:
+    `from`, `to`, `grain`, `by`, `vhost`."""
+
+    schedule: str = ""
+    webhook: str = ""
+    mail: str = ""
+    first: str = Field("", alias="from")
+    to: str = ""
+    grain: str = ""
+    by: str = ""
+    vhost: str = ""
+
+
+@router.get("/reports/{seg:name}/plans")
+async def get_plans(request: HttpRequest, name: str) -> Any:
+    """The plans of a report: schedules of their own, and who is told of the result. Only an
+    administrator sees them: addresses may hold secrets."""
+    require_administrator(request.user)
+    return await _at_desk("plans", name)
+
+
+@router.put("/reports/{seg:name}/plans/{seg:plan}", response={204: None})
+async def put_plan(request: HttpRequest, name: str, plan: str, body: PlanBody) -> HttpResponse:
+    """Set a plan. One without parameters takes the place of the schedule in the settings."""
+    require_administrator(request.user)
+    given = {key: text for key, text in body.dict(by_alias=True).items() if text}
+    await _at_desk("set_plan", name, plan, given, request.user.name)
+    return HttpResponse(status=204)
+
+
+@router.delete("/reports/{seg:name}/plans/{seg:plan}", response={204: None})
+async def delete_plan(request: HttpRequest, name: str, plan: str) -> HttpResponse:
+    """Take a plan away."""
+    require_administrator(request.user)
+    await _at_desk("remove_plan", name, plan, request.user.name)
     return HttpResponse(status=204)
 
 

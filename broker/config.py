@@ -996,6 +996,17 @@ class Config:
         "a month of the cost statement is closed this long after its end; it does not change then",
         least=0,
     )
+    smtp_url: str = setting(
+        "reports",
+        "",
+        "secret",
+        "the server that mails results: smtp://user:password@host:587 (STARTTLS, except to this"
+        " machine) or smtps://host:465; empty: no mail",
+        secret=True,
+    )
+    smtp_from: str = setting(
+        "reports", "leveret@localhost", "name", "whom mails with results are from"
+    )
     spark_master: str = setting(
         "reports",
         "local[*]",

@@ -23,6 +23,7 @@ from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk, Standing
 from management.reports.measures import Column
 from management.reports.pages import Result, Where
+from management.reports.plans import FIELDS
 from management.reports.runs import Run, RunNotFound
 from management.reports.shapes import View
 from management.reports.tariff import ITEMS
@@ -37,8 +38,8 @@ PARAMETERS = ("from", "to", "grain", "by")
 
 async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
     """GET: a report, the first one by default, with the parameters of the query. POST `action`:
-    run (with the parameters of the query), cancel, retry; of the cost statement tariff and
-    remove-tariff.
+    run (with the parameters of the query), cancel, retry, plan, remove-plan; of the cost
+    statement tariff and remove-tariff.
     """
     name = name or next(iter(REPORTS))
     if name not in REPORTS:
@@ -65,6 +66,8 @@ async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
     facts |= {"grain": chosen.grain, "chart_units": units}
     if run is not None:
         facts |= await to_thread(_result, request, desk, run, vhosts)
+    if request.user.is_administrator:
+        facts["plans"] = await to_thread(_plans, desk, name)
     if REPORTS[name].charges:
         facts |= await to_thread(_accounts, desk)
         facts["may_price"] = request.user.is_administrator
@@ -107,6 +110,16 @@ async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
         return done(
             request, address, f"The tariff from {since} is set. Run the report to apply it."
         )
+    if action in ("plan", "remove-plan"):
+        require_administrator(request.user)
+        plan = request.POST.get("plan", "").strip()
+        if action == "remove-plan":
+            await to_thread(desk.remove_plan, name, plan, request.user.name)
+            return done(request, address, f"The plan {plan} is removed.")
+        given = {key: request.POST[key] for key in FIELDS if request.POST.get(key)}
+        given |= _parameters(request)
+        await to_thread(desk.set_plan, name, plan, given, request.user.name)
+        return done(request, address, f"The plan {plan} is set.")
     if action == "retry":
         await to_thread(desk.retry, name, request.POST.get("run_id", ""), request.user.name)
         return done(request, address, "The report is being computed again.")
@@ -114,6 +127,13 @@ async def _act(request: HttpRequest, desk: Desk, name: str) -> HttpResponseBase:
         await to_thread(desk.cancel, name, request.POST.get("run_id", ""))
         return done(request, address, "The run is cancelled.")
     raise Http404
+
+
+def _plans(desk: Desk, name: str) -> list[dict[str, Any]]:
+    try:
+        return desk.plans(name)
+    except ValueError:
+        return []
 
 
 def _accounts(desk: Desk) -> dict[str, Any]:
@@ -159,6 +179,7 @@ def _state(
         "recent": [(run, _seconds(run), urlencode(run.parameters)) for run in standing.runs[:10]],
         "run_query": urlencode(canonical),
         "may_run": request.user.is_monitoring,
+        "is_administrator": request.user.is_administrator,
     }
 
 

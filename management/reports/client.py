@@ -21,7 +21,7 @@ TIMEOUT = 5.0
 
 class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`run` a report (for the user `asked_by`), `cancel` a run, set a `tariff`
-    (`parameters`), `remove tariff`, or tell the `status`."""
+    (`parameters`), `remove tariff`, set a `plan`, `remove plan`, or tell the `status`."""
 
     verb: str
     report: str = ""
@@ -32,13 +32,15 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`run_id`: of the run asked for. `schedules`, `next_at` (UTC ms): by report. `unwritten`:
-    records that the disk has no room for. `error`: what was refused.
+    records that the disk has no room for. `plans`: when each is due, by `report/plan`.
+    `error`: what was refused.
     """
 
     run_id: str = ""
     schedules: dict[str, str] = {}
     next_at: dict[str, int] = {}
     unwritten: list[Run] = []
+    plans: dict[str, int] = {}
     error: str = ""
 
 
@@ -77,6 +79,20 @@ def set_tariff(data_dir: Path, values: dict[str, str], asked_by: str) -> None:
 def remove_tariff(data_dir: Path, since: str, asked_by: str) -> None:
     """Take the tariff away that begins in a month."""
     request = Request(verb="remove tariff", parameters={"since": since}, asked_by=asked_by)
+    _ask(data_dir, request)
+
+
+def set_plan(data_dir: Path, report: str, name: str, given: dict[str, str], asked_by: str) -> None:
+    """Put a plan in place of one of the same report and name."""
+    values = {**given, "report": report, "name": name}
+    _ask(data_dir, Request(verb="plan", parameters=values, asked_by=asked_by))
+
+
+def remove_plan(data_dir: Path, report: str, name: str, asked_by: str) -> None:
+    """Take a plan away."""
+    request = Request(
+        verb="remove plan", report=report, parameters={"name": name}, asked_by=asked_by
+    )
     _ask(data_dir, request)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from . import client, parameters, tariff
+from . import client, parameters, plans, tariff
 from .catalog import REPORTS
 from .ledger import Closed, Ledger
 from .pages import Result, Where
@@ -146,6 +146,43 @@ class Desk:
             raise RunNotFound(f"there is no tariff from {since}")
         client.remove_tariff(self._data_dir, since, asked_by)
 
+    def plans(self, name: str) -> list[dict[str, Any]]:
+        """The plans of a report, with `next_at` (UTC ms; None: never, or nobody knows). Raises
+        RunNotFound, ValueError.
+        """
+        if name not in REPORTS:
+            raise RunNotFound(f"there is no report {name!r}")
+        status = self._status()
+        due = status.plans if status else {}
+        return [
+            msgspec.to_builtins(one) | {"next_at": due.get(f"{name}/{one.name}")}
+            for one in plans.read(self._data_dir / "reports")
+            if one.report == name
+        ]
+
+    def set_plan(self, name: str, plan: str, given: Mapping[str, str], asked_by: str) -> None:
+        """Raises RunNotFound, ReportsUnavailable, ReportsRefused, ValueError."""
+        if name not in REPORTS:
+            raise RunNotFound(f"there is no report {name!r}")
+        plans.checked(name, plan, given)
+        client.set_plan(self._data_dir, name, plan, dict(given), asked_by)
+
+    def remove_plan(self, name: str, plan: str, asked_by: str) -> None:
+        """Raises RunNotFound, ReportsUnavailable, ReportsRefused, ValueError."""
+        if plan not in [one["name"] for one in self.plans(name)]:
+            raise RunNotFound(f"report {name} has no plan {plan!r}")
+        client.remove_plan(self._data_dir, name, plan, asked_by)
+
+    def csv(self, run: Run, most: int) -> bytes | None:
+        """The whole result as CSV, None if it has more bytes than `most`. Raises RunNotFound."""
+        parts, size = [], 0
+        for part in self.file(run, "csv", Where()):
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                return None
+        return b"".join(parts)
+
     def find(self, name: str, run_id: str) -> Run:
         """A run by its id or `latest`, the newest with a result. Raises RunNotFound."""
         if run_id == LATEST:
@@ -231,7 +268,7 @@ def described(standing: Standing, *, everything: bool) -> dict[str, Any]:
         "by": [view.name for view in standing.report.views],
         "days": standing.report.days,
         "schedule": standing.schedule,
-        "next_at": standing.next_at,
+        "next_at": standing.next_at or None,
         "available": standing.next_at is not None,
         "last": None if last is None else described_run(last, everything=everything),
         "running": None if running is None else described_run(running, everything=everything),

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -26,15 +27,17 @@ from broker import reloading
 from broker.config import Config, ConfigError
 from management.priority import give_way
 
-from . import client, parameters, schedule, tariff
+from . import client, delivery, parameters, plans, tariff
 from .catalog import REPORTS
 from .child import Child
 from .client import FRAME_MAX, LENGTH, Reply, Request
+from .desk import Desk
 from .job import Specification
 from .keeping import Keeping
 from .ledger import Ledger
 from .records import Records, plain
-from .runs import Progress, Run, RunNotFound, Runs
+from .runs import Delivery, Progress, Run, RunNotFound, Runs
+from .schedule import Entry, Timetable
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +90,8 @@ class Reports:
         self._child: Child | None = None
         self._work = asyncio.Event()
         self._stopping = False
-        self._next_at: dict[str, int] = {}
+        self._directory = directory
+        self._timetable = Timetable()
 
     def _reload(self) -> None:
         """Read the settings again; of those that can change, only the log's concern reports."""
@@ -167,10 +171,18 @@ class Reports:
             if request.verb == "remove tariff":
                 self.remove_tariff(request.parameters.get("since", ""), request.asked_by)
                 return Reply()
+            if request.verb == "plan":
+                self.set_plan(request.parameters, request.asked_by)
+                return Reply()
+            if request.verb == "remove plan":
+                name = request.parameters.get("name", "")
+                self.remove_plan(request.report, name, request.asked_by)
+                return Reply()
             if request.verb == "status":
                 return Reply(
-                    schedules=self._schedules(),
-                    next_at=self._next_at,
+                    schedules=self._timetable.schedules(),
+                    next_at=self._timetable.next_at(),
+                    plans=self._timetable.plans(),
                     unwritten=self._records.unwritten,
                 )
             return Reply(error=f"there is no request {request.verb!r}")
@@ -258,40 +270,104 @@ class Reports:
                 f"{newest} is closed and does not change: a tariff can begin in a later month"
             )
 
-    # Schedule.
+    # Schedule and plans.
 
-    def _schedules(self) -> dict[str, str]:
+    def set_plan(self, given: Mapping[str, str], asked_by: str | None) -> None:
+        """Put a plan in place of one of the same report and name. Raises OSError, RunNotFound, and
+        ValueError for a wrong one.
+        """
+        values = dict(given)
+        report, name = values.pop("report", ""), values.pop("name", "")
+        if report not in REPORTS:
+            raise RunNotFound(f"there is no report {report!r}")
+        new = plans.checked(report, name, values)
+        kept = [
+            one for one in plans.read(self._directory) if (one.report, one.name) != (report, name)
+        ]
+        plans.store(self._directory, [*kept, new])
+        log.info("plan %r of %s set by %r", name, report, asked_by)
+        self._refresh(_now_ms())
+
+    def remove_plan(self, report: str, name: str, asked_by: str | None) -> None:
+        """Raises OSError, ValueError, RunNotFound."""
+        found = plans.read(self._directory)
+        kept = [one for one in found if (one.report, one.name) != (report, name)]
+        if len(kept) == len(found):
+            raise RunNotFound(f"report {report} has no plan {name!r}")
+        plans.store(self._directory, kept)
+        log.info("plan %r of %s removed by %r", name, report, asked_by)
+        self._refresh(_now_ms())
+
+    def _refresh(self, now_ms: int) -> None:
+        """Read the plans; a damaged file leaves the timetable as it is."""
+        try:
+            found = plans.read(self._directory)
+        except (OSError, ValueError) as error:
+            log.error("plans: %s", error)
+            found = []
         config = self._config
-        return {
-            report.name: config.reports_schedule
-            if report.every == "schedule"
-            else config.reports_daily_schedule
+        every = {"schedule": config.reports_schedule, "day": config.reports_daily_schedule}
+        own = {one.report for one in found if one.is_default}
+        entries = [
+            Entry(report.name, every[report.every], {})
             for report in REPORTS.values()
-        }
+            if report.name not in own
+        ]
+        entries += [Entry(one.report, one.schedule, one.parameters, one.name) for one in found]
+        self._timetable.refresh(entries, now_ms)
 
     async def _keep_schedule(self) -> None:
-        for name, text in self._schedules().items():
-            self._next_at[name] = schedule.next_at_ms(text, _now_ms())
         while True:
-            first = min(self._next_at.values())
-            wait = (first - _now_ms()) / 1000
+            self._refresh(_now_ms())
+            first = self._timetable.first
+            wait = CLOCK_LOOK_SECONDS if first is None else (first - _now_ms()) / 1000
             if wait > 0:
                 await asyncio.sleep(min(wait, CLOCK_LOOK_SECONDS))
             now_ms = _now_ms()
-            for name, next_at in self._next_at.items():
-                if next_at <= now_ms:
-                    self._next_at[name] = schedule.next_at_ms(self._schedules()[name], now_ms)
-                    if self._has_news(name):
-                        self._ask_on_schedule(name, now_ms)
+            for entry in self._timetable.take(now_ms):
+                # A plan may deliver: it is computed also if the feed says nothing new.
+                if entry.plan or self._has_news(entry.report):
+                    self._ask_on_schedule(entry, now_ms)
             self._records.write_again()
 
-    def _ask_on_schedule(self, name: str, now_ms: int) -> None:
+    def _ask_on_schedule(self, entry: Entry, now_ms: int) -> None:
         try:
-            self.ask(name, None)
+            run = self.ask(entry.report, None, entry.parameters)
         except OSError as error:
             # Soon again: the run would otherwise be left out until the schedule comes round.
-            self._next_at[name] = now_ms + SCHEDULE_AGAIN_MS
-            log.error("scheduled run of %s: %s", name, plain(error, self._data_dir))
+            self._timetable.postpone(entry, now_ms + SCHEDULE_AGAIN_MS)
+            log.error("scheduled run of %s: %s", entry.report, plain(error, self._data_dir))
+            return
+        if entry.plan and entry.plan not in run.plans:
+            run.plans.append(entry.plan)
+
+    def _deliver(self, run: Run) -> None:
+        """Tell whom the plans of a run name, in a thread of its own, and note how it went."""
+        found = [one for one in plans.read(self._directory)
+                 if one.report == run.report and one.name in run.plans]  # fmt: skip
+        told = [one for one in found if one.webhook or one.mail]
+        if not told:
+            return
+        loop, config = asyncio.get_running_loop(), self._config
+        desk = Desk(self._data_dir)
+
+        def note(done: list[Delivery]) -> None:
+            run.deliveries += done
+            self._records.write(run)
+            for one in done:
+                if one.error:
+                    log.error("run %s of %s: %s: %s", run.run_id, run.report, one.kind, one.error)
+
+        def deliver() -> None:
+            for plan in told:
+                done = delivery.deliver(
+                    plan, run, lambda most: desk.csv(run, most), config.smtp_url, config.smtp_from
+                )
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(note, done)
+
+        # A daemon: the end of the process does not wait for a slow server.
+        threading.Thread(target=deliver, daemon=True).start()
 
     def _has_news(self, report: str) -> bool:
         """Whether the feed was written to since the report's last result: else it would repeat."""
@@ -366,6 +442,11 @@ class Reports:
             log.error("run %s of %s failed: %s", run.run_id, run.report, error)
         else:
             log.info("run %s of %s is %s", run.run_id, run.report, state)
+        if run.plans and state != "cancelled":
+            try:
+                self._deliver(run)
+            except (OSError, ValueError) as problem:
+                log.error("run %s of %s is not delivered: %s", run.run_id, run.report, problem)
 
     def _specification(self, run: Run, directory: Path) -> Specification:
         config = self._config

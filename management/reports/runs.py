@@ -48,13 +48,24 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
         return max(0, self.stage - 1) + part
 
 
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """How a plan's `webhook` or `mail` was told: when (UTC ms), in how many attempts; `error` is
+    empty if it was.
+    """
+
+    kind: str
+    at: int
+    attempts: int
+    error: str = ""
+
+
 class Run(msgspec.Struct, kw_only=True):
     """The record of one run. Times are UTC milliseconds; `asked_by` is None for the schedule and
     the command line; `parameters` as `parameters.read` spells them.
 
     `rows_read` and `rows_unreadable` are new lines of the usage feed, `rows_written` rows of the
     result, `hours_compacted` closed feed files that were taken into the tables on the way,
-    `gaps` times within its range for which counts are missing.
+    `gaps` times within its range for which counts are missing, `plans` those that asked for it.
     """
 
     report: str
@@ -73,6 +84,8 @@ class Run(msgspec.Struct, kw_only=True):
     gaps: list[Gap] = []
     spark: str | None = None
     error: str | None = None
+    plans: list[str] = []
+    deliveries: list[Delivery] = []
 
     @property
     def is_over(self) -> bool:

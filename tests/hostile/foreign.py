@@ -156,6 +156,7 @@ class House:
             "node": "leveret@none",
             "run": self.report,
             "since": "2026-11",
+            "plan": "weekly",
         }
         for name in ("vhost", "user", "tag", "password", "pattern"):
             values[name] = f"{prefix}-{name}"

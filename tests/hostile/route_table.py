@@ -113,6 +113,7 @@ RULES: dict[str, list[str]] = {
         /api/connections/<name>/channels /api/connections/username/<user>
         /api/health/checks/virtual-hosts /api/livelog /api/logs /api/nodes /api/nodes/<name>
         /api/nodes/<name>/memory /api/overview /api/problems /api/reports /api/reports/<name>
+        /api/reports/<name>/plans /api/reports/<name>/plans/<plan>
         /api/reports/cost/tariff /api/reports/cost/tariff/<since>
         /api/reports/<name>/run /api/reports/<name>/runs/<run>
         /api/reports/<name>/runs/<run>/retry /api/vhosts

@@ -15,6 +15,7 @@ from management.reports.desk import Desk
 from management.reports.job import Outcome, _in_short
 from management.reports.process import Reports
 from management.reports.runs import Progress, Run, Runs
+from management.reports.schedule import Entry
 
 REPORT = "traffic"
 
@@ -83,12 +84,14 @@ def test_a_request_and_a_schedule_survive_a_full_disk(tmp_path: Path, disk: Disk
         working.ask(REPORT, "anna")
     answer = asyncio.run(working._answer(b"\x82\xa4verb\xa3run\xa6report\xa7traffic"))
     assert "is full" in answer.error and "MB are free" in answer.error
-    working._ask_on_schedule(REPORT, 1000)
-    assert working._next_at[REPORT] == 1000 + process.SCHEDULE_AGAIN_MS
+    entry = Entry(REPORT, "20 0 * * *", {})
+    working._timetable.refresh([entry], 1000)
+    working._ask_on_schedule(entry, 1000)
+    assert working._timetable.next_at() == {REPORT: 1000 + process.SCHEDULE_AGAIN_MS}
     assert working._waiting == type(working._waiting)()
     assert working._runs.all(REPORT) == []
     disk.full = False
-    working._ask_on_schedule(REPORT, 1000)
+    working._ask_on_schedule(entry, 1000)
     assert len(working._waiting) == 1
 
 
