@@ -614,6 +614,14 @@ class Config:
     default_password_file: Path | None = setting(
         "login", None, "path", "file that holds the first administrator's password"
     )
+    password_length_min: int = setting(
+        "login",
+        0,
+        "count",
+        "characters that a new password must have, in the web app, the HTTP API, ctl and imported"
+        " definitions; passwords that were set before, and hashes, are not checked",
+        reload=True,
+    )
     login_failures_max: int = setting(
         "login",
         10,

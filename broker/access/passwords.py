@@ -98,6 +98,12 @@ def _by_length(password_hash: str) -> str:
         return SHA256
 
 
+def check_length(password: str, least: int) -> None:
+    """Raises ValueError for a new password with fewer characters than `least`."""
+    if len(password) < least:
+        raise ValueError(f"the password has fewer than {least} characters (password_length_min)")
+
+
 def is_supported(password_hash: str, algorithm: str) -> bool:
     """Whether logins can be checked against well-formed hashes of this kind."""
     if algorithm == BCRYPT:

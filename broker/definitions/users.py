@@ -92,6 +92,7 @@ class Users:
             if kept is not None:
                 raise ValueError("both password and password_hash are given")
             if row.text("password"):
+                passwords.check_length(given, self._broker.config.password_length_min)
                 password = Password(name, given)
                 self._plan.passwords.append(password)
                 after["password_hash"], after["hashing_algorithm"] = "", passwords.ARGON2ID

@@ -31,6 +31,18 @@ def test_it_says_that_the_password_is_wrong(make_page: Callable[..., Page], watc
     expect(page.locator("#username")).to_have_value("guest")
 
 
+def test_it_shows_the_password_on_request(make_page: Callable[..., Page]) -> None:
+    page = make_page()
+    page.goto("/login")
+    page.fill("#password", "guest")
+    expect(page.locator("#password")).to_have_attribute("type", "password")
+    page.get_by_label("show the password").check()
+    expect(page.locator("#password")).to_have_attribute("type", "text")
+    page.fill("#username", "guest")
+    page.click("button[type=submit]")
+    expect(page).to_have_title("Overview · Leveret")
+
+
 def test_it_leads_nowhere_else_after_signing_in(make_page: Callable[..., Page]) -> None:
     page = make_page()
     page.goto("/login?next=//evil.example/")

@@ -137,6 +137,10 @@ async def user_put(request: Request[UserPut]) -> Any:
     algorithm = args.hashing_algorithm or passwords.SHA256
     password_hash = args.password_hash or ""
     if args.password:
+        try:
+            passwords.check_length(args.password, request.broker.config.password_length_min)
+        except ValueError as error:
+            raise bad_request(f"user '{args.name}': {error}") from None
         password_hash = await request.broker.logins.hash(args.password)
         algorithm = passwords.ARGON2ID
     created = put_user(
