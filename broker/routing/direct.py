@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from broker.kernel.wide_dict import WideDict
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, Identity, identity
 
 NONE: dict[Identity, Binding] = {}
@@ -16,10 +17,13 @@ class DirectExchange(BoundExchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._by_key: dict[str, dict[Identity, Binding]] = {}
+        self._by_key: WideDict[str, dict[Identity, Binding]] = WideDict()
 
     def add(self, binding: Binding) -> None:
-        self._by_key.setdefault(binding.routing_key, {})[identity(binding)] = binding
+        bindings = self._by_key.get(binding.routing_key)
+        if bindings is None:
+            bindings = self._by_key[binding.routing_key] = {}
+        bindings[identity(binding)] = binding
 
     def remove(self, binding: Binding) -> None:
         bindings = self._by_key[binding.routing_key]

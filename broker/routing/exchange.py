@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.bounds import DEFAULTS
 from broker.contracts import Exchange
+from broker.kernel.wide_dict import WideDict
 
 # For callers that route by key and headers alone.
 NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
@@ -67,7 +68,7 @@ class BoundExchange(Exchange):
         """The policies it is under (`broker.policies`), or None."""
         self.effective: Mapping[str, Any] = self.arguments
         """The arguments that hold, by declaration and policies."""
-        self.bindings: dict[Identity, Binding] = {}
+        self.bindings: WideDict[Identity, Binding] = WideDict()
         self.changes = 0
         """How often a binding came or went: sorted lists of them are as of one such number."""
         self.followers: dict[str, int] = {}
@@ -96,9 +97,10 @@ class BoundExchange(Exchange):
         """Whether a message with these headers is held back now, to be routed later."""
         return self.holding is not None and self.holding.takes(headers)
 
-    def bind(self, binding: Binding) -> bool:
-        """Adds a binding; False if it is there already."""
-        key = identity(binding)
+    def bind(self, binding: Binding, key: Identity | None = None) -> bool:
+        """Adds a binding; False if it is there already. `key` is its identity, where the caller has
+        it."""
+        key = key or identity(binding)
         if key in self.bindings:
             return False
         self.add(binding)

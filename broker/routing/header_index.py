@@ -15,11 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from broker.kernel.wide_dict import WideDict
 from broker.routing.exchange import Binding, Identity, identity
 
 Place = tuple[str, Any]
 """A header name, and what is wanted of it: `PRESENT`, or `(value is a boolean, value)`, because a
 boolean is no number here."""
+
+WIDE = 1024
+"""So many values of one header are kept in a `WideDict`."""
 
 PRESENT = None
 """The header has to be there, or its value cannot be looked up (a list or a table)."""
@@ -62,7 +66,7 @@ class _Header:
     __slots__ = ("buckets", "most")
 
     def __init__(self) -> None:
-        self.buckets: dict[Any, _Bucket] = {}
+        self.buckets: dict[Any, _Bucket] | WideDict[Any, _Bucket] = {}
         self.most = 0
         """Comparisons at the dearest value; too high while the name is `_inexact`."""
 
@@ -71,10 +75,10 @@ class HeaderIndex:
     """Where the bindings of one exchange stand."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
+        self._groups: WideDict[str, _Group] = WideDict()
         self._always: dict[_Group, None] = {}
         """`all` groups that want no header."""
-        self._headers: dict[str, _Header] = {}
+        self._headers: WideDict[str, _Header] = WideDict()
         self._cost = 0
         self._inexact: set[str] = set()
         """Names whose dearest bucket lost a group: which one is the dearest now is found when the
@@ -174,6 +178,8 @@ class HeaderIndex:
             bucket = header.buckets.get(value)
             if bucket is None:
                 bucket = header.buckets[value] = _Bucket()
+                if len(header.buckets) == WIDE and isinstance(header.buckets, dict):
+                    header.buckets = WideDict(header.buckets)
             bucket.groups[group] = None
             bucket.comparisons += group.comparisons
             if value is PRESENT:

@@ -22,7 +22,7 @@ class TopicExchange(BoundExchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self.tree = TopicTree()
+        self.tree = TopicTree(identity)
 
     def check(self, binding: Binding) -> None:
         pattern = pattern_of(binding.routing_key)
@@ -39,10 +39,10 @@ class TopicExchange(BoundExchange):
             )
 
     def add(self, binding: Binding) -> None:
-        self.tree.add(pattern_of(binding.routing_key), identity(binding), binding)
+        self.tree.add(pattern_of(binding.routing_key), binding)
 
     def remove(self, binding: Binding) -> None:
-        self.tree.remove(pattern_of(binding.routing_key), identity(binding))
+        self.tree.remove(pattern_of(binding.routing_key), binding)
 
     def match(
         self,
@@ -50,8 +50,7 @@ class TopicExchange(BoundExchange):
         headers: Mapping[str, Any],
         properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> Iterator[Binding]:
-        for bound in self.tree.match(words(routing_key)):
-            yield from bound.values()
+        return iter(self.tree.match(words(routing_key)))
 
 
 def words(key: str) -> list[str]:

@@ -7,15 +7,17 @@ backtracking. How many visits the longest key could cost is known before any key
 keeps an upper bound for its subtree, which a binding updates along its path. The exchange refuses
 patterns by it, so that a publish never has to be refused.
 
-Nodes are structs in one array and their named children entries of one hash table: a visit touches
-one cache line, and makes no object.
+Nodes are structs in one array and their named children entries of one hash table
+(`broker.routing.topic_edges`): a visit touches one cache line, and makes no object.
 """
 
+from broker.kernel.wide_dict cimport WideDict
+from broker.routing.topic_edges cimport EdgeTable, NONE, edge_key
+
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free, realloc
 
 cdef enum:
-    NONE = -1
     # A routing key has 255 bytes, so 256 words at most, and a node is reached before the first of
     # them or behind each.
     PLACES_MAX = 257
@@ -42,54 +44,49 @@ cdef struct Node:
     int64_t cost             # most visits in the subtree when the node is entered once
 
 
-cdef struct Edge:
-    uint64_t key             # node << 32 | word, plus one: zero is an empty place
-    int32_t child
-
-
 cdef class TopicTree:
-    """Patterns (lists of words in `broker.routing.topic.pattern_of`'s form) with their bindings.
+    """Patterns (lists of words in `broker.routing.topic.pattern_of`'s form) with their bindings,
+    which are no dicts. `key_of(binding)` tells two of one pattern apart.
 
     `cost` is how much the dearest routing key can cost at most: 1 for each visit of a node, and
     `FOUND` for each pattern that fits. `visits` counts the nodes that `match` visited so far.
     """
 
     cdef Node* nodes
-    cdef Edge* edges
+    cdef EdgeTable edges
     cdef int32_t* reached
     cdef int32_t* following
     cdef int32_t room
     cdef int32_t used
     cdef int32_t free_node
-    cdef uint64_t edges_mask
-    cdef uint64_t edges_used
     cdef uint32_t step
     cdef readonly uint64_t visits
-    cdef dict word_ids
-    cdef list word_uses
+    cdef WideDict word_ids
+    cdef list word_texts
+    cdef int32_t* word_uses
+    cdef int32_t word_uses_room
     # Numbers of words that are not used any more, as a stack. Numbers, not Python's: each of those
     # would hold a page of objects in memory when all others of it are gone.
     cdef int32_t* free_words
     cdef int32_t free_words_count
     cdef int32_t free_words_room
-    cdef list bindings
+    cdef list bindings           # of each node: None, one, or a dict by their keys
+    cdef object key_of
 
-    def __cinit__(self):
+    def __cinit__(self, key_of):
+        self.key_of = key_of
         self.free_node = NONE
-        self.word_ids = {}
-        self.word_uses = []
+        self.word_ids = WideDict()
+        self.word_texts = []
         self.bindings = []
-        self.edges_mask = 15
-        self.edges = <Edge*> calloc(16, sizeof(Edge))
-        if self.edges == NULL:
-            raise MemoryError
+        self.edges = EdgeTable()
         self.new_node(NONE, NONE, False)
 
     def __dealloc__(self):
         free(self.nodes)
-        free(self.edges)
         free(self.reached)
         free(self.following)
+        free(self.word_uses)
         free(self.free_words)
 
     @property
@@ -112,29 +109,37 @@ cdef class TopicTree:
         self.prune(node)
         return cost
 
-    def add(self, list pattern, key, binding):
-        """Keeps a binding under `key` at its pattern."""
-        cdef int32_t node = self.path(pattern)
-        if self.bindings[node] is None:
-            self.bindings[node] = {}
-            self.mark(node, True)
-        self.bindings[node][key] = binding
-
-    def remove(self, list pattern, key):
-        """Forgets a binding. Raises KeyError if it is not there."""
+    def add(self, list pattern, binding):
+        """Keeps a binding at its pattern."""
         cdef int32_t node = self.path(pattern)
         found = self.bindings[node]
         if found is None:
+            self.bindings[node] = binding
+            self.mark(node, True)
+        elif type(found) is dict:
+            found[self.key_of(binding)] = binding
+        else:
+            self.bindings[node] = {self.key_of(found): found, self.key_of(binding): binding}
+
+    def remove(self, list pattern, binding):
+        """Forgets a binding. Raises KeyError if it is not there."""
+        cdef int32_t node = self.path(pattern)
+        found = self.bindings[node]
+        key = self.key_of(binding)
+        if type(found) is dict:
+            del found[key]
+        elif found is None or self.key_of(found) != key:
             self.prune(node)
             raise KeyError(key)
-        del found[key]
+        else:
+            found = None
         if not found:
             self.bindings[node] = None
             self.mark(node, False)
             self.prune(node)
 
     def match(self, list words) -> list:
-        """The bindings whose patterns fit the words of a routing key, as one dict per pattern."""
+        """The bindings whose patterns fit the words of a routing key."""
         cdef int32_t* swap
         cdef int32_t count
         cdef int32_t ahead
@@ -146,7 +151,7 @@ cdef class TopicTree:
         count = self.reach(self.reached, 0, 0)
         self.visits += count
         for text in words:
-            word = self.word_ids.get(text, NONE)
+            word = self.word_ids.part_of(text).get(text, NONE)
             self.next_step()
             ahead = 0
             for i in range(count):
@@ -156,7 +161,7 @@ cdef class TopicTree:
                 if self.nodes[at].star != NONE:
                     ahead = self.reach(self.following, ahead, self.nodes[at].star)
                 if word != NONE and self.nodes[at].first != NONE:
-                    at = self.child(at, word)
+                    at = self.edges.find(edge_key(at, word))
                     if at != NONE:
                         ahead = self.reach(self.following, ahead, at)
             swap = self.reached
@@ -168,7 +173,9 @@ cdef class TopicTree:
                 break
         for i in range(count):
             bound = self.bindings[self.reached[i]]
-            if bound is not None:
+            if type(bound) is dict:
+                found += bound.values()
+            elif bound is not None:
                 found.append(bound)
         return found
 
@@ -192,15 +199,6 @@ cdef class TopicTree:
             node = self.nodes[node].hash
         return count
 
-    cdef inline int32_t child(self, int32_t node, int32_t word) noexcept:
-        cdef uint64_t key = (<uint64_t> node << 32 | <uint32_t> word) + 1
-        cdef uint64_t at = mixed(key) & self.edges_mask
-        while self.edges[at].key != 0:
-            if self.edges[at].key == key:
-                return self.edges[at].child
-            at = (at + 1) & self.edges_mask
-        return NONE
-
     # -- changing ----------------------------------------------------------------------------------
 
     cdef int32_t path(self, list pattern) except -2:
@@ -221,34 +219,49 @@ cdef class TopicTree:
                     self.nodes[node].hash = ahead
                     self.climb(ahead, 0, 1, 0)
             else:
-                word = self.word_ids.get(text, NONE)
-                ahead = self.child(node, word) if word != NONE else NONE
+                word = self.word_ids.part_of(text).get(text, NONE)
+                ahead = self.edges.find(edge_key(node, word)) if word != NONE else NONE
                 if ahead == NONE:
                     ahead = self.new_named(node, text)
             node = ahead
         return node
 
     cdef int32_t new_named(self, int32_t parent, str text) except -2:
-        cdef int32_t word = self.word_ids.get(text, NONE)
+        cdef int32_t word = self.word_ids.part_of(text).get(text, NONE)
         cdef int32_t node
         if word == NONE:
             if self.free_words_count:
                 self.free_words_count -= 1
                 word = self.free_words[self.free_words_count]
             else:
-                word = <int32_t> len(self.word_uses)
-                self.word_uses.append(None)
+                word = self.new_word()
             self.word_ids[text] = word
-            self.word_uses[word] = [text, 0]
-        self.word_uses[word][1] += 1
+            self.word_texts[word] = text
+            self.word_uses[word] = 0
+        self.word_uses[word] += 1
         node = self.new_node(parent, word, False)
         self.nodes[node].following = self.nodes[parent].first
         if self.nodes[parent].first != NONE:
             self.nodes[self.nodes[parent].first].preceding = node
         self.nodes[parent].first = node
-        self.put_edge((<uint64_t> parent << 32 | <uint32_t> word) + 1, node)
+        self.edges.put(edge_key(parent, word), node)
         self.climb(node, 0, 1, 0)
         return node
+
+    cdef int32_t new_word(self) except -2:
+        """The next number of a word."""
+        cdef int32_t word = <int32_t> len(self.word_texts)
+        cdef int32_t room
+        cdef void* place
+        if word == self.word_uses_room:
+            room = self.word_uses_room * 2 if self.word_uses_room else 16
+            place = realloc(self.word_uses, room * sizeof(int32_t))
+            if place == NULL:
+                raise MemoryError
+            self.word_uses = <int32_t*> place
+            self.word_uses_room = room
+        self.word_texts.append(None)
+        return word
 
     cdef int32_t new_node(self, int32_t parent, int32_t word, bint loops) except -2:
         cdef int32_t node = self.free_node
@@ -309,13 +322,12 @@ cdef class TopicTree:
             self.nodes[self.nodes[node].preceding].following = self.nodes[node].following
         if self.nodes[node].following != NONE:
             self.nodes[self.nodes[node].following].preceding = self.nodes[node].preceding
-        self.drop_edge((<uint64_t> parent << 32 | <uint32_t> word) + 1)
-        use = self.word_uses[word]
-        use[1] -= 1
-        if use[1] == 0:
+        self.edges.drop(edge_key(parent, word))
+        self.word_uses[word] -= 1
+        if self.word_uses[word] == 0:
             self.free_word(word)
-            del self.word_ids[use[0]]
-            self.word_uses[word] = None
+            del self.word_ids[self.word_texts[word]]
+            self.word_texts[word] = None
         return 0
 
     cdef int free_word(self, int32_t word) except -1:
@@ -394,62 +406,3 @@ cdef class TopicTree:
                     break
             child = self.nodes[child].following
         return dearest
-
-    # -- edges -------------------------------------------------------------------------------------
-
-    cdef int put_edge(self, uint64_t key, int32_t child) except -1:
-        if self.edges_used * 2 > self.edges_mask:
-            self.grow_edges()
-        self.edges_used += 1
-        self.place_edge(key, child)
-        return 0
-
-    cdef void place_edge(self, uint64_t key, int32_t child) noexcept:
-        cdef uint64_t at = mixed(key) & self.edges_mask
-        while self.edges[at].key != 0:
-            at = (at + 1) & self.edges_mask
-        self.edges[at].key = key
-        self.edges[at].child = child
-
-    cdef int grow_edges(self) except -1:
-        cdef Edge* old = self.edges
-        cdef uint64_t length = self.edges_mask + 1
-        cdef uint64_t i
-        cdef Edge* grown = <Edge*> calloc(length * 2, sizeof(Edge))
-        if grown == NULL:
-            raise MemoryError
-        self.edges = grown
-        self.edges_mask = length * 2 - 1
-        for i in range(length):
-            if old[i].key != 0:
-                self.place_edge(old[i].key, old[i].child)
-        free(old)
-        return 0
-
-    cdef void drop_edge(self, uint64_t key) noexcept:
-        """Removes an entry, and moves those behind it up that would not be found any more."""
-        cdef uint64_t at = mixed(key) & self.edges_mask
-        cdef uint64_t ahead
-        cdef uint64_t home
-        while self.edges[at].key != key:
-            at = (at + 1) & self.edges_mask
-        ahead = at
-        while True:
-            ahead = (ahead + 1) & self.edges_mask
-            if self.edges[ahead].key == 0:
-                break
-            home = mixed(self.edges[ahead].key) & self.edges_mask
-            if ((ahead - home) & self.edges_mask) >= ((ahead - at) & self.edges_mask):
-                self.edges[at] = self.edges[ahead]
-                at = ahead
-        self.edges[at].key = 0
-        self.edges_used -= 1
-
-
-cdef inline uint64_t mixed(uint64_t key) noexcept:
-    """A 64-bit mix (the finaliser of SplitMix64): neighbours land far from each other."""
-    key ^= key >> 30
-    key *= <uint64_t> 0xBF58476D1CE4E5B9
-    key ^= key >> 27
-    key *= <uint64_t> 0x94D049BB133111EB
-    return key ^ key >> 31

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
+from broker.kernel.wide_dict import WideDict
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
 
@@ -14,6 +15,11 @@ End = tuple[str, str]
 
 Row = tuple[str, Identity]
 """What names a binding among those to one end: its exchange, and what identifies it there."""
+
+Rows: TypeAlias = "dict[Row, Binding] | WideDict[Row, Binding]"
+
+WIDE = 1024
+"""So many bindings to one end are kept in a `WideDict`: a dict of all would take long to grow."""
 
 
 class Bindings:
@@ -30,9 +36,9 @@ class Bindings:
     ) -> None:
         self._exchanges = exchanges
         self._queues = queues
-        self._to: dict[End, dict[Row, Binding]] = {}
-        self._picked: dict[End, dict[Row, Binding]] = {}
-        self.leaving: dict[End, dict[Row, Binding]] = {}
+        self._to: dict[End, Rows] = {}
+        self._picked: dict[End, Rows] = {}
+        self.leaving: dict[End, Rows] = {}
         self.count = 0
         """How many exchanges have, those that leave included."""
 
@@ -45,9 +51,12 @@ class Bindings:
             exchange.unbind(current)
             self.count -= 1
             _drop(self.leaving, current, row)
-        if exchange.bind(binding):
+        if exchange.bind(binding, row):
             self.count += 1
-            self._to.setdefault(end, {})[binding.source, row] = binding
+            rows = self._to.setdefault(end, {})
+            rows[binding.source, row] = binding
+            if len(rows) == WIDE and isinstance(rows, dict):
+                self._to[end] = WideDict(rows)
             if exchange.picks_one:
                 self._picked.setdefault(end, {})[binding.source, row] = binding
 
@@ -90,7 +99,8 @@ class Bindings:
         before = self.leaving.get((kind, name), {})
         if len(before) > len(rows):
             rows, before = before, rows
-        rows.update(before)
+        for row, binding in before.items():
+            rows[row] = binding
         if rows:
             self.leaving[kind, name] = rows
 
@@ -181,7 +191,7 @@ class Bindings:
                     yield binding
 
 
-def _drop(table: dict[End, dict[Row, Binding]], binding: Binding, row: Identity) -> None:
+def _drop(table: dict[End, Rows], binding: Binding, row: Identity) -> None:
     """Takes this binding, and not another one in its place, out of a table by ends."""
     end = binding.destination_type, binding.destination
     rows = table.get(end)

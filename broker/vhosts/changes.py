@@ -84,18 +84,15 @@ def binding_change(binding: Binding, verb: str) -> tuple[str, dict[str, Any]]:
     }
 
 
+NO_ARGUMENTS: dict[str, Any] = {}
+"""Shared by all bindings without arguments, which there may be a million of: not to be changed."""
+
+
 def binding_of(method: str, change: dict[str, Any]) -> Binding:
+    key, arguments = change["routing_key"], change["arguments"] or NO_ARGUMENTS
     if method.startswith("queue."):
-        return Binding(
-            change["exchange"], change["queue"], "queue", change["routing_key"], change["arguments"]
-        )
-    return Binding(
-        change["source"],
-        change["destination"],
-        "exchange",
-        change["routing_key"],
-        change["arguments"],
-    )
+        return Binding(change["exchange"], change["queue"], "queue", key, arguments)
+    return Binding(change["source"], change["destination"], "exchange", key, arguments)
 
 
 def snapshot(

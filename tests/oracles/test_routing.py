@@ -64,18 +64,18 @@ def test_a_topic_exchange_forgets_what_is_unbound(bindings: list[str], data: st.
 def test_what_a_key_can_cost_depends_on_the_patterns_that_are_there_only(
     changes: list[tuple[str, bool]], asked: list[str]
 ) -> None:
-    tree, there = TopicTree(), []
+    tree, there = TopicTree(str), []
     for number, (pattern, removes) in enumerate(changes):
         if removes and there:
             tree.remove(*there.pop(number % len(there)))
         else:
             there.append((pattern_of(pattern), number))
-            tree.add(*there[-1], number)
+            tree.add(*there[-1])
         for other in asked:
             tree.cost_with(pattern_of(other))
-    fresh = TopicTree()
+    fresh = TopicTree(str)
     for pattern_words, number in there:
-        fresh.add(pattern_words, number, number)
+        fresh.add(pattern_words, number)
     assert tree.cost == fresh.cost
     assert tree.is_empty == (not there)
 
@@ -207,10 +207,10 @@ def test_a_hundred_thousand_ordinary_headers_bindings_fit_one_exchange(wanted: A
 
 
 def test_a_tree_that_is_empty_again_holds_no_objects_of_the_patterns_it_had() -> None:
-    tree, many = TopicTree(), 20_000
+    tree, many = TopicTree(str), 20_000
     before = sys.getallocatedblocks()
     for number in range(many):
-        tree.add(["k", f"{number:07}"], number, number)
+        tree.add(["k", f"{number:07}"], number)
     assert sys.getallocatedblocks() - before > many
     for number in range(many):
         tree.remove(["k", f"{number:07}"], number)
