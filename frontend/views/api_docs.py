@@ -27,7 +27,7 @@ OF_EVERY_LIST = {
 
 async def api_docs(request: HttpRequest) -> HttpResponseBase:
     """The operations of `/api/openapi.json`, grouped by tag."""
-    schema = api.get_openapi_schema(path_prefix="/api/")
+    schema = api.get_openapi_schema()
     facts = {
         "section": "api-docs",
         "description": schema["info"].get("description", ""),

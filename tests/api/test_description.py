@@ -6,6 +6,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.appliance import Appliance
+from tests.hostile.figures import cpu_seconds
 
 EXAMPLES = 4
 
@@ -18,7 +19,7 @@ def test_no_input_breaks_it(leveret: Appliance) -> None:
     broken: list[str] = []
 
     def check(case: schemathesis.Case) -> None:
-        answer = case.call(auth=("guest", "guest"), timeout=30)
+        answer = case.call(auth=("guest", "guest"), timeout=120)
         if answer.status_code >= 500 and answer.status_code not in (501, 503):
             broken.append(f"{answer.status_code} {answer.text} for {case.as_curl_command()}")
         if answer.status_code >= 400 and answer.content:
@@ -49,3 +50,12 @@ def test_every_operation_says_what_it_does(api: httpx.Client) -> None:
         if not operation.get("description")
     ]
     assert silent == []
+
+
+def test_it_is_made_once(api: httpx.Client, shared_leveret: Appliance) -> None:
+    """It took 0.1 s of the web process, and whoever asks needs no login."""
+    first = api.get("/api/openapi.json").json()
+    before = cpu_seconds(shared_leveret.pids["web"])
+    for _ in range(20):
+        assert httpx.get(f"{shared_leveret.http_url}/api/openapi.json").json() == first
+    assert cpu_seconds(shared_leveret.pids["web"]) - before < 1.5
