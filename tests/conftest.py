@@ -7,6 +7,7 @@ your own. `make_broker` and `make_leveret` start as many as a test needs, with s
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -121,6 +122,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Begin with what takes long, in a parallel run."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: scheduling.turn_of(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Each full collection of garbage would walk over the objects of 8,000 tests: 0.25 s."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
