@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from frontend import figures
 
@@ -70,5 +70,5 @@ def writers(context: Any) -> dict[str, Callable[[Row, Any], SafeString]]:
 
 def _hidden(fields: dict[str, Any]) -> SafeString:
     if not fields:
-        return mark_safe("")
+        return NOTHING
     return format_html_join("", '<input type="hidden" name="{}" value="{}">', fields.items())

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from broker.access.passwords import SHA256, rabbit_hash
+from broker.control_schema import List
+from broker.server.control.connection_rows import Connections
+from broker.server.control.consumer_rows import Consumers
 from broker.server.control.queue_fields import QueueRows
+from broker.server.control.views import View
 from management.broker_client import BrokerClient, BrokerError
 from tests.appliance import Appliance
 from tests.control.stand_in import Broker
@@ -228,3 +233,33 @@ async def test_what_goes_while_a_list_is_read_does_not_break_it(
             found += answer["items"]
     await client.close()
     assert len(found) == whole["item_count"]
+
+
+@pytest.mark.parametrize(
+    ("noun", "args"),
+    [
+        (Consumers, List(noun="consumers")),
+        (Connections, List(noun="connections")),
+        (Connections, List(noun="connections", vhost="other")),
+    ],
+    ids=["queues without consumers", "connections of others", "connections to other vhosts"],
+)
+async def test_what_a_list_leaves_out_is_passed_over_in_short_steps(
+    broker: Broker, noun: type[View], args: List
+) -> None:
+    """A user who sees none of 100,000 connections must not hold the loop with them."""
+    declare(broker, LONG)
+    one = SimpleNamespace(name="c", user="other", vhost="/")
+    broker.connections = dict.fromkeys(range(LONG), one)
+    caller = SimpleNamespace(
+        reach=lambda *_: list(broker.vhosts.values()),
+        sight=SimpleNamespace(of_noun=lambda noun, place: False),
+    )
+    steps = 0
+
+    async def pace() -> None:
+        nonlocal steps
+        steps += 1
+
+    assert await noun(broker).everything(cast(Any, caller), args, cast(Any, pace)) == []
+    assert steps >= LONG // 32

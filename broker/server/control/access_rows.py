@@ -142,8 +142,8 @@ class Users(View):
         access = self.broker.access
         with_permissions = {user for user, _ in access.permissions}
         for user in list(access.users.values()):
-            if not args.without_permissions or user.name not in with_permissions:
-                yield user
+            is_wanted = not args.without_permissions or user.name not in with_permissions
+            yield user if is_wanted else None
 
     def place(self, thing: Any) -> None:
         return None
@@ -182,13 +182,12 @@ class _Records(View):
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for record in list(self.records()):
-            if args.vhost is not None and getattr(record, "vhost", args.vhost) != args.vhost:
-                continue
-            if args.user is not None and getattr(record, "user", args.user) != args.user:
-                continue
-            if args.component is not None and record.component != args.component:
-                continue
-            yield record
+            is_wanted = (
+                (args.vhost is None or getattr(record, "vhost", args.vhost) == args.vhost)
+                and (args.user is None or getattr(record, "user", args.user) == args.user)
+                and (args.component is None or record.component == args.component)
+            )
+            yield record if is_wanted else None
 
     def place(self, thing: Any) -> str | None:
         place: str | None = getattr(thing, _PLACES.get(NOUNS[self.noun].scope, ""), None)

@@ -84,11 +84,10 @@ class Connections(View):
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for connection in list(self.broker.connections.values()):
-            if args.vhost is not None and name_of(connection.vhost) != args.vhost:
-                continue
-            if args.user is not None and name_of(connection.user) != args.user:
-                continue
-            yield connection
+            is_wanted = (args.vhost is None or name_of(connection.vhost) == args.vhost) and (
+                args.user is None or name_of(connection.user) == args.user
+            )
+            yield connection if is_wanted else None
 
     def place(self, thing: Any) -> str | None:
         owner: str | None = name_of(thing.user)
@@ -220,7 +219,8 @@ class Channels(View):
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for connection in Connections(self.broker).candidates(vhosts, args):
-            if args.connection is not None and connection.name != args.connection:
+            if connection is None or args.connection not in (None, connection.name):
+                yield None
                 continue
             yield from list(connection.channels.values())
 

@@ -35,14 +35,14 @@ class Consumers(View):
                 queues = [queue] if queue is not None else []
             for queue in queues:
                 if not queue.consumer_count:
+                    yield None
                     continue
                 for consumer in list(queue.consumers):
                     channel = consumer.channel
-                    if args.connection not in (None, channel.connection.name):
-                        continue
-                    if args.channel is not None and channel_name(channel) != args.channel:
-                        continue
-                    yield consumer
+                    is_wanted = args.connection in (None, channel.connection.name) and (
+                        args.channel is None or channel_name(channel) == args.channel
+                    )
+                    yield consumer if is_wanted else None
 
     def place(self, thing: Any) -> str:
         return str(thing.queue.vhost_name)

@@ -84,8 +84,7 @@ class Queues(View):
     def candidates(self, vhosts: list[Any], args: List) -> Iterable[Any]:
         for vhost in vhosts:
             for queue in list(vhost.queues.values()):
-                if args.user is None or queue.declared_by == args.user:
-                    yield queue
+                yield queue if args.user is None or queue.declared_by == args.user else None
 
     def place(self, thing: Any) -> str:
         return str(thing.vhost_name)

@@ -62,18 +62,18 @@ class View:
         self.stuck_after: float = broker.config.stuck_after
 
     def all(self, caller: Caller, args: List) -> Iterable[Any]:
-        """The things that the caller may see and the filters of the noun let through. Raises
-        RequestError for filters that the caller may not use."""
+        """The things that the caller may see and the filters of the noun let through, and None in
+        place of each other one: most may be of other users, and between two steps the loop can
+        serve its clients. Raises RequestError for filters that the caller may not use."""
         if args.secrets:
             caller.require("administrator")
         vhosts = caller.reach(self.noun, args.vhost, args.user)
         for thing in self.candidates(vhosts, args):
-            if self.shows(caller, thing):
-                yield thing
+            yield thing if thing is not None and self.shows(caller, thing) else None
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterable[Any]:
         """The things that the filters of the noun let through; in these vhosts, if the noun is
-        shown by vhost."""
+        shown by vhost. None where one was looked at that they do not let through."""
         raise NotImplementedError
 
     def place(self, thing: Any) -> str | None:
@@ -88,7 +88,8 @@ class View:
         """All of them as a list, in short steps. Raises RequestError as `all` does."""
         found = []
         for place, thing in enumerate(self.all(caller, args)):
-            found.append(thing)
+            if thing is not None:
+                found.append(thing)
             if place % ITEMS_PER_LOOK == 0:
                 await pace()
         return found
