@@ -339,10 +339,10 @@ class _Chart:
         record = section.of(self._key) if section is not None else None
         if self._times and frame.at - self._times[-1] > 1.5 * self._step_ms:
             self._point(self._times[-1] + self._step_ms, None, None)
-        self._left_out += frame.left_out
         count, levels = len(self._counters), len(self._levels)
         if record is None:
             is_known = not frame.left_out
+            self._left_out += frame.left_out
             self._point(frame.at, [0.0] * count if is_known else None, self._last)
             return
         held = list(record[count : count + levels])

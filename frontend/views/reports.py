@@ -15,13 +15,13 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from frontend.asking import done, is_fragment
+from frontend.report_cells import Layout
 from management.appliance import config
 from management.reports import desk as queries
 from management.reports import parameters
 from management.reports.catalog import REPORTS
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk, Standing
-from management.reports.measures import Column
 from management.reports.pages import Result, Where
 from management.reports.plans import FIELDS
 from management.reports.runs import Run, RunNotFound
@@ -205,11 +205,12 @@ def _result(
     page = min(_page(request), page_count)
     first = (page - 1) * ROWS_A_PAGE
     shown = result.page(where, first, ROWS_A_PAGE)
+    layout = Layout.of(view.columns)
     names = (*PARAMETERS, "vhost", "q")
     query = {name: request.GET[name] for name in names if request.GET.get(name)}
     return {
-        "columns": view.columns,
-        "rows": [_cells(row, view) for row in shown],
+        "layout": layout,
+        "rows": [layout.row(row) for row in shown],
         "row_count": row_count,
         "total_count": result.count(everything),
         "first": first + 1,
@@ -220,14 +221,6 @@ def _result(
         "next_url": _address(request, query, page + 1) if page < page_count else "",
         "history": _history(result, view, where),
     }
-
-
-def _cells(row: tuple[Any, ...], view: View) -> list[tuple[Column, Any]]:
-    """Values beside their columns; times that something took as seconds."""
-    return [
-        (column, value / 1000 if column.kind == "ms" and value is not None else value)
-        for column, value in zip(view.columns, row, strict=True)
-    ]
 
 
 def _history(result: Result, view: View, where: Where) -> dict[str, Any] | None:

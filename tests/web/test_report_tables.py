@@ -1,0 +1,75 @@
+"""Results of reports fit the window, whatever they hold."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from frontend.report_cells import Layout
+from management.reports.measures import Column
+from tests.appliance import Appliance
+from tests.web import report_results
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+WIDE = 9
+"""Views with more columns can be too wide."""
+
+
+@pytest.fixture
+def addresses(shared_leveret: Appliance) -> Iterator[list[str]]:
+    """Pages of reports with results: the views with many columns."""
+    directory = shared_leveret.data_dir / "reports"
+    before = set(directory.glob("*/*"))
+    written = report_results.write(shared_leveret.data_dir)
+    yield [f"/reports/{name}?{urlencode(query)}" for name, query, count in written if count > WIDE]
+    for path in set(directory.glob("*/*")) - before:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def test_no_report_is_wider_than_a_window_of_1280_pixels(page: Page, addresses: list[str]) -> None:
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert addresses
+    wide = []
+    for address in addresses:
+        page.goto(address, wait_until="domcontentloaded")
+        expect(page.locator("table.report tbody tr")).to_have_count(report_results.ROWS)
+        over = page.evaluate(
+            "(() => { const e = document.querySelector('.table-scroll');"
+            " return e.scrollWidth - e.clientWidth; })()"
+        )
+        if over > 0:
+            wide.append((address, over))
+    assert wide == []
+
+
+NAME = Column("queue", "text", "Queue")
+IN = Column("messages_in", "count", "In")
+IN_BEFORE = Column("messages_in_before", "count", "In before")
+
+
+def test_a_value_and_the_one_before_are_one_cell() -> None:
+    layout = Layout.of((NAME, IN, IN_BEFORE))
+    assert layout.shown == (NAME, IN)
+    row = layout.row(("orders", 1_234_567, 1_000_001))
+    assert row.count("<td") == 2
+    assert "1.23 M" in row and "before 1 M" in row
+    assert 'title="1,234,567"' in row and 'title="1,000,001"' in row
+
+
+def test_what_does_not_fit_is_listed_where_it_is_not_zero() -> None:
+    many = tuple(Column(f"c{place}", "count", f"Counter{place}") for place in range(30))
+    layout = Layout.of((NAME, *many))
+    assert (*layout.shown, *layout.listed) == (NAME, *many)
+    assert layout.listed
+    row = layout.row(("orders", *([0] * 29), 7))
+    listed = row.partition('class="listed"')[2]
+    assert "Counter29</span> 7" in listed
+    assert "Counter28" not in listed
+
+
+def test_hostile_text_in_a_result_is_text() -> None:
+    assert "<img" not in Layout.of((NAME, IN)).row((HOSTILE, 1))
