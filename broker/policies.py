@@ -224,12 +224,18 @@ class Policies:
 
     def count(self, policy: Policy) -> dict[str, int]:
         """How many queues and exchanges are under a policy or operator policy now."""
-        under = [
-            each.count
-            for each in self._in_force.values()
-            if each.policy is policy or each.operator_policy is policy
-        ]
-        return {owner: sum(each[owner] for each in under) for owner in ("queue", "exchange")}
+        return self.counts().get(id(policy), {"queue": 0, "exchange": 0})
+
+    def counts(self) -> dict[int, dict[str, int]]:
+        """The same of all that are in force, by `id`."""
+        found: dict[int, dict[str, int]] = {}
+        for each in self._in_force.values():
+            for policy in (each.policy, each.operator_policy):
+                if policy is not None:
+                    under = found.setdefault(id(policy), {"queue": 0, "exchange": 0})
+                    under["queue"] += each.count["queue"]
+                    under["exchange"] += each.count["exchange"]
+        return found
 
 
 def _first(ranked: Iterable[_Compiled], owner: str, name: str, type: str) -> Policy | None:

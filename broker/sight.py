@@ -105,6 +105,16 @@ class Sight:
         user."""
         return self._by_rule(NOUNS[noun].scope, place)
 
+    def of_every(self, noun: str) -> bool:
+        """Every thing of a noun, whatever its vhost or user: none of them has to be asked about."""
+        rule = NOUNS[noun].scope
+        if self.user is None or rule == "node":
+            return True
+        if rule == "connection":
+            return self.of_node
+        # What has no place is not for users.
+        return False
+
     def of_event(self, event: str, data: Mapping[str, Any]) -> bool:
         """An event with these data."""
         rule = EVENTS_SHOWN[event]

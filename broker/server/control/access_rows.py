@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 
 from broker.access.secrets import without_secrets
 from broker.control_schema import NOUNS, Item, List
-from broker.server.control.figures import added, counters_in, details, message_stats
+from broker.server.control.figures import added, counters_in, details, message_stats, stats_key
 from broker.server.control.views import Part, Read, View
 from broker.sight import Sight
 from broker.stats import Totals
@@ -64,7 +64,14 @@ class VHosts(View):
         return str(thing.name)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        return (lambda vhost: vhost.name) if field == "name" else None
+        if field == "name":
+            return attrgetter("name")
+        level = field.removesuffix("_details.rate")
+        if level in (*_LENGTHS, *_OCTETS) and level != field:
+            return lambda vhost: self._totals(vhost).rate(level)
+        return stats_key(
+            field, MESSAGE_COUNTERS, self._totals, lambda vhost: self._totals(vhost).counters
+        )
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         if not args.disable_stats:
@@ -203,10 +210,14 @@ class _Records(View):
         return str(getattr(thing, self.sorts[-1]))
 
     def order(self, thing: Any) -> Any:
-        return tuple(getattr(thing, name) for name in self.sorts)
+        return self._order(thing)
+
+    @cached_property
+    def _order(self) -> Callable[[Any], Any]:
+        return attrgetter(*self.sorts)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        return (lambda thing: getattr(thing, field)) if field in self.sorts else None
+        return attrgetter(field) if field in self.sorts else None
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         row: dict[str, Any] = msgspec.to_builtins(thing)

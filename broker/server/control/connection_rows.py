@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from broker.control_schema import Item, List
-from broker.server.control.figures import counters_in, details, message_stats, watched
+from broker.server.control.figures import counters_in, details, message_stats, stats_key, watched
 from broker.server.control.flow_rows import Flows
 from broker.server.control.views import (
     Part,
@@ -199,6 +199,13 @@ CHANNEL_FIELDS: dict[str, Read] = {
 }
 """The fields of a channel that are read of it alone."""
 
+DETAILS_KEYS: dict[str, Read] = {
+    "name": attrgetter("connection.name"),
+    "peer_host": lambda channel: channel.connection.peer[0],
+    "peer_port": lambda channel: channel.connection.peer[1],
+}
+"""What channels are sorted by for a field of `connection_details`."""
+
 LEAN_CHANNEL = (
     "name",
     "number",
@@ -259,8 +266,12 @@ class Channels(View):
         if field == "consumer_count":
             return lambda channel: len(channel.consumers)
         if field in ("number", "messages_unacknowledged", "messages_unconfirmed", "prefetch_count"):
-            return lambda channel: getattr(channel, field)
-        return None
+            return attrgetter(field)
+        top, _, inner = field.partition(".")
+        if top == "connection_details":
+            return DETAILS_KEYS.get(inner)
+        gauge = partial(self.stats.gauge, "channel")
+        return stats_key(field, CHANNEL_COUNTERS, gauge, lambda channel: channel.counters())
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         if args.disable_stats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from broker.control_schema import Item, List
@@ -10,7 +11,9 @@ from broker.server.control import troubles
 from broker.server.control.connection_rows import Channels
 from broker.server.control.encoding import full_name
 from broker.server.control.requests import Caller, not_found
+from broker.server.control.rosters import in_order, rosters_of
 from broker.server.control.views import (
+    ITEMS_PER_LOOK,
     Part,
     Read,
     View,
@@ -18,14 +21,52 @@ from broker.server.control.views import (
     consumer_fields,
     consumer_row,
     given_name,
+    name_of,
     reader_facts,
 )
+from broker.server.pace import Pace
+
+_tag = attrgetter("tag")
+
+_KEYS: dict[str, Read] = {
+    "consumer_tag": _tag,
+    "queue.name": attrgetter("queue.name"),
+    "queue.vhost": attrgetter("queue.vhost_name"),
+    **{
+        name: attrgetter(name)
+        for name in ("prefetch_count", "ack_required", "exclusive", "active", "unacked", "priority")
+    },
+    "channel_details.name": lambda consumer: channel_name(consumer.channel),
+    "channel_details.number": attrgetter("channel.number"),
+    "channel_details.user": lambda consumer: name_of(consumer.channel.connection.user),
+    "channel_details.connection_name": attrgetter("channel.connection.name"),
+    "channel_details.peer_host": lambda consumer: consumer.channel.connection.peer[0],
+    "channel_details.peer_port": lambda consumer: consumer.channel.connection.peer[1],
+}
+"""What consumers are sorted by, of what need not be built."""
 
 
 class Consumers(View):
     """The noun `consumers`, by vhost. A row key is the channel's name and the tag."""
 
     noun = "consumers"
+
+    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        if not self.is_in_order(args):
+            return await super().everything(caller, args, pace)
+        found: list[Any] = []
+        vhosts = caller.reach(self.noun, args.vhost, args.user)
+        queues = await rosters_of(self.broker).queues(vhosts, pace)
+        for start in range(0, len(queues), ITEMS_PER_LOOK):
+            part = queues[start : start + ITEMS_PER_LOOK]
+            for consumers in [queue.consumers for queue in part if queue.consumer_count]:
+                few = len(consumers) == 1
+                found += consumers if few else await in_order(list(consumers), _tag, pace)
+            await pace()
+        return found
+
+    def is_in_order(self, args: List) -> bool:
+        return args.queue is None and args.connection is None and args.channel is None
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for vhost in vhosts:
@@ -77,13 +118,7 @@ class Consumers(View):
             )
         if field == "trouble":
             return lambda consumer: (troubles.RANK[self.trouble(consumer)], -consumer.unacked)
-        if field == "consumer_tag":
-            return lambda consumer: consumer.tag
-        if field == "queue.name":
-            return lambda consumer: consumer.queue.name
-        if field in ("prefetch_count", "ack_required", "exclusive", "active", "unacked"):
-            return lambda consumer: getattr(consumer, field)
-        return None
+        return _KEYS.get(field)
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         return consumer_row(self, thing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from broker.stats import Gauge, Stats, Totals, sample_details
@@ -38,6 +38,36 @@ def message_stats(
         stats["deliver_get"] = sum([stats[name] for name in DELIVERING])
         stats["deliver_get_details"] = _summed([stats[f"{name}_details"] for name in DELIVERING])
     return stats
+
+
+def stats_key(
+    field: str,
+    names: Sequence[str],
+    source: Callable[[Any], Gauge | Totals | None],
+    counters: Callable[[Any], Mapping[str, float]],
+) -> Callable[[Any], Any] | None:
+    """What things are sorted by where the field is a counter of `message_stats` or its rate, of
+    these names or `deliver_get`; None for other fields."""
+    top, _, inner = field.partition(".")
+    name, _, rate = inner.partition("_details.")
+    parts = DELIVERING if name == "deliver_get" else (name,)
+    if top != "message_stats" or not set(parts) <= set(names):
+        return None
+    if rate == "rate":
+
+        def rate_of(thing: Any) -> float:
+            known = source(thing)
+            return 0.0 if known is None else round(sum([known.rate(part) for part in parts]), 3)
+
+        return rate_of
+    if inner != name:
+        return None
+
+    def count_of(thing: Any) -> int:
+        counts = counters(thing)
+        return int(sum([counts.get(part, 0) for part in parts]))
+
+    return count_of
 
 
 def counters_in(columns: Iterable[str] | None, names: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from broker.access.patterns import BadPattern, Pattern
-from broker.columns import value_at
 from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.access_rows import (
@@ -37,7 +36,7 @@ from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.rosters import column, in_order, rosters_of
-from broker.server.control.views import View
+from broker.server.control.views import ITEMS_PER_LOOK, View
 from broker.server.pace import Pace
 from broker.stats.ordering import by_trouble, figures, first_places
 
@@ -114,7 +113,8 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
             raise RequestError("page_out_of_range", reason)
         first = (args.page - 1) * args.page_size
         last = first + args.page_size
-    if args.sort or not view.is_kept(args):
+    is_in_order = view.is_kept(args) or (view.is_in_order(args) and not args.sort_reverse)
+    if args.sort or not is_in_order:
         whole = scope if things is everything else None
         things = await _sorted(view, things, args, min(last, count), whole, pace)
     elif args.sort_reverse:
@@ -233,10 +233,11 @@ async def _named_twice(
     """The same where a thing has the name that its client gave it, too."""
     fits = pattern.matches if pattern is not None else lambda name: wanted in name
     kept = []
-    for thing in things:
+    for place, thing in enumerate(things):
         if fits(view.name(thing)) or fits(view.client_name(thing)):
             kept.append(thing)
-        await pace()
+        if pattern is not None or place % ITEMS_PER_LOOK == 0:
+            await pace()
     return kept
 
 
@@ -253,13 +254,9 @@ async def _sorted(
         keys = await _figures(view, things, field, pace)
         places = first_places(keys, enough, args.sort_reverse)
         return [things[place] for place in places]
-    key = view.sort_key(field) if field else view.order
-    if key is None:
-        if view.knows_fields:
-            return things  # no row has the field, or it is the same in all
-        parts = field.split(".")
-        build = view.chooser(msgspec.structs.replace(args, columns=[field]))
-        key = lambda thing: value_at(build(thing), parts)  # noqa: E731
+    if field and view.knows_fields and view.sort_key(field) is None:
+        return things  # no row has the field, or it is the same in all
+    key = view.key_of(field, args) if field else view.order
     rosters = rosters_of(view.broker)
     name = None if scope is None else (scope, field)
     if is_fixed and (enough > _FEW or rosters.is_sorted(name, things)):

@@ -88,17 +88,17 @@ async def first_by_key(
     if found is not None:
         return first_places(found, enough, reverse)
     keys: list[Any] = []
-    are_texts = True
+    types: set[type] = set()
     for start in range(0, len(things), _STEP):
         stop = start + _STEP
         if isinstance(key, AsText):
             keys += key.of(things, start, stop)
         else:
             read = list(map(key, things[start:stop]))
-            are_texts = are_texts and set(map(type, read)) == {str}
+            types.update(map(type, read))
             keys += read
         await pace()
-    if not are_texts:
+    if types - {str} and types - {tuple}:
         for start in range(0, len(keys), _STEP):
             keys[start : start + _STEP] = map(_orderable, keys[start : start + _STEP])
             await pace()
@@ -133,7 +133,8 @@ async def _first_of(keys: list[Any], enough: int, reverse: bool, pace: Pace) -> 
 
 
 def _orderable(value: Any) -> tuple[int, Any]:
-    """Values of any type in one order: nothing, numbers, texts, tuples, others as text."""
+    """Values of any type in one order: nothing, numbers, texts, tuples, others as text, the empty
+    ones of these first."""
     if value is None:
         return (0, 0)
     if isinstance(value, int | float):
@@ -142,4 +143,4 @@ def _orderable(value: Any) -> tuple[int, Any]:
         return (2, value)
     if isinstance(value, tuple):
         return (3, value)
-    return (4, str(value))
+    return (4, str(value) if value else "")

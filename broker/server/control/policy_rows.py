@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from broker.control_schema import Item, List
 from broker.policies import Policy, Setting, Source, effective, settings
 from broker.policy_keys import KEYS
+from broker.server.control.picking import AsText
 from broker.server.control.views import View
+
+_NONE = {"queue": 0, "exchange": 0}
 
 
 class Policies(View):
@@ -42,11 +47,22 @@ class Policies(View):
         if field == "apply-to":
             field = "apply_to"
         if field in ("vhost", "name", "pattern", "apply_to", "priority"):
-            return lambda policy: getattr(policy, field)
+            return attrgetter(field)
+        if field == "definition":
+            return AsText(attrgetter(field))
+        if field in ("queues", "exchanges"):
+            owner = field.removesuffix("s")
+            return lambda policy: self._counts.get(id(policy), _NONE)[owner]
         return None
 
+    @cached_property
+    def _counts(self) -> dict[int, dict[str, int]]:
+        """Once for all rows: every policy in force is looked at for it."""
+        counts: dict[int, dict[str, int]] = self.broker.policies.counts()
+        return counts
+
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        count = self.broker.policies.count(thing)
+        count = self._counts.get(id(thing), _NONE)
         return {
             **policy_row(thing),
             "queues": count["queue"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from broker.columns import chosen
@@ -12,6 +13,7 @@ from broker.server.control import troubles
 from broker.server.control.encoding import full_name
 from broker.server.control.figures import counters_in, message_stats, watched
 from broker.server.control.flow_rows import Flows
+from broker.server.control.picking import AsText
 from broker.server.control.policy_rows import GOVERNED, applied, governed, setting_rows
 from broker.server.control.queue_fields import (
     LEAN,
@@ -168,6 +170,30 @@ EXCHANGE_FIELDS: dict[str, Read] = {
 }
 """The fields of an exchange that are read of it alone."""
 
+
+def _policy_key(read: Callable[[Any], Any]) -> AsText:
+    """Sorts exchanges by something of the policies they are under."""
+    return AsText(lambda thing: None if thing[1].policy is None else read(thing[1]))
+
+
+_EXCHANGE_ORDERS: dict[str, Read] = {
+    "arguments": AsText(EXCHANGE_FIELDS["arguments"]),
+    "policy": _policy_key(attrgetter("policy.name")),
+    "operator_policy": _policy_key(attrgetter("policy.operator_name")),
+    "effective_policy_definition": _policy_key(attrgetter("policy.definition")),
+    "effective_policy_arguments": _policy_key(
+        lambda exchange: governed("exchange", exchange)["effective_policy_arguments"]
+    ),
+    "effective_arguments": AsText(
+        lambda thing: (
+            list(thing[1].arguments)
+            if thing[1].policy is None
+            else governed("exchange", thing[1])["effective_arguments"]
+        )
+    ),
+}
+"""What exchanges are sorted by, of what need not be built."""
+
 _COUNTED = frozenset(
     (
         "message_stats",
@@ -218,6 +244,8 @@ class Exchanges(View):
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field in self.fixed:
             return EXCHANGE_FIELDS[field]
+        if field in _EXCHANGE_ORDERS:
+            return _EXCHANGE_ORDERS[field]
         for name in EXCHANGE_COUNTERS:
             if field == f"message_stats.{name}":
                 return partial(_count, name=name)

@@ -174,14 +174,21 @@ class Rosters:
         return await self._joined(vhosts, self._queues, attrgetter("queues"), pace)
 
     async def exchanges(self, vhosts: Iterable[Any], pace: Pace) -> list[Any]:
-        """Exchanges by vhost and name, as pairs of vhost and exchange."""
-        found = []
-        for vhost in sorted(vhosts, key=_name):
-            things = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
-            for part in _parts(things):
-                found += [(vhost, exchange) for exchange in part]
-                await pace()
-        return found
+        """Exchanges by vhost and name, as pairs of vhost and exchange. The list is not to be
+        changed."""
+        those = sorted(vhosts, key=_name)
+
+        async def joined() -> list[Any]:
+            found = []
+            for vhost in those:
+                things = await self._of(vhost, self._exchanges, vhost.exchanges, pace)
+                for part in _parts(things):
+                    found += [(vhost, exchange) for exchange in part]
+                    await pace()
+            return found
+
+        count = sum([len(vhost.exchanges) for vhost in those])
+        return await self.kept(("exchanges", count, *map(_name, those)), joined)
 
     async def bindings(
         self, vhosts: Iterable[Any], pace: Pace, source: str | None = None
@@ -239,11 +246,18 @@ class Rosters:
         of: Callable[[Any], dict[str, Any]],
         pace: Pace,
     ) -> list[Any]:
-        in_order = sorted(vhosts, key=_name)
-        lists = [await self._of(vhost, kept, of(vhost), pace) for vhost in in_order]
-        if len(lists) == 1:
-            return lists[0]
-        return [thing for things in lists for thing in things]
+        those = sorted(vhosts, key=_name)
+        if len(those) == 1:
+            return await self._of(those[0], kept, of(those[0]), pace)
+
+        async def joined() -> list[Any]:
+            found: list[Any] = []
+            for vhost in those:
+                found += await self._of(vhost, kept, of(vhost), pace)
+            return found
+
+        count = sum([len(of(vhost)) for vhost in those])
+        return await self.kept(("joined", count, *map(_name, those)), joined)
 
     async def _of(
         self,

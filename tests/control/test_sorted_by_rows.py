@@ -1,0 +1,180 @@
+"""Lists of every noun by every key of a row; equals of lists kept in order stay in that order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from broker.columns import value_at
+from broker.control_schema import NOUNS
+from management.broker_client import BrokerClient
+from tests.amqp import raw
+from tests.appliance import Appliance
+from tests.bench.lists import leaves
+
+NAMES = ("b", "a", "d", "c")
+ELSEWHERE = {
+    # Another name or rank stands for it.
+    "user_provided_name",
+    "connection_details.user_provided_name",
+    "channel_details.user_provided_name",
+    "trouble",
+}
+KEPT_IN_ORDER = {"queues", "exchanges", "bindings", "consumers"}
+VIEWER = "sorted-viewer"
+
+
+def definitions() -> dict[str, Any]:
+    """Some of each setting, in no order."""
+    rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    vhosts = [f"sorted-{name}" for name in NAMES]
+    return {
+        "vhosts": [
+            {"name": vhost, "metadata": {"description": vhost[-1] * place}}
+            for place, vhost in enumerate(vhosts)
+        ],
+        "users": [
+            {"name": name, "password_hash": "", "tags": "management"}
+            for name in (*(f"sorted-{name}" for name in NAMES), VIEWER)
+        ],
+        "permissions": [{"vhost": "sorted-b", "user": VIEWER, **rights}]
+        + [{"vhost": vhost, "user": "guest", **rights} for vhost in vhosts]
+        + [{"vhost": vhost, "user": vhost, **rights, "read": vhost[-1]} for vhost in vhosts],
+        "topic_permissions": [
+            {"vhost": vhost, "user": vhost, "exchange": "amq.topic", "write": ".*", "read": ""}
+            for vhost in vhosts
+        ],
+        "parameters": [
+            {
+                "vhost": vhost,
+                "component": "vhost-limits",
+                "name": "limits",
+                "value": {"max-queues": 9},
+            }
+            for vhost in vhosts
+        ],
+        "global_parameters": [{"name": f"sorted-{name}", "value": name} for name in NAMES],
+        "policies": [
+            {
+                "vhost": "sorted-b" if place % 3 else "sorted-d",
+                "name": f"{name}{place}",
+                "pattern": f"^{name}",
+                "definition": {"max-length": 10 + place},
+                "priority": place % 3,
+                "apply-to": "all",
+            }
+            for place, name in enumerate(NAMES * 2)
+        ],
+        "queues": [
+            {"vhost": vhost, "name": name, "durable": name > "b", "auto_delete": False}
+            for vhost in vhosts
+            for name in NAMES
+        ],
+    }
+
+
+@contextlib.contextmanager
+def clients(address: tuple[str, int]) -> Iterator[None]:
+    """Connections with unequal numbers of channels, consumers and messages."""
+    with contextlib.ExitStack() as stack:
+        publishers = []
+        for place, vhost in enumerate(("sorted-d", "sorted-b", "sorted-d")):
+            numbers = range(place + 1, 0, -1)
+            client = raw.Client.open(address, virtual_host=vhost, channels=numbers)
+            stack.callback(client.socket.close)
+            for number in numbers:
+                client.call(number, "basic.qos", prefetch_count=7 - number)
+                for tag in NAMES[: number + 1]:
+                    queue = NAMES[(place + number) % 4]
+                    client.call(number, "basic.consume", queue=queue, consumer_tag=tag)
+                publishers.append((client, number))
+        for client, number in publishers:
+            for _ in range(number * 2):
+                client.publish(number, "", "c", b"x")
+        yield
+
+
+@pytest.fixture
+async def client(shared_broker: Appliance) -> AsyncIterator[BrokerClient]:
+    client = BrokerClient(shared_broker.data_dir / "control.sock")
+    await client.call("definitions.import", definitions=definitions())
+    try:
+        with clients(("127.0.0.1", shared_broker.amqp_port)):
+            yield client
+    finally:
+        for name in NAMES:
+            await client.call("vhost.delete", name=f"sorted-{name}")
+            await client.call("user.delete", name=f"sorted-{name}")
+            await client.call("global-parameter.delete", name=f"sorted-{name}")
+        await client.call("user.delete", name=VIEWER)
+        await client.close()
+
+
+def rank(value: Any) -> tuple[int, Any]:
+    """The order of values of any type; nothing and what is empty come first."""
+    if value in (None, "", [], {}):
+        return 0, 0
+    if isinstance(value, int | float):
+        return 1, value
+    return (2, value) if isinstance(value, str) else (4, str(value))
+
+
+async def test_rows_come_in_the_order_of_what_they_show(client: BrokerClient) -> None:
+    for noun, facts in NOUNS.items():
+        if facts.list_tag == "appliance":
+            continue
+        plain = (await client.call("list", noun=noun))["items"]
+        if not plain:
+            continue
+        keys = [key.split(".") for key in facts.key]
+        places = {str([value_at(row, key) for key in keys]): at for at, row in enumerate(plain)}
+        for field in {key: None for row in plain for key in leaves(row)}:
+            for reverse in (False, True):
+                if field in ELSEWHERE:
+                    continue
+                found = (
+                    await client.call(
+                        "list", noun=noun, sort=field, sort_reverse=reverse, page=1, page_size=500
+                    )
+                )["items"]
+                shown = [rank(value_at(row, field.split("."))) for row in found]
+                assert shown == sorted(shown, reverse=reverse), (noun, field, reverse)
+                if reverse or noun not in KEPT_IN_ORDER:
+                    continue
+                order = [places[str([value_at(row, key) for key in keys])] for row in found]
+                pairs = list(zip(shown, order, strict=True))
+                assert pairs == sorted(pairs), (noun, field)
+
+
+@pytest.mark.parametrize("noun", ["queues", "consumers", "policies", "vhost-limits", "vhosts"])
+async def test_a_user_of_one_vhost_gets_what_is_in_it(client: BrokerClient, noun: str) -> None:
+    name = "name" if noun == "vhosts" else "vhost"
+    tags = ["policymaker"] if noun in ("policies", "vhost-limits") else ["management"]
+    await client.call("user.put", name=VIEWER, password_hash="", tags=tags)
+    everything = (await client.call("list", noun=noun))["items"]
+    path = ["queue", "vhost"] if noun == "consumers" else [name]
+    expected = [row for row in everything if value_at(row, path) == "sorted-b"]
+    seen = await client.call("list", noun=noun, as_user=VIEWER)
+    assert 0 < len(expected) < len(everything)
+    assert seen["total_count"] == len(expected)
+    assert [value_at(row, path) for row in seen["items"]] == ["sorted-b"] * len(expected)
+
+
+async def test_lists_of_several_vhosts_follow_what_is_declared_and_deleted(
+    client: BrokerClient,
+) -> None:
+    for noun, verb in (("queues", "queue"), ("exchanges", "exchange")):
+        before = (await client.call("list", noun=noun))["items"]
+        here: dict[str, Any] = {"vhost": "sorted-c", "name": "one more"}
+        await client.call(f"{verb}.declare", **here, durable=True)
+        during = (await client.call("list", noun=noun))["items"]
+        named = [(row["vhost"], row["name"]) for row in during]
+        assert named == sorted(
+            [*((row["vhost"], row["name"]) for row in before), (*here.values(),)]
+        )
+        await client.call(f"{verb}.delete", **here)
+        after = (await client.call("list", noun=noun))["items"]
+        assert [row["name"] for row in after] == [row["name"] for row in before]
