@@ -37,6 +37,7 @@ cdef class Persister(Background):
     cdef Postponed postponed        # records that found no space: they go with the next round
     cdef readonly list retries      # stores that wait until files are not in flight any more
     cdef object waiting                 # deque of (round number, removal number, callback)
+    cdef bint calls_left                # of these, some wait for the next turn only
     cdef Round* in_flight
     cdef readonly uint64_t gathering    # number of the round being gathered
     cdef readonly uint64_t completed    # the last round that is on disk with all before it

@@ -51,6 +51,7 @@ cdef enum:
 # removes may end more meanwhile, as fast as they are taken.
 cdef enum:
     SLICE_NS = 500000
+    CALLED_AT_ONCE = 32          # callbacks of a round that need no look at the clock
 
 
 cdef class Persister(Background):
@@ -219,6 +220,8 @@ cdef class Persister(Background):
 
     def collect(self):
         """End of a turn: starts a round if somebody waits for one and none is in flight."""
+        if self.calls_left:
+            self.call_waiting()
         if self.in_flight == NULL and (
                 self.urgent or (self.tail_bytes > self.tail_limit and (self.first or self.dirty)
                                 and not self.postponed.any)):
@@ -530,9 +533,19 @@ cdef class Persister(Background):
     cdef int call_waiting(self) except -1:
         """Calls those whose round is over. What a file's going settles (a purge, the last acks of a
         segment) is settled only when the file is gone: removals begun before they asked come first.
+        Thousands may have waited for one round: those that do not fit into a slice are called at
+        the end of the next turn, in the same order, but for the end of the process.
         """
+        cdef uint64_t end = nanoseconds() + SLICE_NS
+        cdef int called = 0
         kept = []
+        self.calls_left = False
         while self.waiting:
+            if called >= CALLED_AT_ONCE and nanoseconds() > end and not self.writer.impatient:
+                self.calls_left = True
+                self.wake()
+                break
+            called += 1
             number, removals, callback, records = self.waiting[0]
             if number > self.attempted or (
                     self.removing and next(iter(self.removing)) <= removals):
@@ -561,6 +574,8 @@ cdef class Persister(Background):
         """Writes and syncs everything, then ends the threads. For the end of the process; the loop
         does not run any more."""
         self.writer.impatient = True
+        if self.calls_left:
+            self.call_waiting()
         for _ in range(3):
             self.drain_writer()
             self.thorough = True
