@@ -34,7 +34,8 @@ def writers(context: Any) -> dict[str, Callable[[Row, Any], SafeString]]:
         }
         return format_html(
             '<form {}{}<button class="button plain small" name="action" value="cancel"'
-            ' title="The client is told; what it holds stays with its channel">Cancel</button>'
+            ' title="The client gets basic.cancel; unacknowledged messages stay with the channel">'
+            "Cancel</button>"
             "</form>",
             opening,
             _hidden(fields),

@@ -32,7 +32,7 @@ def test_it_gives_permissions_and_takes_them_back(page: Page, monitor: str) -> N
     page.click("text=Set permissions")
     expect(page.locator("table")).to_contain_text("^mine[.]")
     page.click("text=Take back")
-    expect(page.locator("main")).to_contain_text("This user may use no virtual host.")
+    expect(page.locator("main")).to_contain_text("This user has no permission in any virtual host.")
 
 
 def test_a_user_sees_only_what_it_may(
