@@ -1,8 +1,8 @@
 """Which worker of a parallel run takes which files, and when.
 
 A file stays on one worker, so that what its module starts is started once. The files of a room in
-`TOGETHER` stay on one worker too: they share a Java machine or a browser. What takes long begins
-first, since at the end the other workers would wait for it.
+`TOGETHER` stay on one worker too: they share a Java machine, a browser or a RabbitMQ. What takes
+long begins first, since at the end the other workers would wait for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = ("tests/reports", "tests/web")
+TOGETHER = ("tests/reports", "tests/web", "tests/client")
 FIRST = (*TOGETHER, "tests/soak", "tests/crash", "tests/addons", "tests/fuzz", "tests/usage",
          "tests/hostile", "tests/bench", "tests/store", "tests/api")  # fmt: skip
 """Rooms in the order of their longest test; the others follow."""

@@ -136,7 +136,7 @@ class RabbitMQ:
                 cwd=self.directory,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while True:
             try:
                 Client(self.port).close()
