@@ -72,6 +72,10 @@ cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uin
     return 0
 
 
+def not_needed():
+    """Instead of `touch`, of a store that is gone."""
+
+
 cdef class Segments(Dirty):
     """The segments of one queue. `touch()` is called when what a reader waited for is there."""
 
@@ -384,6 +388,8 @@ cdef class Segments(Dirty):
         if self.directory_made:
             self.directory_made = False
             self.remove_directory()
+        # It is the queue's method, and the queue has this store: a circle.
+        self.owner_touch = not_needed
         return 0
 
     cdef int remove_directory(self) except -1:

@@ -75,6 +75,24 @@ def whole_sessions(appliance: Appliance, times: int) -> None:
                     pass
 
 
+def deleted_queues(appliance: Appliance, times: int) -> None:
+    """With messages on disk and in memory, delivered or not."""
+    with raw.Client.open(address(appliance)) as client:
+        for number in range(times):
+            queue = f"gone-{number}"
+            client.call(1, "queue.declare", queue=queue, durable=number % 2 == 0)
+            client.publish(1, "", queue, b"x", delivery_mode=2)
+            client.publish(1, "", queue, b"y")
+            assert client.get(1, queue, no_ack=True)
+            client.call(1, "queue.delete", queue=queue)
+        # Rounds of the writing thread refer to stores until they are over.
+        client.call(1, "queue.declare", queue="kept", durable=True)
+        client.call(1, "confirm.select")
+        for number in range(1, 4):
+            client.publish(1, "", "kept", b"x", delivery_mode=2)
+            client.expect_confirms(1, number, number)
+
+
 def tls_connections(appliance: Appliance, times: int) -> None:
     """Of every second one the handshake fails."""
     context = ssl.create_default_context()
@@ -139,6 +157,7 @@ def refused_requests(appliance: Appliance, times: int) -> None:
         ("broker", closed_connections),
         ("broker", cut_connections),
         ("broker", whole_sessions),
+        ("broker", deleted_queues),
         ("broker", tls_connections),
         ("broker", closed_channels),
         ("broker", failed_logins),
