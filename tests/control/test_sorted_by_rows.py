@@ -178,3 +178,15 @@ async def test_lists_of_several_vhosts_follow_what_is_declared_and_deleted(
         await client.call(f"{verb}.delete", **here)
         after = (await client.call("list", noun=noun))["items"]
         assert [row["name"] for row in after] == [row["name"] for row in before]
+
+
+@pytest.mark.parametrize("use_regex", [False, True])
+async def test_channels_and_consumers_are_found_by_their_names_and_their_clients(
+    client: BrokerClient, use_regex: bool
+) -> None:
+    for noun, key in (("channels", "name"), ("consumers", "consumer_tag")):
+        plain = (await client.call("list", noun=noun))["items"]
+        for wanted in ("1", "c", "nothing of the kind"):
+            found = await client.call("list", noun=noun, name=wanted, use_regex=use_regex)
+            expected = [row[key] for row in plain if wanted in row[key]]
+            assert [row[key] for row in found["items"]] == expected

@@ -10,6 +10,7 @@ from typing import Any
 from broker.control_schema import Item, List
 from broker.server.control.figures import counters_in, details, message_stats, stats_key, watched
 from broker.server.control.flow_rows import Flows
+from broker.server.control.requests import Caller
 from broker.server.control.views import (
     Part,
     Read,
@@ -21,6 +22,7 @@ from broker.server.control.views import (
     idle_facts,
     name_of,
 )
+from broker.server.pace import Pace
 from broker.stats.gauges import CHANNEL_COUNTERS, DELIVERING
 
 _ids: dict[str, int] = {}
@@ -223,6 +225,16 @@ class Channels(View):
 
     noun = "channels"
     kind = "channel"
+
+    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        if args.connection is not None:
+            return await super().everything(caller, args, pace)
+        # A channel is seen by whoever sees its connection.
+        found: list[Any] = []
+        for connection in await Connections(self.broker).everything(caller, args, pace):
+            found += connection.channels.values()
+            await pace()
+        return found
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for connection in Connections(self.broker).candidates(vhosts, args):

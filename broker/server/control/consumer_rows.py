@@ -37,6 +37,7 @@ _KEYS: dict[str, Read] = {
         for name in ("prefetch_count", "ack_required", "exclusive", "active", "unacked", "priority")
     },
     "channel_details.name": lambda consumer: channel_name(consumer.channel),
+    "channel_details.node": lambda consumer: 0,  # the same of all
     "channel_details.number": attrgetter("channel.number"),
     "channel_details.user": lambda consumer: name_of(consumer.channel.connection.user),
     "channel_details.connection_name": attrgetter("channel.connection.name"),

@@ -232,9 +232,17 @@ async def _named_twice(
 ) -> list[Any]:
     """The same where a thing has the name that its client gave it, too."""
     fits = pattern.matches if pattern is not None else lambda name: wanted in name
+    # Many channels and consumers have the name of one client.
+    known: dict[str, bool] = {}
+
+    def is_found(name: str) -> bool:
+        if name not in known:
+            known[name] = fits(name)
+        return known[name]
+
     kept = []
     for place, thing in enumerate(things):
-        if fits(view.name(thing)) or fits(view.client_name(thing)):
+        if is_found(view.client_name(thing)) or is_found(view.name(thing)):
             kept.append(thing)
         if pattern is not None or place % ITEMS_PER_LOOK == 0:
             await pace()
