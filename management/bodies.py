@@ -42,19 +42,27 @@ def _do_nothing() -> None: ...
 
 
 class Wire:
-    """What bodies need of a connection. `is_let_in`: the body at hand is read, and counted as its
-    user's."""
+    """What bodies need of a connection. `is_wanted`: the body at hand is read, until then it waits
+    in the socket; `is_let_in`: it is counted as its user's."""
 
-    __slots__ = ("close", "is_let_in", "on_lost")
+    __slots__ = ("_changed", "close", "is_let_in", "is_wanted", "on_lost")
 
-    def __init__(self, close: Callable[[], None]) -> None:
+    def __init__(self, close: Callable[[], None], changed: Callable[[], None]) -> None:
         self.close = close
+        self._changed = changed
+        self.is_wanted = False
         self.is_let_in = False
         self.on_lost: Callable[[], None] | None = None
 
+    def want(self) -> None:
+        """From now on the body at hand is read."""
+        if not self.is_wanted:
+            self.is_wanted = True
+            self._changed()
+
     def release(self) -> None:
         """The connection is lost: gives up what refers to it, and so to this."""
-        self.close = _do_nothing
+        self.close = self._changed = _do_nothing
         self.on_lost = None
 
 
@@ -112,6 +120,8 @@ class Body:
     async def _read_on(self) -> None:
         if self._is_given_up:
             return
+        if self._wire is not None:
+            self._wire.want()
         left = BODY_MAX
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READ_ON_S):
@@ -132,6 +142,7 @@ class Body:
         self._room, self._holder = room, holder
         if self._wire is not None:
             self._wire.is_let_in = True
+            self._wire.want()
         kept = io.BytesIO()
         pace = _Pace(settings.APPLIANCE.http_timeout, settings.APPLIANCE.http_body_rate_min)
         try:

@@ -13,6 +13,7 @@ import logging
 import random
 import struct
 from collections.abc import AsyncGenerator
+from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,10 @@ class BrokerClient:
         self, verb: str, as_user: str | None, args: dict[str, Any], timeout_s: float
     ) -> Any:
         if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.create_task(self._keep_up(), name="control socket")
+            # It works for all, not for the request that came first.
+            self._keeper = asyncio.create_task(
+                self._keep_up(), name="control socket", context=Context()
+            )
         if not self._connected.is_set():
             try:
                 await asyncio.wait_for(self._connected.wait(), _PATIENCE_S)

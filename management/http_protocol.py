@@ -2,9 +2,10 @@
 
 uvicorn waits for a request's head for ever and collects as much of it as comes. Here a head has
 `http_timeout` seconds and `HEAD_MAX` bytes, and a socket that would take the process's last
-descriptors is closed at once. Of requests that come before the answers to earlier ones a few are
-parsed; the others stay unread. Bodies are read by `management.bodies`; what came of one before
-that, and of heads, counts as memory of its address (`management.unfinished`).
+descriptors is closed at once. What comes is parsed a piece at a time, in turn with other addresses
+(`management.turns`); of requests that come before the answers to earlier ones a few are parsed.
+A body waits unparsed until it is wanted (`management.bodies`). While something waits, nothing is
+read; what was read counts as memory of its address (`management.unfinished`).
 """
 
 import asyncio
@@ -16,26 +17,32 @@ import time
 from typing import Any
 
 from django.conf import settings
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from broker.addresses import address_of
 from broker.garbage import release
 from management.bodies import WIRE, Wire, announced
 from management.seen import SEEN, Seen
+from management.turns import turns_of
 from management.unfinished import STRANGERS
 
 log = logging.getLogger(__name__)
 
 HEAD_MAX = 64 * 1024
 HEADERS_MAX = 200
-PIECE = 256
-"""Bytes that are parsed at a time: they hold some fifteen requests at most. What is left of a body
-of known length is parsed at once."""
+PIECE = 64
+"""Bytes that are parsed at a time: they hold four requests at most. What is left of a body of known
+length is parsed at once."""
+PIECES = 16
+"""Of one request that are parsed in a step."""
 WAITING_MAX = 4
 """Parsed requests that wait for the answer to an earlier one. While there are more, nothing is
 parsed."""
-READ_MAX = 64 * 1024
+READ_MAX = 16 * 1024
 """Bytes that are read from a socket at a time."""
+BODY_READ_MAX = 64 * 1024
+"""The same of a body that is wanted."""
 SMALL = 4096
 """What a connection may hold without its being counted: less than its own objects take."""
 NO_ROOM = (
@@ -87,17 +94,28 @@ def _keep_little(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.APPLIANCE.http_send_buffer)
 
 
+class HeldFlow(FlowControl):
+    """Reads nothing while it is held, whoever wants to."""
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        if not self.is_held:
+            super().resume_reading()
+
+
 class BoundedHTTP(HttpToolsProtocol):
     """One connection of a browser or an API client."""
 
     room: Room | None = None
+    flow: HeldFlow
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         if BoundedHTTP.room is None:
             BoundedHTTP.room = Room()
         self._seen = Seen()
-        self._wire = Wire(self._close)
+        self._wire = Wire(self._close, self._want_body)
         self._address = ""
         self._counted = 0
         self._between = True  # requests
@@ -105,25 +123,38 @@ class BoundedHTTP(HttpToolsProtocol):
         self._head_bytes = 0
         self._body_left = 0  # of the length that was announced
         self._unparsed = bytearray()
+        self._parsing: asyncio.Handle | None = None  # waits for its turn
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = HeldFlow(transport)
+        self._address = address_of(self.client[0] if self.client else "unix")
         sock = transport.get_extra_info("socket")
         assert self.room is not None
         if self.room.has(sock.fileno()):
-            if hasattr(transport, "max_size"):
-                transport.max_size = READ_MAX
+            self._read_at_most(READ_MAX)
             _cut_off_idle_readers(sock)
             _keep_little(sock)
             self._await_head()
         else:
             transport.abort()
 
+    def _read_at_most(self, size: int) -> None:
+        if hasattr(self.transport, "max_size"):
+            self.transport.max_size = size
+
     def data_received(self, data: bytes) -> None:
         self._unparsed += data
-        self._parse()
+        self.flow.pause_reading()
+        self.flow.is_held = True
         self._count()
+        self._parse_in_turn()
+
+    def _parse_in_turn(self) -> None:
+        if self._parsing is None and self._unparsed and not self.transport.is_closing():
+            turns = turns_of(self.loop)
+            self._parsing = turns.begin(self._address, self._parse)
 
     def _count(self) -> None:
         """Counts what is held of requests without accepted credentials."""
@@ -136,8 +167,6 @@ class BoundedHTTP(HttpToolsProtocol):
             held = 0
         if held == self._counted:
             return
-        if not self._address:
-            self._address = address_of(self.client[0] if self.client else "unix")
         if self._counted:
             STRANGERS.give_back(self._address, self._counted)
             self._counted = 0
@@ -149,36 +178,69 @@ class BoundedHTTP(HttpToolsProtocol):
     def _close(self) -> None:
         self.transport.close()
 
+    def _want_body(self) -> None:
+        """The body at hand is to be read."""
+        if self._wire.is_let_in:
+            self._read_at_most(BODY_READ_MAX)
+        self._parse_in_turn()
+
+    def _has_to_wait(self) -> bool:
+        """Whether enough requests wait already, or a body comes that is not wanted yet."""
+        if len(self.pipeline) >= WAITING_MAX:
+            return True
+        is_in_body = not (self._between or self._in_head)
+        return is_in_body and not (self._wire.is_wanted or self.cycle.response_complete)
+
     def _parse(self) -> None:
-        """Takes in what came, unless enough requests wait already."""
-        while self._unparsed and not self.transport.is_closing():
-            if len(self.pipeline) >= WAITING_MAX:
-                self.flow.pause_reading()
+        """Takes in a piece of what came; once there is nothing more of it, more is read."""
+        self._parsing = None
+        if self.transport.is_closing():
+            self._unparsed.clear()
+            return
+        self._parse_pieces()
+        self._count()
+        if self._unparsed:
+            if not self._has_to_wait():
+                self._parse_in_turn()
+            return
+        self.flow.is_held = False
+        if not self.pipeline and (self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT):
+            self.flow.resume_reading()
+
+    def _parse_pieces(self) -> None:
+        cycle = self.cycle
+        for _ in range(PIECES):
+            if not self._unparsed or self.transport.is_closing() or self._has_to_wait():
                 return
-            if self._between:
-                # Empty lines may come before a request: they are no reason to wait longer.
-                self._await_head()
-            size = max(PIECE, self._body_left)
-            piece = bytes(self._unparsed[:size])
-            del self._unparsed[:size]
-            if self._in_head:
-                self._head_bytes += len(piece)
-            super().data_received(piece)
-            if self._in_head and self._head_bytes > HEAD_MAX:
-                self._end(b"431 Request Header Fields Too Large")
-            follower = self.transport.get_protocol()
-            if isinstance(follower, asyncio.Protocol) and follower is not self and self._unparsed:
-                # A WebSocket now, whose first frames came with its request.
-                follower.data_received(bytes(self._unparsed))
-                self._unparsed.clear()
-        self._unparsed.clear()
+            self._parse_piece()
+            if self.cycle is not cycle:  # another request has begun
+                return
+
+    def _parse_piece(self) -> None:
+        if self._between:
+            # Empty lines may come before a request: they are no reason to wait longer.
+            self._await_head()
+        size = max(PIECE, self._body_left)
+        piece = bytes(memoryview(self._unparsed)[:size])
+        del self._unparsed[:size]
+        if self._in_head:
+            self._head_bytes += len(piece)
+        super().data_received(piece)
+        if self._in_head and self._head_bytes > HEAD_MAX:
+            self._end(b"431 Request Header Fields Too Large")
+        follower = self.transport.get_protocol()
+        if isinstance(follower, asyncio.Protocol) and follower is not self and self._unparsed:
+            # A WebSocket now, whose first frames came with its request.
+            rest = bytes(self._unparsed)
+            self._unparsed.clear()
+            self.flow.is_held = False
+            self.flow.resume_reading()
+            follower.data_received(rest)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._count()
-        if self._unparsed:
-            # Not at once: this may be called from within the parser.
-            self.loop.call_soon(self._parse)
+        self._parse_in_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_timer()
@@ -186,6 +248,9 @@ class BoundedHTTP(HttpToolsProtocol):
         # A request that began may wait for its turn for long, and it refers to this.
         self._unparsed.clear()
         self.pipeline.clear()
+        if self._parsing is not None:
+            self._parsing.cancel()
+            self._parsing = None
         self._count()
         if self._wire.on_lost is not None:
             self._wire.on_lost()
@@ -216,6 +281,8 @@ class BoundedHTTP(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._body_left = 0
+        self._wire.is_wanted = False
+        self._read_at_most(READ_MAX)
         super().on_message_complete()
         self._between = True
 

@@ -1,57 +1,114 @@
-"""In which order requests begin: one in each turn of the loop, and addresses take turns.
+"""In which order the work of requests is done: addresses take turns, a step of each at a time.
 
-A client that asks without a pause, on many connections or many times on one, then waits for itself;
-who asks once waits for one request of each other address at most. What begins at once when
-nothing waits costs a comparison.
+A step is what the loop does for a request between two waits, or a piece of a connection that is
+parsed. Steps take `TURN_S` of a turn of the loop, whosever they are, so that none is long; and a
+client that asks without a pause, on many connections or many times on one, waits for itself: who
+asks once waits for a step of each other address before each of its own. What is new, a request or
+a piece to be parsed, begins when no step of its address waits: so few are in memory at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from broker.addresses import address_of
 from management.paths import Application, Receive, Scope, Send
 
+TURN_S = 0.0005
+"""CPU seconds of a turn of the loop for steps of requests; the one that goes beyond it is the
+last."""
+ADDRESS: ContextVar[str | None] = ContextVar("address", default=None)
+"""For whom a task works. A task that works for all, and is made by a request, has a context of its
+own."""
+
+
+class _Share:
+    """What waits of one address."""
+
+    __slots__ = ("new", "steps")
+
+    def __init__(self) -> None:
+        self.steps: deque[asyncio.Handle] = deque()
+        self.new: deque[asyncio.Handle] = deque()
+
 
 class Turns:
     """Belongs to one loop."""
 
-    def __init__(self) -> None:
-        self._begun = False  # one, in this turn
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
+        self._is_called = False
+        self._waiting: OrderedDict[str, _Share] = OrderedDict()
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return sum(len(share.steps) + len(share.new) for share in self._waiting.values())
+
+    def step(self, address: str, handle: asyncio.Handle, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs it when it is its address's turn; the loop need not run yet."""
+        self._share(address, loop).steps.append(handle)
+
+    def begin(self, address: str, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        """Calls it in turn, when no step of this address waits."""
+        loop = asyncio.get_running_loop()
+        handle = asyncio.Handle(callback, args, loop, Context())
+        self._share(address, loop).new.append(handle)
+        return handle
 
     async def take(self, address: str) -> None:
         """Returns when a request of this address may begin."""
-        loop = asyncio.get_running_loop()
-        if not self._begun:
-            self._begun = True
-            loop.call_soon(self._next)
-            return
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting.setdefault(address, deque()).append(future)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.begin(address, _resolve, future)
         await future
 
-    def _next(self) -> None:
-        """The next turn: the address that waited longest since its last request."""
-        while self._waiting:
-            address, futures = self._waiting.popitem(last=False)
-            future = futures.popleft()
-            if futures:
-                self._waiting[address] = futures
-            if not future.done():  # its connection may have ended
-                future.set_result(None)
-                asyncio.get_running_loop().call_soon(self._next)
-                return
-        self._begun = False
+    def _share(self, address: str, loop: asyncio.AbstractEventLoop) -> _Share:
+        if not self._is_called:
+            self._is_called = True
+            loop.call_soon(self._serve)
+        share = self._waiting.get(address)
+        if share is None:
+            share = self._waiting[address] = _Share()
+        return share
+
+    def _serve(self) -> None:
+        """The address first that waited longest since its last step."""
+        until = self._clock() + TURN_S
+        try:
+            while self._waiting:
+                address, share = self._waiting.popitem(last=False)
+                handle = (share.steps or share.new).popleft()
+                if share.steps or share.new:
+                    self._waiting[address] = share
+                if handle.cancelled():
+                    continue
+                handle._run()
+                if self._clock() >= until:
+                    break
+        finally:
+            self._is_called = bool(self._waiting)
+            if self._is_called:
+                asyncio.get_running_loop().call_soon(self._serve)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():  # its connection may have ended
+        future.set_result(None)
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
-"""Of each loop, for all its ports."""
+
+
+def turns_of(loop: asyncio.AbstractEventLoop) -> Turns:
+    """Those of a loop, for all its ports."""
+    found = _turns.get(loop)
+    if found is None:
+        found = _turns[loop] = Turns()
+    return found
 
 
 class InTurn:
@@ -64,6 +121,7 @@ class InTurn:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             client = scope.get("client")
-            turns = _turns.setdefault(asyncio.get_running_loop(), Turns())
-            await turns.take(address_of(client[0]) if client else "unix")
+            address = address_of(client[0]) if client else "unix"
+            ADDRESS.set(address)
+            await turns_of(asyncio.get_running_loop()).take(address)
         await self._application(scope, receive, send)

@@ -10,7 +10,8 @@ import signal
 import socket
 import sys
 from asyncio import sslproto
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from broker.garbage import Garbage, give_memory_back
 from broker.tls_handshakes import Handshakes
 from broker.websocket_room import message_max
 from management import priority, reload, secret_key, static_build
+from management.turns import ADDRESS, turns_of
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -34,6 +36,8 @@ TLS_READ = 32 * 1024
 each connection from its first moment, also to one that says nothing."""
 ACCEPTED_AT_ONCE = 4
 """Sockets a listener takes in a turn of the loop."""
+EVENTS_AT_ONCE = 32
+"""Sockets that are read, written or accepted from in a turn of the loop."""
 GARBAGE_EVERY_S = 1.0
 
 
@@ -119,11 +123,36 @@ def _config() -> "Config":
 
 class _Loop(asyncio.SelectorEventLoop):
     """Listens as uvicorn has no setting for: TLS handshakes are bounded in time and number, and
-    sockets are accepted a few at a time, since each is looked at only in the next turn."""
+    sockets are accepted a few at a time, since each is looked at only in the next turn. What is
+    done for requests is done in turn (`management.turns`), and a turn looks at `EVENTS_AT_ONCE`
+    sockets."""
 
     def __init__(self) -> None:
         super().__init__()
         self._handshakes = Handshakes(_config)
+        self._turns = turns_of(self)
+        self._looked_at = 0
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """What tasks and futures call for each step of theirs, with their context."""
+        address = None if context is None else context.get(ADDRESS)
+        if address is None:
+            return super().call_soon(callback, *args, context=context)
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = asyncio.Handle(callback, args, self, context)
+        self._turns.step(address, handle, self)
+        return handle
+
+    def _process_events(self, ready: list[Any]) -> None:
+        """What asyncio calls with all sockets that are ready; the others are so in the next turn,
+        too."""
+        if len(ready) > EVENTS_AT_ONCE:
+            first = self._looked_at % len(ready)
+            self._looked_at = first + EVENTS_AT_ONCE
+            ready = (ready[first:] + ready[:first])[:EVENTS_AT_ONCE]
+        super()._process_events(ready)  # type: ignore[misc]
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
         backlog = more.pop("backlog", ACCEPTED_AT_ONCE)

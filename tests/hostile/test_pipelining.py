@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import threading
+from typing import Any
 
 import pytest
 import uvicorn
@@ -13,7 +14,8 @@ from django.test import override_settings
 from uvicorn.server import ServerState
 
 from broker.config import Config
-from management.http_protocol import BoundedHTTP
+from management.bodies import WIRE, Wire
+from management.http_protocol import PIECE, WAITING_MAX, BoundedHTTP
 from tests.appliance import Appliance
 from tests.hostile.figures import peak_bytes, wait_idle
 
@@ -85,16 +87,21 @@ def test_requests_of_who_reads_no_answer_stay_in_the_socket(leveret: Appliance) 
         sock.close()
 
 
-async def test_a_body_is_parsed_in_few_steps() -> None:
+async def test_a_body_is_parsed_in_few_steps_once_it_is_wanted() -> None:
     """What is left of it at a time, not in pieces of `PIECE` bytes."""
     seen: list[int] = []
+    whole = asyncio.Event()
+    begun: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
 
     class Noting(BoundedHTTP):
         def on_body(self, body: bytes) -> None:
             seen.append(len(body))
             super().on_body(body)
+            if sum(seen) >= 60_000:
+                whole.set()
 
-    async def application(_scope: object, _receive: object, _send: object) -> None:
+    async def application(scope: dict[str, Any], _receive: object, _send: object) -> None:
+        begun.set_result(scope[WIRE])
         await asyncio.Event().wait()
 
     config = uvicorn.Config(application, lifespan="off", log_config=None)
@@ -106,10 +113,17 @@ async def test_a_body_is_parsed_in_few_steps() -> None:
             lambda: Noting(config=config, server_state=ServerState(), app_state={}), far
         )
         protocol.data_received(head + bytes(60_000) + b"GET / HTTP/1.1\r\n")
+        wire = await begun
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert sum(seen) < PIECE, "what came with the head"
+        assert not transport.is_reading()
+        wire.want()
+        await asyncio.wait_for(whole.wait(), 30)
         transport.abort()
         await asyncio.sleep(0)
     assert sum(seen) == 60_000
-    assert len(seen) <= 2
+    assert len(seen) <= 3
 
 
 async def test_a_lost_connection_keeps_nothing_for_a_request_that_still_waits() -> None:
@@ -124,8 +138,10 @@ async def test_a_lost_connection_keeps_nothing_for_a_request_that_still_waits() 
             lambda: BoundedHTTP(config=config, server_state=ServerState(), app_state={}), far
         )
         protocol.data_received(REQUEST * 500)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert len(protocol.pipeline) >= WAITING_MAX
         assert protocol._unparsed
-        assert protocol.pipeline
         transport.abort()
         await asyncio.sleep(0)
     assert protocol not in protocol.connections

@@ -6,8 +6,14 @@ import asyncio
 import http.client
 import select
 import socket
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
 
-from management.turns import Turns
+import pytest
+
+from management import web
+from management.turns import ADDRESS, TURN_S, Turns
 from tests.appliance import Appliance
 
 MANY = 40
@@ -49,32 +55,115 @@ def test_a_request_waits_for_few_of_another_address(shared_leveret: Appliance) -
     other.close()
 
 
-async def test_one_begins_in_a_turn_and_addresses_take_turns() -> None:
-    turns = Turns()
-    begun: list[str] = []
+def stepping(turns: Turns, done: list[str]) -> Callable[[str], None]:
+    """A step of the address that is the name's first letter."""
+    loop = asyncio.get_running_loop()
+    return lambda name: turns.step(name[0], asyncio.Handle(done.append, (name,), loop), loop)
 
-    async def request(name: str) -> None:
-        await turns.take(name[0])
-        begun.append(name)
 
-    tasks = [asyncio.create_task(request(f"a{number}")) for number in range(5)]
-    tasks += [asyncio.create_task(request(name)) for name in ("b0", "b1", "c0")]
+async def test_addresses_take_turns_and_what_is_new_waits_for_what_has_begun() -> None:
+    turns = Turns(clock=lambda: 0.0)
+    done: list[str] = []
+    step = stepping(turns, done)
+    turns.begin("a", done.append, "a new")
+    for name in ("a0", "a1", "a2", "b0", "b1", "c0"):
+        step(name)
+    await asyncio.sleep(0)
+    assert done == ["a0", "b0", "c0", "a1", "b1", "a2", "a new"]
+
+
+async def test_a_turn_of_the_loop_has_few_steps() -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += TURN_S
+        return now
+
+    turns = Turns(clock)
+    done: list[str] = []
+    step = stepping(turns, done)
+    for number in range(10):
+        step(f"a{number}")
     counts = []
-    while len(begun) < len(tasks):
-        before = len(begun)
+    while len(turns):
+        before = len(done)
         await asyncio.sleep(0)
-        counts.append(len(begun) - before)
-    assert begun == ["a0", "a1", "b0", "c0", "a2", "b1", "a3", "a4"]
-    assert max(counts) == 1
+        counts.append(len(done) - before)
+    assert counts == [1] * 10
 
 
 async def test_what_ended_while_it_waited_takes_no_turn() -> None:
     turns = Turns()
-    await turns.take("a")
     waiting = [asyncio.create_task(turns.take("a")) for _ in range(3)]
-    last = asyncio.create_task(turns.take("b"))
     await asyncio.sleep(0)
     for task in waiting:
         task.cancel()
-    await last
+    await asyncio.wait_for(turns.take("b"), 30)
     assert len(turns) == 0
+
+
+def test_tasks_of_a_request_work_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the loop of the web process: also those that it makes, and what they wait for."""
+    stepped: list[str] = []
+    whole = Turns.step
+
+    def step(self: Turns, address: str, handle: asyncio.Handle, loop: Any) -> None:
+        stepped.append(address)
+        whole(self, address, handle, loop)
+
+    monkeypatch.setattr(Turns, "step", step)
+
+    async def work() -> None:
+        ADDRESS.set("192.0.2.1")
+        await asyncio.create_task(asyncio.sleep(0))
+
+    async def other() -> None:
+        before = len(stepped)
+        await asyncio.create_task(asyncio.sleep(0))
+        assert len(stepped) == before
+
+    with asyncio.Runner(loop_factory=web._Loop) as runner:
+        runner.run(work())
+        assert len(stepped) >= 2
+        assert set(stepped) == {"192.0.2.1"}
+        runner.run(other(), context=Context())
+
+
+def test_a_loop_that_ends_ends_tasks_of_requests() -> None:
+    ended: list[str] = []
+
+    async def request() -> None:
+        ADDRESS.set("192.0.2.1")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("request")
+
+    async def work() -> asyncio.Task[None]:
+        task = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        return task
+
+    with asyncio.Runner(loop_factory=web._Loop) as runner:
+        task = runner.run(work())
+    assert task.cancelled()
+    assert ended == ["request"]
+
+
+async def test_a_turn_looks_at_few_sockets_and_at_others_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(
+        asyncio.SelectorEventLoop, "_process_events", lambda self, ready: seen.extend(ready)
+    )
+    loop = web._Loop()
+    try:
+        for _ in range(4):
+            loop._process_events(list(range(100)))
+            loop._process_events(list(range(web.EVENTS_AT_ONCE)))
+    finally:
+        loop.close()
+    assert len(seen) == 8 * web.EVENTS_AT_ONCE
+    assert set(seen) == set(range(100))
