@@ -26,7 +26,7 @@ from tests.appliance import Appliance
 from tests.fuzz import asking, parsers
 from tests.fuzz.found import GROWTH_MAX, TURN_MAX_S, Count, FoundError
 from tests.fuzz.processes import MEMORY, in_process
-from tests.fuzz.runs import LOOK_EVERY, Run, memory, start, tidy
+from tests.fuzz.runs import Run, memory, start, tidy
 from tests.turns import TurnMeter
 
 SHARES = {
@@ -99,13 +99,10 @@ class Sockets:
         if door in ASKED:
             pages = asking.Pages(self.appliance, door)
             return asking.fuzz(pages, self.seed, first, number_of, self.run.look, left)
-        count, begun, number = Count(), time.monotonic(), first
+        count, begun = Count(), time.monotonic()
         octets, sessions = self.run.octets[door], self.run.sessions[door]
         try:
-            while number < first + number_of and time.monotonic() < until:
-                amount = min(25 * LOOK_EVERY, first + number_of - number)
-                self.run.go(number, amount, door)
-                number += amount
+            self.run.go(first, number_of, door, until)
         except FoundError as error:
             count.findings.append(str(error))
         count.mutants = self.run.sessions[door] - sessions

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import select
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -69,10 +71,13 @@ class Run:
     leaving: list[Peer] = field(default_factory=list)
     """Connections whose own half has ended; the broker closes some of them 3 s later."""
 
-    def go(self, first: int, count: int, door: str | None = None) -> None:
-        """Sessions `first` to `first + count`, all doors by turns or one. Raises FoundError."""
+    def go(self, first: int, count: int, door: str | None = None, until: float = math.inf) -> None:
+        """Sessions `first` to `first + count`, all doors by turns or one; none begins after
+        `until`, of the monotonic clock. Raises FoundError."""
         ways = [each for each in doors(self.appliance, self.context) if door in (None, each.name)]
         for begin in range(first, first + count, AT_ONCE):
+            if time.monotonic() > until:
+                break
             numbers = range(begin, min(begin + AT_ONCE, first + count))
             try:
                 self._side_by_side(numbers, ways)
