@@ -8,6 +8,13 @@ from management.broker_client import BrokerError
 from management.middleware import Middleware
 
 RETRY_AFTER_S = 2
+_TAGS = {
+    "Not management user": "management",
+    "Not policymaker user": "policymaker",
+    "Not monitor user": "monitoring",
+    "Not administrator user": "administrator",
+}
+"""The tag that is missing, by RabbitMQ's words for it."""
 TITLES = {
     400: "That did not work",
     401: "Not allowed",
@@ -33,12 +40,14 @@ def answer(request: HttpRequest, error: BrokerError) -> HttpResponseBase:
         title = TITLES.get(error.status, "Something went wrong")
         if error.error == "busy":
             title = "Too much at once"
-        facts = {"status": status, "title": title, "reason": error.reason}
+        tag = _TAGS.get(error.reason)
+        reason = error.reason if tag is None else f"This is for users with the tag {tag} only."
+        facts = {"status": status, "title": title, "reason": reason}
         try:
             page = render_to_string("error.html", facts, request)
             response = HttpResponse(page, status=status)
         except TemplateDoesNotExist:
-            text = f"{title}: {error.reason}\n"
+            text = f"{title}: {reason}\n"
             response = HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
         if error.status == 503 and request.method == "GET":
             response["Refresh"] = str(RETRY_AFTER_S)

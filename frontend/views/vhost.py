@@ -53,7 +53,10 @@ async def vhost(request: HttpRequest, name: str = "") -> HttpResponseBase:
     found = await charts.history(request, "vhost", [name])
     facts |= {
         "vhost": row,
-        "key": [name],
+        # Only administrators may follow a virtual host as an object; its totals, all who see it.
+        "follow": {"topic": "item", "noun": "vhosts", "key": [name]}
+        if is_administrator
+        else {"topic": "overview", "vhost": name},
         "expect": expect,
         "history": found,
         "ranges": charts.RANGES,

@@ -1,5 +1,6 @@
 """Users, virtual hosts and permissions in the browser; what one may not do is not there."""
 
+import json
 import uuid
 from collections.abc import Callable
 
@@ -50,9 +51,18 @@ def test_a_user_sees_only_what_it_may(
     for path in ("/users", "/node", "/users/guest"):
         own.goto(path)
         expect(own.locator("h1")).to_have_text("Not allowed")
+        expect(own.locator(".sentence")).to_contain_text("for users with the tag")
     for path in ("/queues", "/connections", "/vhosts", "/console", "/connect"):
         own.goto(path)
         expect(own.locator("#live-state")).to_have_text("live")
+    # The totals of a virtual host that it may look into are live, too: behind the page's own (1).
+    with own.expect_websocket() as opened:
+        own.goto("/vhosts/%2F", wait_until="commit")
+    first = opened.value.wait_for_event(
+        "framereceived", lambda data: json.loads(data)["id"] == 2, timeout=30_000
+    )
+    assert json.loads(first)["event"] == "start"
+    expect(own.locator("#ended")).to_have_count(0)
 
 
 def test_lists_offer_a_monitoring_user_only_the_vhosts_it_may_look_into(

@@ -6,7 +6,7 @@ import { totalsCharts } from "./components/totals.js";
 const cells = new Cells(document);
 const charts = totalsCharts(pageData("history"));
 let state = null;
-live.subscribe({ topic: "item", noun: "vhosts", key: pageData("vhost-key") }, (event, data, time) => {
+live.subscribe(pageData("vhost-follow"), (event, data, time) => {
   state = taken(state, event, data);
   cells.update(state);
   charts.push(time, state);
