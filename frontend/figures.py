@@ -93,6 +93,11 @@ def money(millionths: int | None) -> str:
     return f"{Decimal(millionths).scaleb(-6).quantize(Decimal('0.01'), ROUND_HALF_UP):,}"
 
 
+def month(milliseconds: int) -> str:
+    """A month of UTC, which is no other month anywhere else: `Nov 2026`."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%b %Y")
+
+
 def moment(milliseconds: float | None) -> str:
     """A point in time in UTC, for `<time datetime>`; the browser shows the viewer's zone."""
     if milliseconds is None:

@@ -71,7 +71,9 @@ class Layout:
     def _cell(self, column: Column, place: int, found: dict[str, Any]) -> SafeString:
         value = found[column.name]
         if column.kind == "time":
-            return format_html('<th scope="row">{}</th>', moment(value))
+            # A month of UTC is the same month everywhere.
+            text = figures.month(value) if column.name == "month" else moment(value)
+            return format_html('<th scope="row">{}</th>', text)
         if column.kind == "text":
             return format_html('<td class="name-cell">{}</td>', name(value))
         before = ""

@@ -31,6 +31,7 @@ for _name in ("count", "rate", "net", "size", "duration"):
     register.filter(_name, _FORMATS[_name])
 
 register.filter("money", figures.money)
+register.filter("month", figures.month)
 register.filter("amount", amount_of)
 register.filter("meaning", meaning)
 

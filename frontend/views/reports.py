@@ -16,6 +16,7 @@ from django.urls import reverse
 
 from frontend.asking import done, is_fragment
 from frontend.report_cells import Layout
+from frontend.views.report_charts import charts
 from management.appliance import config
 from management.reports import desk as queries
 from management.reports import parameters
@@ -196,7 +197,7 @@ def _result(
 
     The chart adds up all rows that match.
     """
-    view = desk.view(run)
+    view, report = desk.view(run), REPORTS[run.report]
     result = desk.result(run)
     where = queries.where(view, request.GET, vhosts)
     everything = queries.where(view, {}, vhosts)
@@ -206,7 +207,7 @@ def _result(
     first = (page - 1) * ROWS_A_PAGE
     shown = result.page(where, first, ROWS_A_PAGE)
     layout = Layout.of(view.columns)
-    names = (*PARAMETERS, "vhost", "q")
+    names = (*PARAMETERS, "vhost", "q", "measure")
     query = {name: request.GET[name] for name in names if request.GET.get(name)}
     return {
         "layout": layout,
@@ -219,7 +220,8 @@ def _result(
         "query": {"vhost": "", "q": ""} | query,
         "previous_url": _address(request, query, page - 1) if page > 1 else "",
         "next_url": _address(request, query, page + 1) if page < page_count else "",
-        "history": _history(result, view, where),
+        "history": None if report.charges else _history(result, view, where),
+        **charts(report, result, view, where, request.GET.get("measure", "")),
     }
 
 

@@ -333,26 +333,27 @@ def _cost(
     def money(item: str, heading: str, text: str) -> Column:
         return Column(f"cost_{item}", "money", heading, text)
 
-    held = (
-        Column("storage", "number", "GB-hours", "GB of bodies held for an hour, 10⁹ bytes each"),
-        money("storage", "For storage", "GB-hours at the price of the tariff"),
+    storage_cost = money("storage", "For storage", "GB-hours at the price of the tariff")
+    gb_hours = Column(
+        "storage", "number", "GB-hours", "GB of bodies held for an hour, 10⁹ bytes each"
     )
     columns = (
         Column("state", "text", "State", "closed: it does not change any more; open: month to date,"
                " or no tariff was in force"),
         Column("currency", "text", "Currency", "of the tariff in force; empty without a tariff"),
         Column("cost", "money", "Cost", "the sum of the items of this row"),
+        money("messages", "For messages", "in and out, at the price of a million messages"),
+        money("bytes", "For bytes", "in and out, at the price of a GB (10⁹ bytes)"),
+        *((storage_cost,) if storage else ()),
+        money("connections", "For connections", "at the price of an hour of one connection"),
+        Column("late_cost", "money", "Late cost", _LATE + "the cost"),
         Column("messages_in", "count", "In", published),
         Column("messages_out", "count", "Out", "messages delivered or got, redeliveries included"),
-        money("messages", "For messages", "in and out, at the price of a million messages"),
         Column("bytes_in", "bytes", "Bytes in", "their bodies"),
         Column("bytes_out", "bytes", "Bytes out", "their bodies"),
-        money("bytes", "For bytes", "in and out, at the price of a GB (10⁹ bytes)"),
-        *(held if storage else ()),
+        *((gb_hours,) if storage else ()),
         Column("connected", "ms", "Connected", "time of all connections added up"),
-        money("connections", "For connections", "at the price of an hour of one connection"),
         Column("late_messages", "count", "Late messages", _LATE + "the statement"),
-        Column("late_cost", "money", "Late cost", _LATE + "the cost"),
     )  # fmt: skip
     time = Column("month", "time", "Month", "the month begins at this time (UTC)")
     order = ("-month", "-cost", *(column.name for column in named))

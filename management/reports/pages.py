@@ -176,7 +176,8 @@ def iso(milliseconds: int) -> str:
 SPELLED: dict[str, Callable[[int], str]] = {"time": iso, "money": amount}
 
 
-def _groups(files: tuple[Path, ...]) -> Iterator[tuple[Any, int]]:
+def row_groups(files: tuple[Path, ...]) -> Iterator[tuple[Any, int]]:
+    """The row groups of a result, as the file that each is in and its number there."""
     import pyarrow.parquet
 
     for path in files:
@@ -191,7 +192,7 @@ def _counts(files: tuple[Path, ...], where: Where) -> tuple[int, ...]:
     import pyarrow.compute as pc
 
     found = []
-    for file, index in _groups(files):
+    for file, index in row_groups(files):
         if where.all:
             found.append(file.metadata.row_group(index).num_rows)
         else:
@@ -202,7 +203,7 @@ def _counts(files: tuple[Path, ...], where: Where) -> tuple[int, ...]:
 
 def _group(files: tuple[Path, ...], wanted: int, names: list[str], where: Where) -> Any:
     """The matching rows of one row group as an Arrow table."""
-    for number, (file, index) in enumerate(_groups(files)):
+    for number, (file, index) in enumerate(row_groups(files)):
         if number == wanted:
             table = file.read_row_group(index, columns=names)
             return table if where.all else table.filter(where.mask(table))
@@ -212,7 +213,7 @@ def _group(files: tuple[Path, ...], wanted: int, names: list[str], where: Where)
 @functools.lru_cache(maxsize=64)
 def _distinct(files: tuple[Path, ...], name: str, where: Where) -> list[str]:
     found: set[str] = set()
-    for file, index in _groups(files):
+    for file, index in row_groups(files):
         table = file.read_row_group(index, columns=list({name, *where.columns()}))
         table = table if where.all else table.filter(where.mask(table))
         found.update(table[name].unique().to_pylist())
@@ -224,7 +225,7 @@ def _sums(
     files: tuple[Path, ...], by: str, names: tuple[str, ...], where: Where
 ) -> dict[Any, tuple[int, ...]]:
     found: dict[Any, tuple[int, ...]] = {}
-    for file, index in _groups(files):
+    for file, index in row_groups(files):
         table = file.read_row_group(index, columns=list({by, *names, *where.columns()}))
         table = table if where.all else table.filter(where.mask(table))
         grouped = table.group_by(by).aggregate([(name, "sum") for name in names])

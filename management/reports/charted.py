@@ -1,0 +1,131 @@
+"""What charts of a result show: totals of its objects, their shares over time, hours of the week.
+
+Everything is added up over all rows that match, by Arrow, a row group at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .measures import Column
+from .pages import Result, Where, row_groups
+from .shapes import View
+
+TOP = 10
+STACKED = 6
+BARS_MAX = 62
+STEPS = ("", "day", "month")
+CHARTED_KINDS = ("count", "bytes", "money")
+HOURS_A_WEEK = 7 * 24
+
+
+@dataclass(frozen=True)
+class Total:
+    """An object, by the values of its keys, and its sum. Without keys: all others together."""
+
+    keys: tuple[str, ...]
+    value: int
+    others: int = 0
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Sums at a time (UTC): of each of the objects that are told apart, then of all others."""
+
+    at: datetime
+    values: tuple[int, ...]
+
+
+def measures(view: View) -> list[Column]:
+    """The columns that charts can add up."""
+    return [column for column in view.columns if column.kind in CHARTED_KINDS]
+
+
+def measure(view: View, wanted: str = "") -> Column | None:
+    """The column that is wanted, or else that by which rows are sorted, or else the first one."""
+    known = {column.name: column for column in measures(view)}
+    sorted_by = [name[1:] for name in view.order if name.startswith("-") and name[1:] in known]
+    names = [wanted, *sorted_by, *known]
+    return next((known[name] for name in names if name in known), None)
+
+
+def totals(result: Result, view: View, by: Column, where: Where) -> list[Total]:
+    """The objects with the greatest sums, greatest first, and all others as one, if there are."""
+    keys = [name for name, _ in view.keys]
+    table = _grouped(result.files, tuple(keys), by.name, where, "")
+    order = [("value", "descending"), *((name, "ascending") for name in keys)]
+    table = table.filter(_positive(table)).sort_by(order)
+    top = [Total(tuple(row[:-1]), row[-1]) for row in _rows(table.slice(0, TOP))]
+    rest = table.slice(TOP)
+    if len(rest):
+        top.append(Total((), sum(rest["value"].to_pylist()), len(rest)))
+    return top
+
+
+def stacks(
+    result: Result, view: View, by: Column, where: Where, told: Sequence[Total]
+) -> list[Stack]:
+    """Sums over time, by hours, days or months: as many as fit into a chart."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys = tuple(name for name, _ in view.keys)
+    for step in STEPS:
+        if len(_grouped(result.files, (view.time,), by.name, where, step)) <= BARS_MAX:
+            break
+    table = _grouped(result.files, (view.time, *keys), by.name, where, step)
+    joined = pc.binary_join_element_wise(*(table[name] for name in keys), "\x1f")
+    names = pa.array(["\x1f".join(one.keys) for one in told], pa.string())
+    index = pc.fill_null(pc.index_in(joined, value_set=names), len(told))
+    rows = pa.table({"at": table[view.time], "index": index, "value": table["value"]})
+    found: dict[datetime, list[int]] = {}
+    for at, number, value in _rows(rows.group_by(["at", "index"]).aggregate([("value", "sum")])):
+        found.setdefault(at.astimezone(UTC), [0] * (len(told) + 1))[number] += value or 0
+    return [Stack(at, tuple(values)) for at, values in sorted(found.items())]
+
+
+def week(result: Result, view: View, by: Column, where: Where) -> list[float | None]:
+    """The mean sum of each hour of the week, Monday's first (UTC); None where there was none."""
+    sums, counts = [0] * HOURS_A_WEEK, [0] * HOURS_A_WEEK
+    for at, value in _rows(_grouped(result.files, (view.time,), by.name, where, "")):
+        hour = at.astimezone(UTC)
+        place = hour.weekday() * 24 + hour.hour
+        sums[place] += value or 0
+        counts[place] += 1
+    return [one / count if count else None for one, count in zip(sums, counts, strict=True)]
+
+
+def _positive(table: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.greater(table["value"], 0), False)
+
+
+def _rows(table: Any) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@functools.lru_cache(maxsize=32)
+def _grouped(
+    files: tuple[Path, ...], keys: tuple[str, ...], name: str, where: Where, step: str
+) -> Any:
+    """One row for each value of the keys, with the sum as `value`; times at the start of a step."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = []
+    for file, index in row_groups(files):
+        table = file.read_row_group(index, columns=list({*keys, name, *where.columns()}))
+        table = table if where.all else table.filter(where.mask(table))
+        if step:
+            floored = pc.floor_temporal(table[keys[0]], unit=step)
+            table = table.set_column(table.column_names.index(keys[0]), keys[0], floored)
+        grouped = table.group_by(list(keys)).aggregate([(name, "sum")])
+        parts.append(grouped.select([*keys, f"{name}_sum"]).rename_columns([*keys, "value"]))
+    whole = pa.concat_tables(parts).group_by(list(keys)).aggregate([("value", "sum")])
+    return whole.select([*keys, "value_sum"]).rename_columns([*keys, "value"])
