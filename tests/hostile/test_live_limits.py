@@ -162,8 +162,8 @@ def follow_again(user: httpx.Client) -> None:
     """Opens a page as soon as a place is free."""
     for _ in range(100):
         with live(user) as socket:
-            subscribe(socket, 1, topic="overview")
             try:
+                subscribe(socket, 1, topic="overview")
                 until(socket, 1, "start")
             except ConnectionClosed:
                 continue
