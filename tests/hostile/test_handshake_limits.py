@@ -22,13 +22,6 @@ MOST, OF_ONE = 16, 8
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    authority = Authority(tmp_path_factory.mktemp("authority"))
-    authority.issue("server", san="DNS:localhost,IP:127.0.0.1")
-    return authority
-
-
-@pytest.fixture(scope="module")
 def secure(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     for make in _maker("serve", tmp_path_factory.mktemp("secure")):
         yield make(
