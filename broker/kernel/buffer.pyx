@@ -8,9 +8,6 @@ from libc.string cimport memcpy, memmove
 # A buffer that once held a burst gives its memory back when it empties above this size.
 cdef enum:
     KEEP = 65536
-    # Above it a buffer grows in large steps: each copies what there is, and what is not written yet
-    # takes no memory.
-    LARGE_STEP = 8
 
 
 cdef class Buffer:
@@ -37,8 +34,6 @@ cdef class Buffer:
             capacity = capacity * 2 if capacity else 256
             while capacity < wanted:
                 capacity *= 2
-            if capacity > KEEP:
-                capacity = max(capacity, KEEP * LARGE_STEP)
             grown = <uint8_t*> realloc(self.data, capacity)
             if grown == NULL:
                 raise MemoryError(f"no memory for a buffer of {capacity} bytes")
