@@ -1007,7 +1007,7 @@ class Config:
     smtp_url: str = setting(
         "reports",
         "",
-        "secret",
+        "text",
         "the server that mails results: smtp://user:password@host:587 (STARTTLS, except to this"
         " machine) or smtps://host:465; empty: no mail",
         secret=True,

@@ -253,7 +253,7 @@ async def test_what_a_list_leaves_out_is_passed_over_in_short_steps(
     broker.connections = dict.fromkeys(range(LONG), one)
     caller = SimpleNamespace(
         reach=lambda *_: list(broker.vhosts.values()),
-        sight=SimpleNamespace(of_noun=lambda noun, place: False),
+        sight=SimpleNamespace(of_every=lambda noun: False, of_noun=lambda noun, place: False),
     )
     steps = 0
 

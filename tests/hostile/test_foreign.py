@@ -114,7 +114,7 @@ def test_lists_and_their_counts_are_those_of_a_broker_without_the_foreign_things
     for where, text in snapshot(house.clients[role]).items():
         if may_learn(role, where.partition("?")[0]) or where == COUNTED_FOR_ALL:
             continue
-        if THERE in text or text != house.before[role][where]:
+        if f"{THERE}-" in text or text != house.before[role][where]:
             wrong.append(f"{where}\n  {house.before[role][where]}\n  {text}")
     assert not wrong, "\n".join(wrong)
 
@@ -187,7 +187,8 @@ def test_a_page_shows_foreign_things_as_none(house: House, role: str) -> None:
             if "<" not in route:
                 # Without a name in its address.
                 answer = client.get(route)
-                if THERE in answer.text:
+                # With the dash of all its names: a token may have the letters by chance.
+                if f"{THERE}-" in answer.text:
                     wrong.append(f"{route}: {answer.text}")
     assert not wrong, "\n".join(wrong)
     assert house.inventory() == seen
@@ -230,7 +231,7 @@ def test_who_may_see_them_finds_them(house: House) -> None:
     for role in ("management", "policymaker"):
         answer = house.clients[role].get(where)
         assert "own-queue" in answer.text
-        assert THERE not in answer.text
+        assert f"{THERE}-" not in answer.text
 
 
 # -- the control socket, which carries all of it ---------------------------------------------------
