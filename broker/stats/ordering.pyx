@@ -101,7 +101,10 @@ cdef double idle_since(Gauge gauge, int64_t used_at):
     """Since when a queue is idle, ms since 1970; one in use comes before all others."""
     if gauge is None:
         return used_at
-    return max(gauge.changed_at, used_at) if gauge.still() else -INFINITY
+    if not gauge.still():
+        return -INFINITY
+    # Not one expression with INFINITY, which is a float: times would lose two minutes in it.
+    return max(gauge.changed_at, used_at)
 
 
 def numbers(list things, read, Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> bool:

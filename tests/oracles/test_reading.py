@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from hypothesis import given
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 from broker.stats import Gauge
 from broker.stats.gauges import DELIVERING, KINDS
+from broker.stats.ordering import figures
 from broker.stats.reading import Fields, counters_now, rates
+from tests.control.stand_in import Queue
 
 NAMES, LEVELS = KINDS["queue"]
 
@@ -59,3 +62,18 @@ def test_a_row_is_read_by_its_table_in_its_order() -> None:
     assert list(row.items()) == [("b", 3), ("a", 1), ("c", None)]
     fields.add_to(row, [5])
     assert row == {"b": 1, "a": 5, "c": None}
+
+
+def test_idle_queues_are_told_apart_to_the_millisecond() -> None:
+    """Times of today need more digits than a float of 32 bits has."""
+    now = 1_790_000_000_000
+    queues = []
+    for later in (2, 0, 1):
+        queue = Queue("/", f"q{later}")
+        queue.used_at = now - 1000
+        queue.gauge = Gauge("queue", now + later)
+        queue.gauge.add(now + later, [1.0] * len(queue.gauge.names))
+        queues.append(queue)
+    found = array("d", [0.0] * 3)
+    figures(queues, "idle_since", 0, 3, found)
+    assert list(found) == [now + 2, now, now + 1]
