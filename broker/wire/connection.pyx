@@ -32,6 +32,8 @@ cdef enum:
     FRAME_END = 0xCE
     # The largest frame before connection.tune-ok; tokens as passwords need more than 4096.
     SMALL_FRAME = 8192
+    # What an idle connection keeps of the room for a frame that came in parts.
+    PARTIAL_KEPT = 4096
     METHOD_PUBLISH = 60 << 16 | 40
     METHOD_ACK = 60 << 16 | 80
     METHOD_REJECT = 60 << 16 | 90
@@ -45,6 +47,12 @@ cdef enum:
     ASKED_MAX = 24
     # So many deliveries that a method has to wait for take as long.
     DELIVERIES_ASKED = 64
+
+
+cdef inline void emptied(Buffer partial) noexcept:
+    partial.drop(partial.length)
+    if partial.capacity > PARTIAL_KEPT:
+        partial.release()
 
 
 cdef class Connection(Output):
@@ -145,7 +153,7 @@ cdef class Connection(Output):
                         self.partial.add(data + at, length - at)
                         return 0
                     self.keep()
-                    self.partial.drop(self.partial.length)
+                    emptied(self.partial)
             if at < length:
                 at += self.frames(data + at, length - at)
                 self.keep()
@@ -214,7 +222,7 @@ cdef class Connection(Output):
         if self.holding & WAITING:
             return 0
         waiting = self.partial.data[:self.partial.length]
-        self.partial.drop(self.partial.length)
+        emptied(self.partial)
         self.recv_oct -= len(waiting)
         self.budget += len(waiting)
         return self.receive(<const uint8_t*> <char*> waiting, len(waiting))
