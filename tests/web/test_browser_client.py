@@ -97,7 +97,7 @@ def test_a_browser_asks_and_is_answered(page: Page) -> None:
           await message.ack();
         });
         await channel.basicPublish("", name, "hello", { replyTo: "amq.rabbitmq.reply-to" });
-        return answer;
+        return await answer;
         """,
     )
     assert result == "hello!"
