@@ -69,7 +69,13 @@ def definitions() -> dict[str, Any]:
             for place, name in enumerate(NAMES * 2)
         ],
         "queues": [
-            {"vhost": vhost, "name": name, "durable": name > "b", "auto_delete": False}
+            {
+                "vhost": vhost,
+                "name": name,
+                "durable": name > "b",
+                "auto_delete": False,
+                "arguments": {"x-dead-letter-exchange": ""} if name < "c" else {},
+            }
             for vhost in vhosts
             for name in NAMES
         ],
@@ -137,10 +143,12 @@ async def test_rows_come_in_the_order_of_what_they_show(client: BrokerClient) ->
                 found = await in_order(client, noun, field, reverse)
                 if reverse or noun not in KEPT_IN_ORDER:
                     continue
-                order = [places[str([value_at(row, key) for key in keys])] for row in found]
-                shown = [rank(value_at(row, field.split("."))) for row in found]
-                pairs = list(zip(shown, order, strict=True))
-                assert pairs == sorted(pairs), (noun, field)
+                equals: dict[str, list[int]] = {}
+                for row in found:
+                    place = places[str([value_at(row, key) for key in keys])]
+                    equals.setdefault(str(value_at(row, field.split("."))), []).append(place)
+                for same in equals.values():
+                    assert same == sorted(same), (noun, field)
 
 
 async def in_order(client: BrokerClient, noun: str, field: str, reverse: bool) -> list[Any]:
