@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ EXCHANGE = "resend"
 WINDOW = 200
 GIVEN_BACK = 0.01
 """Share of deliveries that a consumer requeues."""
+LAST_WAIT_S = 30.0
+"""A busy machine may take its time for the last messages; what is lost never comes."""
 KILL_AFTER_S = 0.3
 
 
@@ -159,13 +162,17 @@ class Resend:
         client.events.clear()
 
     def drain(self) -> None:
-        """Consumes until the queues are empty."""
+        """Consumes until the queues are empty, or nothing comes any more of what is missing."""
         client = Client(self.broker.port)
         client.qos(WINDOW)
         for queue in QUEUES:
             client.consume(queue, queue)
-        while self.consume(client, 0.5):
-            pass
+        came_at = time.monotonic()
+        while True:
+            if self.consume(client, 0.5):
+                came_at = time.monotonic()
+            elif not self.lost or time.monotonic() - came_at > LAST_WAIT_S:
+                break
         client.close()
 
     def __str__(self) -> str:
