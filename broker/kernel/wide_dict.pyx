@@ -14,6 +14,9 @@ from libc.stdint cimport uint64_t
 
 cdef enum:
     PART = 2048
+    # Entries for each place of `parts`, on average. Keys that a client chose with care stay in one
+    # part, however often it is split: such a part grows instead.
+    PER_PLACE = 128
 
 
 cdef class WideDict:
@@ -146,7 +149,7 @@ cdef class WideDict:
         part = <dict> self.parts[at]
         depth = <int> self.depths[at]
         if (<Py_ssize_t> 1) << depth == len(self.parts):
-            if depth >= 32:
+            if len(self.parts) * PER_PLACE > self.count:
                 return 0
             self.parts += self.parts
             self.depths += self.depths

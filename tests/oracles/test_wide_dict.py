@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import tracemalloc
 
 import pytest
 
@@ -73,6 +74,34 @@ def test_keys_of_one_hash_stay_in_one_part() -> None:
     for key in many:
         wide[key] = None
     assert all(key in wide for key in many)
+
+
+def test_keys_that_a_client_chose_to_collide_take_no_memory_beside_their_own() -> None:
+    """A client may bind by any number, and the hash of a number is no secret."""
+    last = 2**64 - 1
+
+    def unshifted(value: int, by: int) -> int:
+        found = value
+        for _ in range(64 // by + 1):
+            found = value ^ found >> by
+        return found
+
+    def number_mixed_to(value: int) -> int:
+        """The inverse of `mixed` in wide_dict.pxd."""
+        value = unshifted(value, 31) * pow(0x94D049BB133111EB, -1, 2**64) & last
+        value = unshifted(value, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) & last
+        return unshifted(value, 30)
+
+    numbers = (number_mixed_to(high << 32) for high in range(1, 100_000))
+    keys = [one for one in numbers if one < sys.hash_info.modulus][:5000]
+    wide: WideDict[int, None] = WideDict()
+    tracemalloc.start()
+    for key in keys:
+        wide[key] = None
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert all(key in wide for key in keys)
+    assert taken < 2_000_000
 
 
 def test_what_is_taken_away_gives_its_memory_back() -> None:
