@@ -23,6 +23,15 @@ ELSEWHERE = {
     "channel_details.user_provided_name",
     "trouble",
 }
+KINDS: tuple[dict[str, Any], ...] = (
+    {"x-queue-type": "stream"},
+    {"x-message-deduplication": True, "x-cache-size": 10},
+    {"x-max-priority": 3},
+    {"x-max-length": 7, "x-overflow": "reject-publish"},
+    {"x-message-deduplication": True, "x-cache-size": 9},
+)
+"""Queues whose rows have fields that others have not."""
+
 KEPT_IN_ORDER = {"queues", "exchanges", "bindings", "consumers"}
 VIEWER = "sorted-viewer"
 
@@ -78,6 +87,30 @@ def definitions() -> dict[str, Any]:
             }
             for vhost in vhosts
             for name in NAMES
+        ]
+        + [
+            {
+                "vhost": "sorted-d",
+                "name": f"e{place}",
+                "durable": True,
+                "auto_delete": False,
+                "arguments": arguments,
+            }
+            for place, arguments in enumerate(KINDS)
+        ],
+        "exchanges": [
+            {
+                "vhost": "sorted-b",
+                "name": name,
+                "type": kind,
+                "durable": True,
+                "auto_delete": False,
+                "arguments": arguments,
+            }
+            for name, kind, arguments in (
+                ("delays", "x-delayed-message", {"x-delayed-type": "topic"}),
+                ("filters", "fanout", KINDS[1]),
+            )
         ],
     }
 

@@ -7,6 +7,7 @@ list of 10,000 queues reads one field of each, and builds the rows of its page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -194,13 +195,13 @@ class QueueRows:
         return {"owner_pid_details": details}
 
 
+_FEATURE_FACTS = ("dedup_count", "dedup_remembered", "dedup_remembered_max")
+
 _GROUPS: dict[Callable[[QueueRows, Any], dict[str, Any]], frozenset[str]] = {
     QueueRows.lengths: frozenset(f"{name}_details" for name in TOTALS),
     QueueRows.in_force: frozenset(("effective_arguments", "effective_policy_arguments")),
     QueueRows.idle: frozenset(("idle_since",)),
-    QueueRows.counted: frozenset(
-        ("message_stats", "dedup_count", "dedup_remembered", "dedup_remembered_max")
-    ),
+    QueueRows.counted: frozenset(("message_stats", *_FEATURE_FACTS)),
     QueueRows.maker: frozenset(("user_who_performed_action",)),
     QueueRows.owner: frozenset(("owner_pid_details",)),
 }
@@ -264,7 +265,12 @@ def _policy_arguments_in_force(queue: Any) -> list[str] | None:
     return found
 
 
+def _feature_fact(queue: Any, name: str) -> Any:
+    return feature_facts(getattr(queue, "duplicates", None), {}).get(name)
+
+
 _ORDERS: dict[str, Read] = {
+    **{name: partial(_feature_fact, name=name) for name in _FEATURE_FACTS},
     **{
         name: AsText(PLAIN[name])
         for name in (
@@ -286,7 +292,7 @@ _ORDERS: dict[str, Read] = {
 
 
 def sort_key(view: View, field: str) -> Read | None:
-    """Reads of a queue what it is sorted by; None for what is the same of all."""
+    """Reads of a queue what it is sorted by; None for what is the same of all, and for objects."""
     top, _, inner = field.partition(".")
     if field in _ORDERS:
         return _ORDERS[field]
