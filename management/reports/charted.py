@@ -6,7 +6,7 @@ Everything is added up over all rows that match, by Arrow, a row group at a time
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,20 +71,15 @@ def stacks(
     result: Result, view: View, by: Column, where: Where, told: Sequence[Total]
 ) -> list[Stack]:
     """Sums over time, by hours, days or months: as many as fit into a chart."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    keys = tuple(name for name, _ in view.keys)
     for step in STEPS:
         if len(_grouped(result.files, (view.time,), by.name, where, step)) <= BARS_MAX:
             break
-    table = _grouped(result.files, (view.time, *keys), by.name, where, step)
-    joined = pc.binary_join_element_wise(*(table[name] for name in keys), "\x1f")
-    names = pa.array(["\x1f".join(one.keys) for one in told], pa.string())
-    index = pc.fill_null(pc.index_in(joined, value_set=names), len(told))
-    rows = pa.table({"at": table[view.time], "index": index, "value": table["value"]})
+    keys = tuple(name for name, _ in view.keys)
+    objects = tuple(one.keys for one in told)
     found: dict[datetime, list[int]] = {}
-    for at, number, value in _rows(rows.group_by(["at", "index"]).aggregate([("value", "sum")])):
+    for at, number, value in _rows(
+        _told_apart(result.files, (view.time, *keys), by.name, where, step, objects)
+    ):
         found.setdefault(at.astimezone(UTC), [0] * (len(told) + 1))[number] += value or 0
     return [Stack(at, tuple(values)) for at, values in sorted(found.items())]
 
@@ -116,16 +111,53 @@ def _grouped(
 ) -> Any:
     """One row for each value of the keys, with the sum as `value`; times at the start of a step."""
     import pyarrow as pa
+
+    tables = _stepped(files, {*keys, name}, where, keys[0], step)
+    whole = pa.concat_tables([_summed(table, keys, name) for table in tables])
+    return _summed(whole, keys, "value")
+
+
+@functools.lru_cache(maxsize=32)
+def _told_apart(
+    files: tuple[Path, ...],
+    keys: tuple[str, ...],
+    name: str,
+    where: Where,
+    step: str,
+    objects: tuple[tuple[str, ...], ...],
+) -> Any:
+    """One row for each time, the first of the keys, and number in `objects`, by the other keys; the
+    sum of all others has the next number. A row group is summed before the next one is read: a
+    result may have any number of objects, and what is kept of it has a few rows."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    names = pa.array(["\x1f".join(one) for one in objects], pa.string())
     parts = []
+    for table in _stepped(files, {*keys, name}, where, keys[0], step):
+        joined = pc.binary_join_element_wise(*(table[key] for key in keys[1:]), "\x1f")
+        number = pc.fill_null(pc.index_in(joined, value_set=names), len(objects))
+        told = pa.table({keys[0]: table[keys[0]], "object": number, name: table[name]})
+        parts.append(_summed(told, (keys[0], "object"), name))
+    return _summed(pa.concat_tables(parts), (keys[0], "object"), "value")
+
+
+def _stepped(
+    files: tuple[Path, ...], names: set[str], where: Where, time: str, step: str
+) -> Iterator[Any]:
+    """These columns of each row group that match, with times at the start of a step."""
+    import pyarrow.compute as pc
+
     for file, index in row_groups(files):
-        table = file.read_row_group(index, columns=list({*keys, name, *where.columns()}))
+        table = file.read_row_group(index, columns=list({*names, *where.columns()}))
         table = table if where.all else table.filter(where.mask(table))
         if step:
-            floored = pc.floor_temporal(table[keys[0]], unit=step)
-            table = table.set_column(table.column_names.index(keys[0]), keys[0], floored)
-        grouped = table.group_by(list(keys)).aggregate([(name, "sum")])
-        parts.append(grouped.select([*keys, f"{name}_sum"]).rename_columns([*keys, "value"]))
-    whole = pa.concat_tables(parts).group_by(list(keys)).aggregate([("value", "sum")])
-    return whole.select([*keys, "value_sum"]).rename_columns([*keys, "value"])
+            floored = pc.floor_temporal(table[time], unit=step)
+            table = table.set_column(table.column_names.index(time), time, floored)
+        yield table
+
+
+def _summed(table: Any, keys: tuple[str, ...], name: str) -> Any:
+    """The sums of a column for each value of the keys, as `value`."""
+    grouped = table.group_by(list(keys)).aggregate([(name, "sum")])
+    return grouped.select([*keys, f"{name}_sum"]).rename_columns([*keys, "value"])

@@ -92,6 +92,7 @@ class Reports:
         self._stopping = False
         self._directory = directory
         self._timetable = Timetable()
+        self._plans_problem = ""
 
     def _reload(self) -> None:
         """Read the settings again; of those that can change, only the log's concern reports."""
@@ -299,12 +300,16 @@ class Reports:
         self._refresh(_now_ms())
 
     def _refresh(self, now_ms: int) -> None:
-        """Read the plans; a damaged file leaves the timetable as it is."""
+        """Read the plans; without a file that can be read there are none but the settings'."""
+        found: list[plans.Plan] = []
+        problem = ""
         try:
             found = plans.read(self._directory)
         except (OSError, ValueError) as error:
-            log.error("plans: %s", error)
-            found = []
+            problem = str(error)
+        if problem and problem != self._plans_problem:  # once, not at every look
+            log.error("plans: %s", problem)
+        self._plans_problem = problem
         config = self._config
         every = {"schedule": config.reports_schedule, "day": config.reports_daily_schedule}
         own = {one.report for one in found if one.is_default}

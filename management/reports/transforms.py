@@ -28,6 +28,9 @@ SECONDS_A_DAY = 86_400
 # Standard errors to each side that hold 95 % of a normal distribution.
 WIDTH = 1.96
 
+# Ways in which messages leave a queue.
+LEFT = ("ack", "deliver_no_ack", "get_no_ack", "expired", "dropped", "purge", "reject")
+
 # A disk that is full later than this is not.
 FORECAST_DAYS_MAX = 3650
 
@@ -82,14 +85,13 @@ def changes(rows: DataFrame, view: View, first: datetime, end: datetime | None) 
 
 def backlog(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
     """What queues hold at the end of the range, whether they drain, and what went wrong."""
-    left_names = ("ack", "deliver_no_ack", "get_no_ack", "expired", "dropped", "purge", "reject")
     queues = within(rows, first, end).where(f.col("kind") == "queue")
     grouped = queues.groupBy(*keys_of(view)).agg(
         *(_merged(column) for column in _measures(view)),
         f.max_by("messages", "until").alias("held"),
         f.max_by("message_bytes", "until").alias("held_bytes"),
         f.max_by("consumers", "until").alias("consumers"),
-        f.sum(added(left_names)).alias("left_queue"),
+        f.sum(added(LEFT)).alias("left_queue"),
         f.sum("messages_ms").alias("messages_ms"),
         (f.max("until") - f.min("since")).alias("span"),
     )

@@ -9,10 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from .shapes import View
-from .transforms import added, keys_of, sums_of, totals, within
+from .transforms import LEFT, added, keys_of, sums_of, totals, within
 from .trouble_catalog import REASONS, SLOW_WAIT_MS, STORM_LEAST
-
-LEFT = ("ack", "deliver_no_ack", "get_no_ack", "expired", "dropped", "purge", "reject")
 
 
 def consumers(rows: DataFrame, view: View, first: datetime, end: datetime | None) -> DataFrame:
