@@ -151,7 +151,8 @@ async def get_run(
 ) -> Any:
     """The record of a run; with `.json`, `.csv` or `.parquet` behind its id, its result. The id
     `latest` is the newest run with the default parameters that has one. With `.log`, the end of
-    what Spark printed. `vhost` and `q` (part of a queue's name) choose rows;
+    what Spark printed. `vhost`, `q` (part of a queue's name) and `top` (so many objects with the
+    greatest sums of `measure`) choose rows, `sort` and `sort_reverse` (as in lists) order them;
     with `page`, JSON holds one page of `page_size` rows."""
     vhosts = await visible_vhosts(request.user)
     run_id, _, form = run.partition(".")
@@ -162,8 +163,7 @@ async def get_run(
         require_monitoring(request.user)
         text = await _at_desk("log", record)
         return HttpResponse(text, content_type="text/plain; charset=utf-8")
-    view = await _at_desk("view", record)
-    where = desk.where(view, request.GET, vhosts)
+    where = await _at_desk("chosen", record, request.GET, vhosts)
     if page and form == "json":
         return await _at_desk("page", record, where, page, page_size)
     parts = await _at_desk("file", record, form, where)

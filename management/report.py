@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -45,7 +45,8 @@ def main(argv: Sequence[str]) -> int:
         if run.state != "done":
             print(f"leveret report: run {run.run_id} {run.state}: {run.error}", file=sys.stderr)
             return os.EX_SOFTWARE
-        _write(desk, run, options.format, options.output)
+        chosen = {name: getattr(options, name) or "" for name in ("top", "measure", "sort")}
+        _write(desk, run, desk.chosen(run, chosen, None), options)
     except ValueError as error:
         print(f"leveret report: {error}", file=sys.stderr)
         return os.EX_USAGE
@@ -76,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--grain", choices=("hour", "day", "month"), help="from which table")
     made.add_argument("--by", help="queue, exchange, user or vhost, as the report has them")
     made.add_argument("--vhost", help="this virtual host only")
+    made.add_argument("--top", metavar="N", help="rows of the N objects with the greatest sums")
+    made.add_argument("--measure", metavar="COLUMN", help="what --top adds up")
+    made.add_argument("--sort", metavar="COLUMN", help="-COLUMN: from the greatest down")
     made.add_argument("--format", choices=RESULT_FORMATS, default="csv", help="csv if left out")
     made.add_argument("--output", metavar="FILE", help="instead of standard output")
     made.add_argument(
@@ -95,24 +99,25 @@ def _wait(desk: Desk, name: str, run_id: str) -> Run:
     return run
 
 
-def _write(desk: Desk, run: Run, form: str, output: str | None) -> None:
+def _write(desk: Desk, run: Run, where: Where, options: argparse.Namespace) -> None:
     for gap in run.gaps:
         print(
             f"leveret report: counts are missing from {_iso(gap.since)} to {_iso(gap.until)}"
             f" ({gap.reason})",
             file=sys.stderr,
         )
-    if output is None:
-        _copy(desk, run, form, sys.stdout.buffer)
+    pieces = desk.file(run, options.format, where)
+    if options.output is None:
+        _copy(pieces, sys.stdout.buffer)
         return
-    part = Path(f"{output}.part")
+    part = Path(f"{options.output}.part")
     with part.open("wb") as file:
-        _copy(desk, run, form, file)
-    part.replace(output)
+        _copy(pieces, file)
+    part.replace(options.output)
 
 
-def _copy(desk: Desk, run: Run, form: str, file: IO[bytes]) -> None:
-    for piece in desk.file(run, form, Where()):
+def _copy(pieces: Iterator[bytes], file: IO[bytes]) -> None:
+    for piece in pieces:
         file.write(piece)
     file.flush()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from asyncio import to_thread
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -23,6 +24,7 @@ from management.reports import parameters
 from management.reports.catalog import REPORTS
 from management.reports.client import ReportsRefused, ReportsUnavailable
 from management.reports.desk import Desk, Standing
+from management.reports.measures import Column
 from management.reports.pages import Result, Where
 from management.reports.plans import FIELDS
 from management.reports.runs import Run, RunNotFound
@@ -35,6 +37,19 @@ CHARTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 PARAMETERS = ("from", "to", "grain", "by")
+FILE_QUERY = ("vhost", "q", "measure", "top", "sort")
+TOPS = ("5", "10", "20", "50")
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A column's heading: how rows are sorted by it (as `aria-sort` has it), and the address of
+    the page with rows sorted by it, or in the other direction."""
+
+    column: Column
+    classes: str
+    direction: str
+    url: str
 
 
 async def reports(request: HttpRequest, name: str = "") -> HttpResponseBase:
@@ -199,30 +214,58 @@ def _result(
     """
     view, report = desk.view(run), REPORTS[run.report]
     result = desk.result(run)
-    where = queries.where(view, request.GET, vhosts)
     everything = queries.where(view, {}, vhosts)
+    error = {}
+    try:
+        where = desk.chosen(run, request.GET, vhosts)
+        result.page(where, 0, 1)  # more rows than are sorted are refused here
+    except ValueError as problem:
+        error = {"error": str(problem), "status": 400}
+        where = queries.where(view, request.GET, vhosts)
     row_count = result.count(where)
     page_count = max(1, -(-row_count // ROWS_A_PAGE))
     page = min(_page(request), page_count)
     first = (page - 1) * ROWS_A_PAGE
     shown = result.page(where, first, ROWS_A_PAGE)
     layout = Layout.of(view.columns)
-    names = (*PARAMETERS, "vhost", "q", "measure")
+    names = (*PARAMETERS, "vhost", "q", "measure", "top", "sort")
     query = {name: request.GET[name] for name in names if request.GET.get(name)}
     return {
+        **error,
         "layout": layout,
+        "headings": _headings(request, layout, view, where.order, query),
+        "file_query": urlencode({name: query[name] for name in FILE_QUERY if name in query}),
+        "tops": TOPS,
         "rows": [layout.row(row) for row in shown],
         "row_count": row_count,
         "total_count": result.count(everything),
         "first": first + 1,
         "last_shown": first + len(shown),
         "vhosts": result.distinct("vhost", everything),
-        "query": {"vhost": "", "q": ""} | query,
+        "query": {"vhost": "", "q": "", "top": ""} | query,
         "previous_url": _address(request, query, page - 1) if page > 1 else "",
         "next_url": _address(request, query, page + 1) if page < page_count else "",
         "history": None if report.charges else _history(result, view, where),
         **charts(report, result, view, where, request.GET.get("measure", "")),
     }
+
+
+def _headings(
+    request: HttpRequest, layout: Layout, view: View, order: str, query: dict[str, str]
+) -> list[Heading]:
+    """The headings of the table; each leads to the rows sorted by it, numbers from the greatest
+    down first."""
+    shown = order or next(iter(view.order), "")
+    found = []
+    for column, classes in layout.headings:
+        direction = ""
+        if shown.removeprefix("-") == column.name:
+            direction = "descending" if shown.startswith("-") else "ascending"
+        first = column.name if column.kind == "text" else f"-{column.name}"
+        turned = column.name if direction == "descending" else f"-{column.name}"
+        url = request.path + "?" + urlencode({**query, "sort": turned if direction else first})
+        found.append(Heading(column, classes, direction, url))
+    return found
 
 
 def _history(result: Result, view: View, where: Where) -> dict[str, Any] | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .measures import Column
-from .pages import Result, Where, row_groups
+from .pages import Result, Where, joined, row_groups, spelled
 from .shapes import View
 
 TOP = 10
@@ -54,17 +54,25 @@ def measure(view: View, wanted: str = "") -> Column | None:
     return next((known[name] for name in names if name in known), None)
 
 
-def totals(result: Result, view: View, by: Column, where: Where) -> list[Total]:
-    """The objects with the greatest sums, greatest first, and all others as one, if there are."""
+def totals(result: Result, view: View, by: Column, where: Where, count: int = TOP) -> list[Total]:
+    """The `count` objects with the greatest sums, greatest first, and all others as one, if there
+    are."""
     keys = [name for name, _ in view.keys]
     table = _grouped(result.files, tuple(keys), by.name, where, "")
     order = [("value", "descending"), *((name, "ascending") for name in keys)]
     table = table.filter(_positive(table)).sort_by(order)
-    top = [Total(tuple(row[:-1]), row[-1]) for row in _rows(table.slice(0, TOP))]
-    rest = table.slice(TOP)
+    top = [Total(tuple(row[:-1]), row[-1]) for row in _rows(table.slice(0, count))]
+    rest = table.slice(count)
     if len(rest):
         top.append(Total((), sum(rest["value"].to_pylist()), len(rest)))
     return top
+
+
+def greatest(result: Result, view: View, by: Column, where: Where, count: int) -> Where:
+    """The rows of `where` that are of the `count` objects with the greatest sums."""
+    told = totals(result, view, by, where, count)
+    keys = tuple(name for name, _ in view.keys)
+    return replace(where, keys=keys, objects=tuple(one.keys for one in told if one.keys))
 
 
 def stacks(
@@ -132,11 +140,11 @@ def _told_apart(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = pa.array(["\x1f".join(one) for one in objects], pa.string())
+    names = spelled(objects)
     parts = []
     for table in _stepped(files, {*keys, name}, where, keys[0], step):
-        joined = pc.binary_join_element_wise(*(table[key] for key in keys[1:]), "\x1f")
-        number = pc.fill_null(pc.index_in(joined, value_set=names), len(objects))
+        place = pc.index_in(joined(table, keys[1:]), value_set=names)
+        number = pc.fill_null(place, len(objects))
         told = pa.table({keys[0]: table[keys[0]], "object": number, name: table[name]})
         parts.append(_summed(told, (keys[0], "object"), name))
     return _summed(pa.concat_tables(parts), (keys[0], "object"), "value")

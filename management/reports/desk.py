@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from . import client, parameters, plans, tariff
+from . import charted, client, parameters, plans, tariff
 from .catalog import REPORTS
 from .ledger import Closed, Ledger
 from .pages import Result, Where
@@ -25,6 +25,9 @@ from .shapes import Report, View
 LATEST = "latest"
 PAGE_SIZE_MAX = 10_000
 LOG_SHOWN = 256 * 1024
+
+# Objects of which `top` shows the rows, at most.
+TOP_MAX = 1000
 
 # What a run's record tells users who may see some virtual hosts only.
 SHOWN_TO_ALL = (
@@ -209,6 +212,27 @@ class Desk:
         """The result of a run, to read pages of. Raises RunNotFound."""
         return Result(self.runs.result(run), self.view(run).columns)
 
+    def chosen(self, run: Run, query: Mapping[str, str], vhosts: Collection[str] | None) -> Where:
+        """The rows that a URL's query asks for, in its order: `where`, `top` (rows of so many
+        objects with the greatest sums of `measure`), `sort`, `sort_reverse`. Raises RunNotFound,
+        and ValueError with what is wrong.
+        """
+        view = self.view(run)
+        chosen = replace(where(view, query, vhosts), order=order(view, query))
+        top = query.get("top", "")
+        if not top:
+            return chosen
+        by = charted.measure(view, query.get("measure", ""))
+        if by is None:
+            raise ValueError(f"this view of {run.report} has no column to be the top of")
+        wanted = query.get("measure") or by.name
+        if wanted != by.name:
+            known = ", ".join(column.name for column in charted.measures(view))
+            raise ValueError(f"measure is {wanted[:40]!r}, not one of {known}")
+        if not (top.isascii() and top.isdigit() and 1 <= int(top[:9]) <= TOP_MAX):
+            raise ValueError(f"top is {top[:40]!r}, not a number from 1 to {TOP_MAX}")
+        return charted.greatest(self.result(run), view, by, chosen, int(top))
+
     def view(self, run: Run) -> View:
         """The view that a run was asked for. Raises RunNotFound if there is none such any more."""
         try:
@@ -255,6 +279,20 @@ def where(view: View, query: Mapping[str, str], vhosts: Collection[str] | None) 
         (("vhost", vhost),) if vhost else (),
         ((view.search, text),) if text else (),
     )
+
+
+def order(view: View, query: Mapping[str, str]) -> str:
+    """The column that a query asks to sort by, as `Where` takes it: `sort=-name`, or `sort=name`
+    with `sort_reverse=true`. Raises ValueError.
+    """
+    name = query.get("sort", "")
+    if not name:
+        return ""
+    backwards = name.startswith("-") != (query.get("sort_reverse", "").lower() == "true")
+    name = name.removeprefix("-")
+    if name not in view.names:
+        raise ValueError(f"sort is {name[:40]!r}, not one of {', '.join(view.names)}")
+    return f"-{name}" if backwards else name
 
 
 def described(standing: Standing, *, everything: bool) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import csv
 import functools
 import io
 import tempfile
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,25 +26,40 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 BLOCK = 1 << 20
 
+# Rows that are sorted otherwise than they lie in the files, at most, and as many of them at once.
+SORTED_MAX = 2_000_000
+SORTED_PART = 100_000
+
+# Stands between the keys of an object where they are compared as one text.
+BETWEEN_KEYS = "\x1f"
+
 Values = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Where:
     """Which rows: of these virtual hosts (None: all), and columns whose text is or holds another,
-    as pairs of column and text; upper and lower case are the same to `holds`.
+    as pairs of column and text; upper and lower case are the same to `holds`. `objects`: only
+    those whose values of the columns `keys` are among them.
+
+    `order` is the column to sort by, with `-` in front from the greatest down; empty: as the rows
+    lie in the files. It is no part of a comparison, because the same rows match.
     """
 
     vhosts: frozenset[str] | None = None
     equals: tuple[tuple[str, str], ...] = ()
     holds: tuple[tuple[str, str], ...] = ()
+    keys: tuple[str, ...] = ()
+    objects: tuple[tuple[str, ...], ...] = ()
+    order: str = field(default="", compare=False)
 
     @property
     def all(self) -> bool:
-        return self.vhosts is None and not self.equals and not self.holds
+        return self.vhosts is None and not self.equals and not self.holds and not self.keys
 
     def columns(self) -> list[str]:
         names = [name for name, _ in (*self.equals, *self.holds)]
+        names += self.keys
         return list(dict.fromkeys([*names, *([] if self.vhosts is None else ["vhost"])]))
 
     def mask(self, table: Any) -> Any:
@@ -59,6 +74,8 @@ class Where:
         masks += [
             pc.match_substring(table[name], text, ignore_case=True) for name, text in self.holds
         ]
+        if self.keys:
+            masks.append(pc.is_in(joined(table, self.keys), spelled(self.objects)))
         return functools.reduce(pc.and_, masks)
 
 
@@ -77,7 +94,10 @@ class Result:
         return sum(_counts(self.files, where))
 
     def page(self, where: Where, first: int, count: int) -> list[Values]:
-        """Up to `count` matching rows behind the first `first` ones; times as UTC milliseconds."""
+        """Up to `count` matching rows behind the first `first` ones; times as UTC milliseconds.
+        Raises ValueError for more rows than are sorted."""
+        if where.order:
+            return self._sorted_page(where, first, count)
         rows: list[Values] = []
         for index, matching in enumerate(_counts(self.files, where)):
             if first >= matching:
@@ -88,6 +108,22 @@ class Result:
             first = 0
             if len(rows) >= count:
                 break
+        return rows
+
+    def _sorted_page(self, where: Where, first: int, count: int) -> list[Values]:
+        import numpy as np
+
+        places = _order(self.files, where.order, where).slice(first, count).to_numpy()
+        counts = _counts(self.files, where)
+        ends = np.cumsum(counts)
+        groups = np.searchsorted(ends, places, side="right")
+        rows: list[Values] = [()] * len(places)
+        for group in np.unique(groups):
+            wanted = np.flatnonzero(groups == group)
+            table = _group(self.files, int(group), self.names, where)
+            found = _rows(table.take(places[wanted] - (ends[group] - counts[group])))
+            for at, row in zip(wanted, found, strict=True):
+                rows[at] = row
         return rows
 
     def distinct(self, name: str, where: Where) -> list[str]:
@@ -143,7 +179,7 @@ class Result:
         """One Parquet file of the matching rows."""
         import pyarrow.parquet
 
-        if where.all and len(self.files) == 1:
+        if where.all and not where.order and len(self.files) == 1:
             with self.files[0].open("rb") as file:
                 while block := file.read(BLOCK):
                     yield block
@@ -151,17 +187,26 @@ class Result:
         with tempfile.TemporaryFile() as file:
             schema = pyarrow.parquet.read_schema(self.files[0])
             with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-                for index in range(len(_counts(self.files, where))):
-                    writer.write_table(_group(self.files, index, self.names, where).cast(schema))
+                for table in self._tables(where):
+                    writer.write_table(table.select(schema.names).cast(schema))
             file.seek(0)
             while block := file.read(BLOCK):
                 yield block
 
+    def _tables(self, where: Where) -> Iterator[Any]:
+        """All matching rows in their order, as Arrow tables."""
+        import pyarrow as pa
+
+        if not where.order:
+            yield from _matching(self.files, self.names, where)
+            return
+        places = _order(self.files, where.order, where)
+        whole = pa.concat_tables(_matching(self.files, self.names, where))
+        for first in range(0, len(places), SORTED_PART):
+            yield whole.take(places.slice(first, SORTED_PART))
+
     def _iso_rows(self, where: Where) -> Iterator[list[list[Any]]]:
-        for index, matching in enumerate(_counts(self.files, where)):
-            if not matching:
-                continue
-            table = _group(self.files, index, self.names, where)
+        for table in self._tables(where):
             for start in range(0, len(table), 20_000):
                 rows = [list(row) for row in _rows(table.slice(start, 20_000))]
                 self._spell(rows)
@@ -201,13 +246,58 @@ def _counts(files: tuple[Path, ...], where: Where) -> tuple[int, ...]:
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=4)
+def _order(files: tuple[Path, ...], order: str, where: Where) -> Any:
+    """The places of the matching rows, counted over all files, in the order of a column; rows of
+    the same value as they lie there, rows without a value last. Raises ValueError.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    count = sum(_counts(files, where))
+    if count > SORTED_MAX:
+        raise ValueError(
+            f"{count:,} rows match, and no more than {SORTED_MAX:,} are sorted: choose fewer by"
+            " vhost, q or top, or leave sort out"
+        )
+    name = order.removeprefix("-")
+    found = pa.concat_tables(_matching(files, [name], where)).rename_columns(["value"])
+    direction = "descending" if order.startswith("-") else "ascending"
+    keys = [("value", direction)]
+    return pc.sort_indices(found, sort_keys=keys).cast(pa.uint32())
+
+
+def joined(table: Any, keys: Sequence[str]) -> Any:
+    """The keys of each row as one text."""
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise(*(table[name] for name in keys), BETWEEN_KEYS)
+
+
+def spelled(objects: Sequence[tuple[str, ...]]) -> Any:
+    """Objects by their keys as an Arrow array of the texts that `joined` gives."""
+    import pyarrow as pa
+
+    return pa.array([BETWEEN_KEYS.join(keys) for keys in objects], pa.string())
+
+
 def _group(files: tuple[Path, ...], wanted: int, names: list[str], where: Where) -> Any:
     """The matching rows of one row group as an Arrow table."""
     for number, (file, index) in enumerate(row_groups(files)):
         if number == wanted:
-            table = file.read_row_group(index, columns=names)
-            return table if where.all else table.filter(where.mask(table))
+            return _chosen(file, index, names, where)
     raise IndexError(wanted)
+
+
+def _matching(files: tuple[Path, ...], names: list[str], where: Where) -> Iterator[Any]:
+    """The matching rows of each row group as an Arrow table, which may be empty."""
+    for file, index in row_groups(files):
+        yield _chosen(file, index, names, where)
+
+
+def _chosen(file: Any, index: int, names: list[str], where: Where) -> Any:
+    table = file.read_row_group(index, columns=list({*names, *where.columns()}))
+    return (table if where.all else table.filter(where.mask(table))).select(names)
 
 
 @functools.lru_cache(maxsize=64)

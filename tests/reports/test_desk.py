@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from management.reports import client
+from management.reports import client, pages
 from management.reports.catalog import QUEUE_USAGE
 from management.reports.desk import Desk, described, described_run, where
 from management.reports.pages import Where
@@ -99,6 +99,77 @@ def test_it_reads_pages_over_several_files_and_row_groups(desk: Desk) -> None:
     assert len(json.loads(file(desk, "json", ALL))["rows"]) == 1000
     with pytest.raises(ValueError, match="page_size"):
         desk.page(last(desk), shop, 1, 10_001)
+
+
+def numbered(desk: Desk) -> list[int]:
+    """Writes a result of 1,000 rows in four files; what each queue took in, by its number."""
+    directory = desk.runs.result(last(desk))[0].parent
+    taken = [number * 37 % 500 for number in range(1000)]
+    rows = table(1000)
+    place = rows.column_names.index("messages_in")
+    rows = rows.set_column(place, "messages_in", pa.array(taken))
+    for number in range(4):
+        part = rows.slice(number * 250, 250)
+        pyarrow.parquet.write_table(part, directory / f"part-{number}.parquet", row_group_size=100)
+    return taken
+
+
+def test_it_sorts_by_any_column_over_files_and_pages(desk: Desk) -> None:
+    taken = numbered(desk)
+    run = last(desk)
+
+    def names(query: dict[str, str], vhosts: set[str] | None = None) -> list[int]:
+        chosen = desk.chosen(run, query, vhosts)
+        pages = [desk.page(run, chosen, page, 300)["rows"] for page in range(1, 5)]
+        return [int(row[2].removeprefix("Queue-")) for page in pages for row in page]
+
+    falling = sorted(range(1000), key=lambda number: -taken[number])
+    assert names({"sort": "-messages_in"}) == falling
+    assert names({"sort": "messages_in", "sort_reverse": "true"}) == falling
+    assert names({"sort": "messages_in"}) == sorted(range(1000), key=lambda number: taken[number])
+    assert names({"sort": "queue"}) == sorted(range(1000), key=lambda number: f"Queue-{number}")
+    shop = [number for number in falling if VHOSTS[number % 3] == "shop"]
+    assert names({"sort": "-messages_in"}, {"shop"}) == shop
+    chosen = desk.chosen(run, {"sort": "-messages_in"}, None)
+    lines = file(desk, "csv", chosen).decode().splitlines()[1:]
+    assert [line.split(",")[2] for line in lines] == [f"Queue-{number}" for number in falling]
+    whole = pyarrow.parquet.read_table(io.BytesIO(file(desk, "parquet", chosen)))
+    assert whole["messages_in"].to_pylist() == sorted(taken, reverse=True)
+    with pytest.raises(ValueError, match="sort is 'weight', not one of hour, vhost, queue"):
+        desk.chosen(run, {"sort": "weight"}, None)
+
+
+def test_it_refuses_to_sort_more_rows_than_it_has_room_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered(desk)
+    monkeypatch.setattr(pages, "SORTED_MAX", 999)
+    sorted_ = desk.chosen(last(desk), {"sort": "queue"}, None)
+    with pytest.raises(ValueError, match="1,000 rows match, and no more than 999 are sorted"):
+        desk.page(last(desk), sorted_, 1, 10)
+    assert len(desk.page(last(desk), ALL, 1, 10)["rows"]) == 10
+
+
+def test_the_top_is_counted_within_what_a_user_may_see(desk: Desk) -> None:
+    taken = numbered(desk)
+    run = last(desk)
+
+    def names(query: dict[str, str], vhosts: set[str] | None) -> set[int]:
+        chosen = desk.chosen(run, query, vhosts)
+        rows = json.loads(file(desk, "json", chosen))["rows"]
+        return {int(row[2].removeprefix("Queue-")) for row in rows}
+
+    best = sorted(range(1000), key=lambda number: (-taken[number], f"Queue-{number}"))
+    shop = [number for number in best if VHOSTS[number % 3] == "shop"]
+    assert names({"top": "7", "measure": "messages_in"}, {"shop"}) == set(shop[:7])
+    assert sorted(taken[number] for number in names({"top": "4"}, None)) == [498, 498, 499, 499]
+    by_vhost = names({"top": "3", "vhost": "/"}, None)
+    assert by_vhost and all(number % 3 == 0 for number in by_vhost)
+    for wrong in ("0", "many", "1001", "-1"):
+        with pytest.raises(ValueError, match="not a number from 1 to 1000"):
+            desk.chosen(run, {"top": wrong}, None)
+    with pytest.raises(ValueError, match="measure is 'queue', not one of messages_in"):
+        desk.chosen(run, {"top": "3", "measure": "queue"}, None)
 
 
 def test_it_reads_results_and_refuses_runs_while_the_reports_process_is_away(desk: Desk) -> None:

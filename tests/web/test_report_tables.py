@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -44,6 +45,28 @@ def test_no_report_is_wider_than_a_window_of_1280_pixels(page: Page, addresses: 
         if over > 0:
             wide.append((address, over))
     assert wide == []
+
+
+def test_a_click_on_a_heading_sorts_the_table_and_its_files(
+    page: Page, addresses: list[str]
+) -> None:
+    address = next(one for one in addresses if "/traffic" in one)
+    page.goto(address, wait_until="domcontentloaded")
+    heading = page.locator("table.report thead th", has_text=re.compile("^In$"))
+    heading.get_by_role("link").click()
+    expect(heading).to_have_attribute("aria-sort", "descending")
+    assert "sort=-messages_in" in page.url
+    expect(page.get_by_role("link", name="CSV")).to_have_attribute(
+        "href", re.compile("sort=-messages_in")
+    )
+    heading.get_by_role("link").click()
+    expect(heading).to_have_attribute("aria-sort", "ascending")
+    page.get_by_label(re.compile("^Which ")).select_option("5")
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(re.compile("top=5"))
+    assert "sort=messages_in" in page.url
+    wrong = page.request.get(address + ("&" if "?" in address else "?") + "sort=weight")
+    assert wrong.status == 400 and "not one of" in wrong.text()
 
 
 NAME = Column("queue", "text", "Queue")
