@@ -62,7 +62,7 @@ bench: test-environment  ## measure messages per second and CPU per message, bes
 bench-store: test-environment  ## measure the storage engine row by row (options: ARGS="--only T-Q4 --quick")
 	@$(PYTHON) -m tests.bench.store $(ARGS)
 
-lint: test-environment  ## ruff, mypy, cython-lint, generated files
+lint: test-environment  ## ruff, mypy, stubtest, cython-lint, generated files
 	@$(PYTHON) tools/lint.py
 
 demo: build  ## a small shop against the running appliance (options: ARGS="--seconds 60")

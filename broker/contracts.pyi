@@ -7,7 +7,6 @@ REJECTED: int
 
 class Topology:
     version: int
-    def __init__(self) -> None: ...
     def changed(self) -> None: ...
 
 class Origins:

@@ -1,4 +1,4 @@
-"""All linters, one after the other: ruff, mypy, cython-lint, and the generators' `--check`.
+"""All linters, one by one: ruff, mypy, stubtest, cython-lint, and the generators' `--check`.
 
     .venv/bin/python tools/lint.py [name ...]
 
@@ -22,6 +22,12 @@ def compiled_sources() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
+def stubbed() -> list[str]:
+    """The compiled modules that have a stub."""
+    found = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "broker").rglob("*.pyi")]
+    return sorted(".".join(path.parts) for path in found)
+
+
 def generators() -> list[Path]:
     """The tools that can tell whether what they generate is up to date."""
     tools = sorted(TOOLS.glob("*.py"))
@@ -34,6 +40,13 @@ def commands() -> dict[str, list[str]]:
     found = {
         "ruff": [python, "-m", "ruff", "check", "."],
         "mypy": [python, "-m", "mypy"],
+        # What a stub leaves out is not for Python code; what it has must be there as it says.
+        "stubtest": [
+            *(python, "-m", "mypy.stubtest", "--concise", "--mypy-config-file", "pyproject.toml"),
+            *("--allowlist", str(TOOLS / "stubtest.allow")),
+            *("--ignore-missing-stub", "--ignore-disjoint-bases"),
+            *stubbed(),
+        ],
         "cython-lint": [str(Path(python).parent / "cython-lint"), *compiled_sources()],
         "compiled": [python, str(TOOLS / "compiled.py")],
     }

@@ -1,3 +1,5 @@
+from typing import Self
+
 from broker.client.measuring import Histogram
 
 class Unconfirmed:
@@ -7,6 +9,6 @@ class Unconfirmed:
     acked: int
     nacked: int
     refused: list[int]
-    def __init__(self, histogram: Histogram | None = None) -> None: ...
+    def __new__(cls, histogram: Histogram | None = None) -> Self: ...
     def published(self) -> int: ...
     def confirm(self, tag: int, multiple: bool, ack: bool) -> None: ...

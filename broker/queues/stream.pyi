@@ -6,7 +6,7 @@ from broker.contracts import Consumer
 from broker.kernel.turn import Turn
 from broker.queues.declared import DeclaredQueue
 from broker.queues.stream_arguments import Retention, Start
-from broker.queues.stream_reader import Readers, Row, StreamReader
+from broker.queues.stream_reader import Readers, StreamReader, _Row
 from broker.store.persister import Persister
 from broker.store.stream_store import StreamStore
 
@@ -111,7 +111,7 @@ class StreamQueue(DeclaredQueue):
     ) -> StreamReader: ...
     def start_of(self, value: Any, now_ms: int) -> Start | None: ...
     def browse(
-        self, start: Start, count: int, bytes_max: int, done: Callable[[list[Row]], object]
+        self, start: Start, count: int, bytes_max: int, done: Callable[[list[_Row]], object]
     ) -> None: ...
     def purge(self) -> int: ...
     def add_consumer(self, consumer: Consumer) -> None: ...

@@ -8,7 +8,7 @@ from broker.queues.stream_filter import StreamFilter
 from broker.store.stream_cursor import StreamCursor
 from broker.store.stream_store import StreamStore
 
-Row = tuple[int, int, bytes, bytes, bytes, bytes]
+_Row = tuple[int, int, bytes, bytes, bytes, bytes]
 
 class Readers:
     paused: bool
@@ -35,10 +35,6 @@ class StreamReader(Queue):
     @property
     def stream(self) -> Any: ...
     @property
-    def name(self) -> str: ...
-    @property
-    def vhost_name(self) -> str: ...
-    @property
     def consumer(self) -> Consumer | None: ...
     @property
     def offset(self) -> int: ...
@@ -54,6 +50,6 @@ class StreamBrowser:
         count: int,
         bytes_max: int,
         later: Callable[[float, Callable[[], None]], object],
-        done: Callable[[list[Row]], object],
+        done: Callable[[list[_Row]], object],
     ) -> None: ...
     def go_on(self) -> None: ...

@@ -1,8 +1,8 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 class TopicTree:
-    def __init__(self, key_of: Callable[[Any], Any]) -> None: ...
+    def __new__(cls, key_of: Callable[[Any], Any]) -> Self: ...
     @property
     def visits(self) -> int: ...
     @property

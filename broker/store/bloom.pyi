@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from typing import Self
 
 class RotatingBloom:
     capacity: int
@@ -8,7 +9,7 @@ class RotatingBloom:
     removes: int
     rotations: int
     false_positives: int
-    def __init__(self, capacity: int = 1000000, seed: int = ...) -> None: ...
+    def __new__(cls, capacity: int = 1000000, seed: int = ...) -> Self: ...
     @property
     def rotating(self) -> bool: ...
     @property

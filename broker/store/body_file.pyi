@@ -1,8 +1,8 @@
 from struct import Struct
+from typing import Self
 
 from broker.store.sound_search import SoundSearch
 
-MAGIC: bytes
 HEADER_BYTES: int
 TOC_ROW: Struct
 RECORD_OVERHEAD: int
@@ -19,7 +19,7 @@ class BodyFile:
     dropped_at: float
     spared_until: float
     path: str
-    def __init__(self, directory: str, first: int, last: int, generation: int) -> None: ...
+    def __new__(cls, directory: str, first: int, last: int, generation: int) -> Self: ...
     @property
     def toc_path(self) -> str: ...
     @property

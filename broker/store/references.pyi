@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
-Piece = tuple[int, int, int, bytes | None, list[tuple[int, int]]]
+_Piece = tuple[int, int, int, bytes | None, list[tuple[int, int]]]
 
 def references_in(
-    directory: str, incarnation: int, pieces: list[Piece]
+    directory: str, incarnation: int, pieces: list[_Piece]
 ) -> Iterator[list[bytes]]: ...
