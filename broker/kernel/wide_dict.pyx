@@ -7,6 +7,8 @@ gives its memory back. Up to `PART` entries it is one dict, in order of insertio
 no order.
 """
 
+import os
+
 from cpython.dict cimport PyDict_Contains
 from cpython.object cimport PyObject_Hash
 
@@ -14,9 +16,12 @@ from libc.stdint cimport uint64_t
 
 cdef enum:
     PART = 2048
-    # Entries for each place of `parts`, on average. Keys that a client chose with care stay in one
-    # part, however often it is split: such a part grows instead.
+    # Entries for each place of `parts`, on average. Keys of one hash stay in one part, however
+    # often it is split: such a part grows instead.
     PER_PLACE = 128
+
+# The hash of a number is known: without this a client could choose numbers that stay in one part.
+cdef uint64_t secret = int.from_bytes(os.urandom(8), "little")
 
 
 cdef class WideDict:
@@ -28,7 +33,8 @@ cdef class WideDict:
         self.count = len(self.only)
 
     cdef size_t place(self, key) except? 0:
-        return <size_t> (mixed(<uint64_t> PyObject_Hash(key)) & <uint64_t> (len(self.parts) - 1))
+        cdef uint64_t hash = mixed(<uint64_t> PyObject_Hash(key) ^ secret)
+        return <size_t> (hash & <uint64_t> (len(self.parts) - 1))
 
     cdef dict part_of(self, key):
         if self.only is not None:
@@ -154,7 +160,7 @@ cdef class WideDict:
             self.parts += self.parts
             self.depths += self.depths
         for each, value in part.items():
-            if mixed(<uint64_t> PyObject_Hash(each)) >> depth & 1:
+            if mixed(<uint64_t> PyObject_Hash(each) ^ secret) >> depth & 1:
                 odd[each] = value
             else:
                 even[each] = value

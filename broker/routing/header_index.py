@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from broker.kernel.largest import Largest
 from broker.kernel.wide_dict import WideDict
 from broker.routing.exchange import Binding, Identity, identity
 
@@ -24,6 +25,9 @@ boolean is no number here."""
 
 WIDE = 1024
 """So many values of one header are kept in a `WideDict`."""
+
+FEW = 64
+"""So many values are looked at when the dearest one goes; of more their costs are kept in order."""
 
 PRESENT = None
 """The header has to be there, or its value cannot be looked up (a list or a table)."""
@@ -63,12 +67,39 @@ class _Bucket:
 class _Header:
     """The places of one header name."""
 
-    __slots__ = ("buckets", "most")
+    __slots__ = ("buckets", "costs", "most")
 
     def __init__(self) -> None:
         self.buckets: dict[Any, _Bucket] | WideDict[Any, _Bucket] = {}
+        self.costs: Largest | None = None
+        """The comparisons of each value, once there are more than `FEW`."""
         self.most = 0
-        """Comparisons at the dearest value; too high while the name is `_inexact`."""
+        """Comparisons at the dearest value."""
+
+    def make_place(self, value: Any) -> _Bucket:
+        """A bucket for a value that has none."""
+        bucket = self.buckets[value] = _Bucket()
+        if len(self.buckets) == WIDE and isinstance(self.buckets, dict):
+            self.buckets = WideDict(self.buckets)
+        if len(self.buckets) > FEW and self.costs is None:
+            self.costs = Largest()
+            for comparisons in self._all_comparisons():
+                self.costs.add(comparisons)
+        return bucket
+
+    def change(self, before: int, now: int) -> None:
+        """The comparisons of a value, which is not `PRESENT`, were `before` and are `now`."""
+        if self.costs is not None:
+            self.costs.remove(before)
+            self.costs.add(now)
+            self.most = self.costs.most
+        elif now >= self.most:
+            self.most = now
+        elif before == self.most:
+            self.most = max(self._all_comparisons(), default=0)
+
+    def _all_comparisons(self) -> Iterator[int]:
+        return (one.comparisons for at, one in self.buckets.items() if at is not PRESENT)
 
 
 class HeaderIndex:
@@ -79,24 +110,8 @@ class HeaderIndex:
         self._always: dict[_Group, None] = {}
         """`all` groups that want no header."""
         self._headers: WideDict[str, _Header] = WideDict()
-        self._cost = 0
-        self._inexact: set[str] = set()
-        """Names whose dearest bucket lost a group: which one is the dearest now is found when the
-        cost is asked for."""
-
-    @property
-    def cost(self) -> int:
+        self.cost = 0
         """Values that the dearest message can make the exchange compare."""
-        for name in self._inexact:
-            header = self._headers[name]
-            most = max(
-                (one.comparisons for value, one in header.buckets.items() if value is not PRESENT),
-                default=0,
-            )
-            self._cost += most - header.most
-            header.most = most
-        self._inexact.clear()
-        return self._cost
 
     def cost_with(self, binding: Binding) -> int:
         """`cost` as it would be with one more binding."""
@@ -177,34 +192,33 @@ class HeaderIndex:
                 header = self._headers[name] = _Header()
             bucket = header.buckets.get(value)
             if bucket is None:
-                bucket = header.buckets[value] = _Bucket()
-                if len(header.buckets) == WIDE and isinstance(header.buckets, dict):
-                    header.buckets = WideDict(header.buckets)
+                bucket = header.make_place(value)
             bucket.groups[group] = None
-            bucket.comparisons += group.comparisons
-            if value is PRESENT:
-                self._cost += group.comparisons
-            elif bucket.comparisons > header.most:
-                self._cost += bucket.comparisons - header.most
-                header.most = bucket.comparisons
+            self._change(header, value, bucket, group.comparisons)
 
     def _take_out(self, group: _Group) -> None:
         self._always.pop(group, None)
         for name, value in group.places:
             header = self._headers[name]
             bucket = header.buckets[value]
-            if value is PRESENT:
-                self._cost -= group.comparisons
-            elif group.comparisons and bucket.comparisons == header.most:
-                self._inexact.add(name)
-            bucket.comparisons -= group.comparisons
+            self._change(header, value, bucket, -group.comparisons)
             del bucket.groups[group]
             if not bucket.groups:
                 del header.buckets[value]
             if not header.buckets:
-                self._cost -= header.most
-                self._inexact.discard(name)
                 del self._headers[name]
+
+    def _change(self, header: _Header, value: Any, bucket: _Bucket, more: int) -> None:
+        """So many comparisons come to one of a header's values."""
+        if more == 0:
+            return
+        before, most = bucket.comparisons, header.most
+        bucket.comparisons += more
+        if value is PRESENT:
+            self.cost += more
+        else:
+            header.change(before, bucket.comparisons)
+            self.cost += header.most - most
 
 
 def wanted_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:

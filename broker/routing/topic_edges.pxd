@@ -18,6 +18,7 @@ cdef inline uint64_t edge_key(int32_t node, int32_t word) noexcept:
 
 @cython.final
 cdef class EdgeTable:
+    cdef uint64_t secret
     cdef Edge* edges
     cdef uint64_t mask
     cdef uint64_t used
@@ -27,7 +28,7 @@ cdef class EdgeTable:
 
     cdef inline int32_t find(self, uint64_t key) noexcept:
         """The child, or NONE."""
-        cdef uint64_t at = mixed(key) & self.mask
+        cdef uint64_t at = mixed(key ^ self.secret) & self.mask
         while self.edges[at].key != 0:
             if self.edges[at].key == key:
                 return self.edges[at].child
@@ -41,3 +42,4 @@ cdef class EdgeTable:
     cdef int grow(self) except -1
     cdef void move(self, uint64_t count) noexcept
     cdef void drop(self, uint64_t key) noexcept
+    cdef uint64_t longest_way(self) noexcept

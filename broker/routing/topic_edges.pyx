@@ -1,9 +1,12 @@
 # cython: language_level=3
 """The named children of a topic tree's nodes: a hash table of (node, word) to child.
 
-When it grows, its entries move some at a time with what is added: a million at once would take
-30 ms.
+Clients choose which nodes have which words, and so the keys: where an entry lies depends on a
+secret, or they would choose a million that lie in one row. When it grows, its entries move some
+at a time with what is added: a million at once would take 30 ms.
 """
+
+import os
 
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -20,6 +23,7 @@ cdef class EdgeTable:
     """See the module."""
 
     def __cinit__(self):
+        self.secret = int.from_bytes(os.urandom(8), "little")
         self.mask = 15
         self.edges = <Edge*> calloc(16, sizeof(Edge))
         if self.edges == NULL:
@@ -35,7 +39,7 @@ cdef class EdgeTable:
         return edge.child if edge != NULL else NONE
 
     cdef Edge* before(self, uint64_t key) noexcept:
-        cdef uint64_t at = mixed(key) & self.old_mask
+        cdef uint64_t at = mixed(key ^ self.secret) & self.old_mask
         while self.old_edges[at].key != 0:
             if self.old_edges[at].key == key:
                 return self.old_edges + at
@@ -52,7 +56,7 @@ cdef class EdgeTable:
         return 0
 
     cdef void place(self, uint64_t key, int32_t child) noexcept:
-        cdef uint64_t at = mixed(key) & self.mask
+        cdef uint64_t at = mixed(key ^ self.secret) & self.mask
         while self.edges[at].key != 0:
             at = (at + 1) & self.mask
         self.edges[at].key = key
@@ -89,7 +93,7 @@ cdef class EdgeTable:
 
     cdef void drop(self, uint64_t key) noexcept:
         """Removes an entry, and moves those behind it up that would not be found any more."""
-        cdef uint64_t at = mixed(key) & self.mask
+        cdef uint64_t at = mixed(key ^ self.secret) & self.mask
         cdef uint64_t ahead
         cdef uint64_t home
         cdef Edge* old = self.before(key) if self.old_edges != NULL else NULL
@@ -105,8 +109,18 @@ cdef class EdgeTable:
             ahead = (ahead + 1) & self.mask
             if self.edges[ahead].key == 0:
                 break
-            home = mixed(self.edges[ahead].key) & self.mask
+            home = mixed(self.edges[ahead].key ^ self.secret) & self.mask
             if ((ahead - home) & self.mask) >= ((ahead - at) & self.mask):
                 self.edges[at] = self.edges[ahead]
                 at = ahead
         self.edges[at].key = 0
+
+    cdef uint64_t longest_way(self) noexcept:
+        """Places that `find` looks at for the entry that lies farthest from its own."""
+        cdef uint64_t longest = 0
+        cdef uint64_t at
+        for at in range(self.mask + 1):
+            if self.edges[at].key != 0:
+                longest = max(
+                    longest, ((at - mixed(self.edges[at].key ^ self.secret)) & self.mask) + 1)
+        return longest

@@ -11,10 +11,11 @@ Nodes are structs in one array and their named children entries of one hash tabl
 (`broker.routing.topic_edges`): a visit touches one cache line, and makes no object.
 """
 
+from broker.kernel.largest cimport Largest
 from broker.kernel.wide_dict cimport WideDict
 from broker.routing.topic_edges cimport EdgeTable, NONE, edge_key
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 cdef enum:
@@ -23,10 +24,13 @@ cdef enum:
     PLACES_MAX = 257
     # What a pattern that fits costs besides, in visits: its bindings become Python objects.
     FOUND = 50
+    # Children with a word of which the dearest is found by a look at all of them.
+    FEW = 64
 
 STAR = "*"
 HASH = "#"
 
+# Of 64 bytes, a cache line.
 cdef struct Node:
     int32_t parent
     int32_t word             # of the edge from the parent; NONE for the wildcards
@@ -35,11 +39,12 @@ cdef struct Node:
     int32_t first            # of the children with a word, a list by `following` and `preceding`
     int32_t following
     int32_t preceding
+    int32_t children         # with a word
     int32_t size             # nodes of the subtree, this one included
     int32_t patterns         # of the subtree that have bindings
     uint32_t seen            # the step that reached it last
-    bint bound               # has bindings
-    bint loops               # stands behind a `#`: stays reached, whatever words come
+    uint8_t bound            # has bindings
+    uint8_t loops            # stands behind a `#`: stays reached, whatever words come
     int64_t dearest          # the largest `cost` among the children with a word
     int64_t cost             # most visits in the subtree when the node is entered once
 
@@ -49,7 +54,8 @@ cdef class TopicTree:
     which are no dicts. `key_of(binding)` tells two of one pattern apart.
 
     `cost` is how much the dearest routing key can cost at most: 1 for each visit of a node, and
-    `FOUND` for each pattern that fits. `visits` counts the nodes that `match` visited so far.
+    `FOUND` for each pattern that fits. `visits` counts the nodes that `match` visited so far,
+    `compared` the children that were compared to find the dearest when that changed.
     """
 
     cdef Node* nodes
@@ -61,6 +67,7 @@ cdef class TopicTree:
     cdef int32_t free_node
     cdef uint32_t step
     cdef readonly uint64_t visits
+    cdef readonly uint64_t compared
     cdef WideDict word_ids
     cdef list word_texts
     cdef int32_t* word_uses
@@ -71,6 +78,7 @@ cdef class TopicTree:
     cdef int32_t free_words_count
     cdef int32_t free_words_room
     cdef list bindings           # of each node: None, one, or a dict by their keys
+    cdef dict costs              # of the children of a node that has more than FEW, as a `Largest`
     cdef object key_of
 
     def __cinit__(self, key_of):
@@ -79,6 +87,7 @@ cdef class TopicTree:
         self.word_ids = WideDict()
         self.word_texts = []
         self.bindings = []
+        self.costs = {}
         self.edges = EdgeTable()
         self.new_node(NONE, NONE, False)
 
@@ -92,6 +101,11 @@ cdef class TopicTree:
     @property
     def cost(self) -> int:
         return self.nodes[0].cost
+
+    @property
+    def longest_way(self) -> int:
+        """The places looked at for the edge that lies farthest from its own."""
+        return self.edges.longest_way()
 
     @property
     def is_empty(self) -> bool:
@@ -244,6 +258,9 @@ cdef class TopicTree:
         if self.nodes[parent].first != NONE:
             self.nodes[self.nodes[parent].first].preceding = node
         self.nodes[parent].first = node
+        self.nodes[parent].children += 1
+        if self.nodes[parent].children == FEW + 1:
+            self.costs[parent] = self.costs_behind(node)
         self.edges.put(edge_key(parent, word), node)
         self.climb(node, 0, 1, 0)
         return node
@@ -275,7 +292,8 @@ cdef class TopicTree:
             self.bindings.append(None)
         self.nodes[node] = Node(
             parent=parent, word=word, star=NONE, hash=NONE, first=NONE, following=NONE,
-            preceding=NONE, size=1, patterns=0, seen=0, bound=False, loops=loops, dearest=0, cost=0)
+            preceding=NONE, children=0, size=1, patterns=0, seen=0, bound=False, loops=loops,
+            dearest=0, cost=0)
         self.nodes[node].cost = self.cost_of(node)
         return node
 
@@ -322,6 +340,9 @@ cdef class TopicTree:
             self.nodes[self.nodes[node].preceding].following = self.nodes[node].following
         if self.nodes[node].following != NONE:
             self.nodes[self.nodes[node].following].preceding = self.nodes[node].preceding
+        self.nodes[parent].children -= 1
+        if self.nodes[parent].children == FEW:
+            del self.costs[parent]
         self.edges.drop(edge_key(parent, word))
         self.word_uses[word] -= 1
         if self.word_uses[word] == 0:
@@ -365,44 +386,58 @@ cdef class TopicTree:
             cost += FOUND
         return min(cost, <int64_t> here.size * PLACES_MAX + <int64_t> here.patterns * FOUND)
 
-    cdef void mark(self, int32_t node, bint bound) noexcept:
+    cdef int mark(self, int32_t node, bint bound) except -1:
         """A node got its first binding, or lost its last one."""
         cdef int64_t before = self.nodes[node].cost
         cdef int32_t change = 1 if bound else -1
         self.nodes[node].bound = bound
         self.nodes[node].patterns += change
         self.nodes[node].cost = self.cost_of(node)
-        self.climb(node, before, 0, change)
+        return self.climb(node, before, 0, change)
 
-    cdef void climb(self, int32_t node, int64_t before, int32_t nodes, int32_t patterns) noexcept:
+    cdef int climb(self, int32_t node, int64_t before, int32_t nodes, int32_t patterns) except -1:
         """Counts a change of `node`, whose cost was `before`, on the way to the root. A node that
         is new was 0 before; one that goes is unlinked already."""
         cdef bint is_named = self.nodes[node].word != NONE
         cdef int64_t now = 0 if nodes < 0 else self.nodes[node].cost
         cdef Node* parent
+        cdef Largest costs
         node = self.nodes[node].parent
         while node != NONE:
             parent = self.nodes + node
             parent.size += nodes
             parent.patterns += patterns
-            if is_named and now > parent.dearest:
+            if is_named and parent.children > FEW:
+                costs = <Largest> self.costs[node]
+                costs.remove(before)
+                costs.add(now)
+                parent.dearest = costs.most
+            elif is_named and now > parent.dearest:
                 parent.dearest = now
             elif is_named and before == parent.dearest and now < before:
-                parent.dearest = self.dearest_of(node, before)
+                parent.dearest = self.dearest_of(node)
             before = parent.cost
             parent.cost = self.cost_of(node)
             now = parent.cost
             is_named = parent.word != NONE
             node = parent.parent
+        return 0
 
-    cdef int64_t dearest_of(self, int32_t node, int64_t most) noexcept:
-        """The largest cost among the children with a word; looking ends at one of `most`."""
+    cdef Largest costs_behind(self, int32_t child):
+        """The costs of the children that follow this one."""
+        cdef Largest costs = Largest()
+        child = self.nodes[child].following
+        while child != NONE:
+            costs.add(self.nodes[child].cost)
+            child = self.nodes[child].following
+        return costs
+
+    cdef int64_t dearest_of(self, int32_t node) noexcept:
+        """The largest cost among the children with a word, which are few."""
         cdef int64_t dearest = 0
         cdef int32_t child = self.nodes[node].first
         while child != NONE:
-            if self.nodes[child].cost > dearest:
-                dearest = self.nodes[child].cost
-                if dearest == most:
-                    break
+            self.compared += 1
+            dearest = max(dearest, self.nodes[child].cost)
             child = self.nodes[child].following
         return dearest

@@ -2,10 +2,15 @@
 """A table from a number to two numbers: what is known of few messages out of many, such as the
 shared bodies of a queue's unacked messages. It owns no memory while it is empty."""
 
+import os
+
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
 from broker.store.location cimport mixed
+
+# Clients choose which of their messages have a row: they must not know where it lies.
+cdef uint64_t secret = int.from_bytes(os.urandom(8), "little")
 
 
 cdef class NumberTable:
@@ -19,7 +24,7 @@ cdef class NumberTable:
         cdef uint64_t at
         if self.count == 0:
             return NULL
-        at = mixed(key) & self.mask
+        at = mixed(key ^ secret) & self.mask
         while self.rows[at].key:
             if self.rows[at].key == key:
                 return &self.rows[at]
@@ -36,7 +41,7 @@ cdef class NumberTable:
             self.resize(16)
         elif (self.count + 1) * 4 > (self.mask + 1) * 3:
             self.resize((self.mask + 1) * 2)
-        at = mixed(key) & self.mask
+        at = mixed(key ^ secret) & self.mask
         while self.rows[at].key:
             at = (at + 1) & self.mask
         self.rows[at].key = key
@@ -56,7 +61,7 @@ cdef class NumberTable:
             at = (at + 1) & self.mask
             if not self.rows[at].key:
                 break
-            home = mixed(self.rows[at].key) & self.mask
+            home = mixed(self.rows[at].key ^ secret) & self.mask
             # A row that a probe could not reach any more moves into the hole.
             if (at - home) & self.mask >= (at - hole) & self.mask:
                 self.rows[hole] = self.rows[at]
@@ -74,7 +79,7 @@ cdef class NumberTable:
         self.mask = capacity - 1
         for i in range(size):
             if old[i].key:
-                at = mixed(old[i].key) & self.mask
+                at = mixed(old[i].key ^ secret) & self.mask
                 while self.rows[at].key:
                     at = (at + 1) & self.mask
                 self.rows[at] = old[i]

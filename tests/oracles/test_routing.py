@@ -1,6 +1,7 @@
 """Topic and headers exchanges against their slow twins."""
 
 import itertools
+import random
 import sys
 from typing import Any
 
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 
 from broker.errors import PreconditionFailed
 from broker.routing.exchange import Binding
+from broker.routing.header_index import HeaderIndex
 from broker.routing.headers import HeadersExchange
 from broker.routing.topic import TopicExchange, pattern_of
 from broker.routing.topic_tree import TopicTree
 from tests.oracles import headers as headers_oracle
 from tests.oracles import topic as topic_oracle
+from tests.oracles.chosen_hashes import mixed
 
 patterns = st.lists(st.sampled_from(["a", "b", "*", "#", ""]), max_size=6).map(".".join)
 keys = st.lists(st.sampled_from(["a", "b", "c", "", "*", "#"]), max_size=7).map(".".join)
@@ -216,3 +219,62 @@ def test_a_tree_that_is_empty_again_holds_no_objects_of_the_patterns_it_had() ->
         tree.remove(["k", f"{number:07}"], number)
     assert tree.is_empty
     assert sys.getallocatedblocks() - before < many / 10
+
+
+def test_the_dearest_of_many_patterns_is_known_whichever_of_them_go() -> None:
+    """More than are looked at one by one."""
+    tree = TopicTree(str)
+    there = {f"w{number}" + ".*" * (number % 7): number for number in range(300)}
+    there["w1.*.*.*.*.*.*.*.*"] = 300
+    for pattern, number in there.items():
+        tree.add(pattern_of(pattern), number)
+    chosen = random.Random(11)
+    while there:
+        pattern = chosen.choice([*there])
+        tree.remove(pattern_of(pattern), there.pop(pattern))
+        tree.cost_with(pattern_of("new.*.*.*.*.*.*"))
+        fresh = TopicTree(str)
+        for other, number in there.items():
+            fresh.add(pattern_of(other), number)
+        assert tree.cost == fresh.cost
+    assert tree.is_empty
+
+
+def test_words_that_a_client_chose_to_collide_are_found_without_a_long_search() -> None:
+    """Nodes and words have numbers in the order in which they came."""
+    many, places, near = 300, 4096, 32
+    tree = TopicTree(str)
+    for number in range(many):
+        tree.add([f"p{number}"], number)
+    for number in range(many):
+        tree.add([f"w{number}"], number)
+    chosen = [
+        (parent, word)
+        for parent in range(many)
+        for word in range(many)
+        if mixed((parent + 1 << 32 | many + word) + 1) % places < near
+    ]
+    assert len(chosen) > 500
+    for parent, word in chosen:
+        tree.add([f"p{parent}", f"w{word}"], 0)
+    assert tree.longest_way < 150
+
+
+def test_the_dearest_of_many_values_of_a_header_is_known_whichever_of_them_go() -> None:
+    index = HeaderIndex()
+    there: list[Binding] = []
+    for number in range(400):
+        wanted: dict[str, Any] = {"x-match": "all", "a": number}
+        # The header where the fewest comparisons are due is the first of them.
+        wanted |= {f"b{extra}": number for extra in range(number % 9)}
+        there.append(bound(str(number), "", wanted))
+        index.add(there[-1])
+    chosen = random.Random(11)
+    chosen.shuffle(there)
+    while there:
+        index.remove(there.pop())
+        fresh = HeaderIndex()
+        for row in there:
+            fresh.add(row)
+        assert index.cost == fresh.cost
+    assert index.cost == 0

@@ -300,3 +300,32 @@ def test_whether_the_key_decides_does_not_grow_with_the_queues() -> None:
         return lambda: routes.is_by_key(exchange)
 
     assert max(grows_with(made, 100)) == 1.0
+
+
+def test_the_dearest_pattern_comes_and_goes_in_the_same_time_beside_many() -> None:
+    exchange = topic(*(f"w{number}.#" for number in range(5000)))
+    before = exchange.tree.compared
+    for number in range(10):
+        dear = bound(f"dear{number}.*.*.*.#")
+        exchange.check(dear)
+        exchange.bind(dear)
+        exchange.unbind(dear)
+    assert exchange.tree.compared - before < 1000
+
+
+def test_the_dearest_headers_come_and_go_in_the_same_time_beside_many() -> None:
+    def dearest_comes_and_goes(count: int) -> Callable[[], object]:
+        exchange = HeadersExchange("x")
+        for number in range(count):
+            exchange.bind(bound("", **{"x-match": "all", "a": number, "b": number}))
+        dear = bound("", a=-1, b=-1, c=-1, d=-1)
+
+        def come_and_go() -> None:
+            exchange.check(dear)
+            exchange.bind(dear)
+            exchange.unbind(dear)
+            exchange.check(dear)
+
+        return come_and_go
+
+    assert max(grows_with(dearest_comes_and_goes, 500)) < 1.1

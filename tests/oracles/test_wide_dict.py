@@ -10,6 +10,7 @@ import pytest
 
 from broker.kernel.wide_dict import WideDict
 from broker.routing.topic_tree import TopicTree
+from tests.oracles.chosen_hashes import mixed_to
 
 LARGEST_PART = 2048
 
@@ -78,21 +79,7 @@ def test_keys_of_one_hash_stay_in_one_part() -> None:
 
 def test_keys_that_a_client_chose_to_collide_take_no_memory_beside_their_own() -> None:
     """A client may bind by any number, and the hash of a number is no secret."""
-    last = 2**64 - 1
-
-    def unshifted(value: int, by: int) -> int:
-        found = value
-        for _ in range(64 // by + 1):
-            found = value ^ found >> by
-        return found
-
-    def number_mixed_to(value: int) -> int:
-        """The inverse of `mixed` in wide_dict.pxd."""
-        value = unshifted(value, 31) * pow(0x94D049BB133111EB, -1, 2**64) & last
-        value = unshifted(value, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) & last
-        return unshifted(value, 30)
-
-    numbers = (number_mixed_to(high << 32) for high in range(1, 100_000))
+    numbers = (mixed_to(high << 32) for high in range(1, 100_000))
     keys = [one for one in numbers if one < sys.hash_info.modulus][:5000]
     wide: WideDict[int, None] = WideDict()
     tracemalloc.start()
@@ -102,6 +89,8 @@ def test_keys_that_a_client_chose_to_collide_take_no_memory_beside_their_own() -
     tracemalloc.stop()
     assert all(key in wide for key in keys)
     assert taken < 2_000_000
+    # And they do not all lie in one, which would have to grow as a whole.
+    assert max(len(part) for part in wide.each_part()) <= LARGEST_PART
 
 
 def test_what_is_taken_away_gives_its_memory_back() -> None:
