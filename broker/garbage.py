@@ -29,8 +29,8 @@ YOUNG, MIDDLE, OLD = 700, 1, 1
 """Thresholds of `gc.set_threshold`: at most 700 x 2 x 2 objects come to those a walk has kept."""
 LONG_WALK_S = 0.002
 KEPT_MIN = 2_500
-"""What a walk kept is frozen if it took so much CPU time and kept so many objects, so that the next
-one is short: below that number it was long because of what it gave back."""
+"""What a walk kept is frozen if it took so much CPU time, so that the next one is short; but not if
+it gave back so many objects and kept fewer: it was long because of those."""
 LOOK_EVERY_S = 60.0
 # A process that took less of a core than this, so many seconds in a row, serves hardly anybody.
 IDLE_SHARE, IDLE_S = 0.03, 5
@@ -99,9 +99,9 @@ class Garbage:
             return
         if phase == "start":
             self._began = self._clock()
-        elif (
-            self._clock() - self._began > LONG_WALK_S
-            and len(gc.get_objects(generation=2)) >= KEPT_MIN
+        elif self._clock() - self._began > LONG_WALK_S and (
+            # A few objects can take long, too: a list of a million.
+            about["collected"] < KEPT_MIN or len(gc.get_objects(generation=2)) >= KEPT_MIN
         ):
             gc.freeze()
             self._is_unchecked = True

@@ -103,10 +103,18 @@ def test_a_walk_that_was_long_because_of_what_it_gave_back_freezes_nothing(
     started: Garbage, machine: Machine
 ) -> None:
     kept = old()
+    old(garbage.KEPT_MIN)
     freeze(machine)
     died = weakref.ref(kept.pop())
     gc.collect()
     assert died() is None
+
+
+def test_a_walk_over_few_large_objects_freezes_them(started: Garbage, machine: Machine) -> None:
+    kept = [[object] * 1000]
+    gc.collect(1)
+    freeze(machine)
+    assert not any(each is kept[0] for each in gc.get_objects())
 
 
 @pytest.fixture
