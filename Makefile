@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile hostile-names bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile hostile-names bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -52,6 +52,11 @@ hostile: test-environment  ## what one user can do to others, in full size: obje
 
 hostile-names: test-environment  ## every page of a thing with all forty names that attack a page, in a real browser
 	@LEVERET_TEST_NAMES=all LEVERET_TEST_SECONDS_MAX=14400 $(PYTHON) -m pytest -q -n 0 tests/web/test_every_page.py
+
+package:  ## build the package and install it, with reports, into a new environment: build/package/bin/leveret
+	python3 -m venv --clear build/package
+	build/package/bin/pip install --quiet '.[reports]'
+	build/package/bin/leveret ctl version
 
 stalled-disk: test-environment  ## let the disk not answer for a while; consuming goes on (options: ARGS="--seconds 30")
 	@$(PYTHON) -m tests.store.stalled_disk $(ARGS)

@@ -1,28 +1,12 @@
 #!/usr/bin/env python3
-"""The appliance's door: `manage.py serve`, `broker`, `web`, `ctl` and others, and Django's own."""
+"""The appliance's commands in a copy of the repository: `manage.py serve`, `broker`, `web`, `ctl`
+and others, and Django's own. An installed package has them as `leveret serve` and so on."""
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 
-
-def main() -> int:
-    from management import doors
-
-    name = sys.argv[1] if len(sys.argv) > 1 else "help"
-    if name in doors.SUMMARIES:  # before Django: the broker must not pay for it
-        status = doors.enter(name, sys.argv[2:])
-        # The interpreter's end walks over all objects several times: 0.1 s of CPU for nothing.
-        gc.freeze()
-        return status
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "management.settings")
-    from django.core.management import execute_from_command_line
-
-    execute_from_command_line(sys.argv)
-    return 0
-
+from management.__main__ import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -57,9 +57,12 @@ class BuildChanged(build_ext):
 
 
 def extensions() -> list[Extension]:
-    """The modules to compile now: the changed ones in place, all of them for a wheel."""
+    """The modules to compile now: the changed ones in place, the product's for a package."""
+    # What needs no compiler; pip asks for the first two before it builds.
+    if not {"egg_info", "dist_info", "build_py"}.isdisjoint(sys.argv):
+        return []
     in_place = "--inplace" in sys.argv or "-i" in sys.argv
-    chosen = compiled.to_build() if in_place else compiled.modules()
+    chosen = compiled.to_build() if in_place else compiled.modules(["broker"])
     extensions: list[Extension] = cythonize(
         [
             Extension(

@@ -31,6 +31,7 @@ from broker.config_sources import (
 from broker.config_sources import (
     ConfigError as ConfigError,
 )
+from broker.lifetime import program
 
 EXIT_CONFIG = 78
 # A Unix socket's path has to fit into sockaddr_un.sun_path, with its closing zero.
@@ -1123,8 +1124,8 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 
 def help_text(command: str, summary: str) -> str:
-    """What `manage.py <command> --help` prints."""
-    lines = [f"usage: manage.py {command} [options]", "", summary, "", "options:"]
+    """What a command prints for `--help`."""
+    lines = [f"usage: {program()} {command} [options]", "", summary, "", "options:"]
     lines += _help_row("--config FILE", f"INI file; else LEVERET_CONFIG, else {DEFAULT_FILE}")
     for section, title in SECTIONS.items():
         lines += ["", f"{title}:"]

@@ -1,4 +1,4 @@
-"""How a process of the appliance ends with its supervisor, even when that is killed.
+"""The name a process was started by, and how it ends with its supervisor, even when that is killed.
 
 The supervisor holds the writing end of a pipe and every child inherits the reading end. Nothing
 is ever written: when the supervisor is gone, for whatever reason, the kernel closes the pipe and
@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from pathlib import Path
 
 VARIABLE = "LEVERET_LIFETIME_FD"
 _orphaned = threading.Event()
+
+
+def program() -> str:
+    """What a person typed to run a command: `leveret` of an installed package, or `manage.py`."""
+    name = Path(sys.argv[0]).name
+    return name if name == "leveret" else "manage.py"
 
 
 def is_supervised() -> bool:

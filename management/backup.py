@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker import config as settings
+from broker.lifetime import program
 from broker.quantities import read_size
 from broker.store import disk, snapshot
 from management.broker_client import BrokerClient, BrokerError
@@ -39,7 +40,7 @@ class BackupError(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """Makes the backup; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="manage.py backup", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"{program()} backup", description=__doc__)
     parser.add_argument("directory", type=Path, help="where the copy goes: a new or empty one")
     parser.add_argument("--rate", default="0", help="copy at most so much a second; 0: no limit")
     options, others = parser.parse_known_args(argv)

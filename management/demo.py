@@ -28,6 +28,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import AMQPError
 
 from broker import config as settings
+from broker.lifetime import program
 from management.supervisor import read_note
 
 ORDERS = "shop.orders"
@@ -249,7 +250,7 @@ def parts(shop: Shop) -> dict[str, Callable[[BlockingChannel], None]]:
 
 def main(argv: Sequence[str]) -> int:
     """Open the shop until Ctrl-C or for `--seconds`; returns an exit status."""
-    parser = argparse.ArgumentParser(prog="manage.py demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"{program()} demo", description=__doc__)
     parser.add_argument("--seconds", type=float, help="close after this time; else at Ctrl-C")
     parser.add_argument("--rate", type=float, default=20.0, help="orders per second (20)")
     options, rest = parser.parse_known_args(argv)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from broker import config as settings
+from broker.lifetime import program
 from management.reports import client, parameters
 from management.reports.catalog import REPORTS
 from management.reports.desk import Desk
@@ -63,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     lines = [f"  {report.name:12} {report.summary}" for report in REPORTS.values()]
     made = argparse.ArgumentParser(
-        prog="manage.py report",
+        prog=f"{program()} report",
         description="Compute a report and write its result.",
         epilog="reports:\n"
         + "\n".join(lines)

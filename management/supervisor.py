@@ -55,6 +55,9 @@ PORTS = {
 }
 TLS_PORTS = ("amqps_port", "wss_port", "https_port")
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+# An installed package has no manage.py.
+COMMAND = [sys.executable, *([str(MANAGE)] if MANAGE.exists() else ["-m", "management"])]
+PROGRAMS = (b"manage.py", b"leveret", b"management")
 
 
 class StartError(Exception):
@@ -74,7 +77,7 @@ def main(config: Config, argv: Sequence[str]) -> int:
     except StartError as error:
         print(f"leveret serve: {error}", file=sys.stderr)
         return error.status
-    return Supervisor(config, [sys.executable, str(MANAGE)], argv, started).run()
+    return Supervisor(config, COMMAND, argv, started).run()
 
 
 def prepare(config: Config) -> None:
@@ -144,14 +147,14 @@ def remaining(config: Config) -> list[int]:
 
 
 def is_ours(pid: Any) -> bool:
-    """Whether a process of this number runs manage.py; numbers are given out again."""
+    """Whether a process of this number runs a command of ours; numbers are given out again."""
     if not isinstance(pid, int):
         return False
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"manage.py" in command
+    return any(word.rpartition(b"/")[2] in PROGRAMS for word in command.split(b"\0"))
 
 
 def catches_hangup(pid: int) -> bool:

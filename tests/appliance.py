@@ -59,6 +59,9 @@ class Appliance:
         """Limit of open files the process starts with; None for this one's."""
         self.environment: dict[str, str] = {}
         """Variables that the process gets besides this one's."""
+        self.program = [sys.executable, str(ROOT / "manage.py")]
+        self.directory = ROOT
+        """Where the program is started."""
         self.process: subprocess.Popen[bytes] | None = None
         self.addresses: dict[str, list[Any]] = {}
         self.pids: dict[str, int] = {}
@@ -72,8 +75,8 @@ class Appliance:
         self.log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "manage.py"), self.what, *self.options()],
-                cwd=ROOT,
+                [*self.program, self.what, *self.options()],
+                cwd=self.directory,
                 env={
                     **environment,
                     "LEVERET_CONFIG": "",

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,11 +26,11 @@ _INCLUDE = re.compile(r"^\s*include\s+[\"']([^\"']+)[\"']", re.MULTILINE)
 _C_INCLUDE = re.compile(r"^\s*#\s*include\s+\"([^\"]+)\"", re.MULTILINE)
 
 
-def modules() -> list[Path]:
+def modules(folders: Iterable[str] = ("broker", "tests")) -> list[Path]:
     """The `.pyx` files of the project, in a stable order."""
     return sorted(
         path
-        for folder in ("broker", "tests")
+        for folder in folders
         for path in (ROOT / folder).rglob("*.pyx")
         if "build" not in path.relative_to(ROOT).parts
     )

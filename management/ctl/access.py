@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.lifetime import program
 from management.ctl.table import (
     DATA,
     NO_USER,
@@ -70,7 +71,7 @@ def _password(call: Call) -> str:
         name="add_user",
         group="users",
         help="Creates a user, who has no permissions in any virtual host at first.",
-        examples=("add_user ada", "echo s3cret | manage.py ctl add_user ada"),
+        examples=("add_user ada", f"echo s3cret | {program()} ctl add_user ada"),
         verb="user.put",
         parameters=(user(), PASSWORD, _HASHED),
         says='Adding user "{username}" ...',
@@ -107,7 +108,7 @@ enter(
         name="change_password",
         group="users",
         help="Sets a new password.",
-        examples=("change_password ada", "manage.py ctl change_password ada < password.txt"),
+        examples=("change_password ada", f"{program()} ctl change_password ada < password.txt"),
         verb="user.put",
         parameters=(user(), PASSWORD),
         says='Changing password for user "{username}" ...',
@@ -173,7 +174,7 @@ async def set_user_tags(call: Call) -> None:
         name="hash_password",
         group="users",
         help="Prints RabbitMQ's salted SHA-256 form of a password, for definitions files.",
-        examples=("hash_password", "echo s3cret | manage.py ctl -q hash_password"),
+        examples=("hash_password", f"echo s3cret | {program()} ctl -q hash_password"),
         verb="password.hash",
         parameters=(PASSWORD,),
     )

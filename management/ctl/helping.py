@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 
+from broker.lifetime import program
 from management.ctl.parsing import GENERAL
 from management.ctl.table import ALIASES, COMMANDS, EXIT_CODES, GROUPS, Command, Parameter
 
 WIDTH = 96
-PROGRAM = "manage.py ctl"
+PROGRAM = f"{program()} ctl"
 
 
 def overview() -> str:

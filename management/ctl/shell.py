@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
+from broker.lifetime import program
 from management.ctl import completion, helping
 from management.ctl.parsing import find
 from management.ctl.table import COMMANDS, Call, Command, Parameter, runs
@@ -51,7 +52,7 @@ async def version(call: Call) -> str:
         group="help",
         help="Prints a completion script for a shell.",
         examples=(
-            "source <(manage.py ctl completion bash)",
+            f"source <({program()} ctl completion bash)",
             "completion zsh > ~/.zfunc/_leveret",
             "completion fish > ~/.config/fish/completions/leveret.fish",
         ),
@@ -60,7 +61,7 @@ async def version(call: Call) -> str:
             Parameter(
                 name="--program",
                 help="Name that the program is called by.",
-                default="manage.py",
+                default=program(),
             ),
         ),
     )

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-PROGRAM = "manage.py perf"
+from broker.lifetime import program
+
+PROGRAM = f"{program()} perf"
 
 MODES: dict[str, tuple[str, str]] = {
     "throughput": (
