@@ -34,6 +34,8 @@ KINDS: tuple[dict[str, Any], ...] = (
 
 KEPT_IN_ORDER = {"queues", "exchanges", "bindings", "consumers"}
 VIEWER = "sorted-viewer"
+LOOKS = 10
+"""Figures change after the traffic of other tests, also between the sort and the row."""
 
 
 def definitions() -> dict[str, Any]:
@@ -169,31 +171,34 @@ async def test_rows_come_in_the_order_of_what_they_show(client: BrokerClient) ->
         if not plain:
             continue
         keys = [key.split(".") for key in facts.key]
-        places = {str([value_at(row, key) for key in keys]): at for at, row in enumerate(plain)}
+        order = {str([value_at(row, key) for key in keys]): at for at, row in enumerate(plain)}
         fields = dict.fromkeys(key for row in plain for key in leaves(row) if key not in ELSEWHERE)
         for field in fields:
             for reverse in (False, True):
-                found = await in_order(client, noun, field, reverse)
-                if reverse or noun not in KEPT_IN_ORDER:
-                    continue
-                equals: dict[str, list[int]] = {}
-                for row in found:
-                    place = places[str([value_at(row, key) for key in keys])]
-                    equals.setdefault(str(value_at(row, field.split("."))), []).append(place)
-                for same in equals.values():
-                    assert same == sorted(same), (noun, field)
+                stays = noun in KEPT_IN_ORDER and not reverse
+                args = {"noun": noun, "sort": field, "sort_reverse": reverse}
+                for _ in range(LOOKS):
+                    found = (await client.call("list", **args, page=1, page_size=500))["items"]
+                    values = [value_at(row, field.split(".")) for row in found]
+                    rows = [str([value_at(row, key) for key in keys]) for row in found]
+                    places = [order.get(row, -1) for row in rows] if stays else []
+                    if is_in_order(values, places, reverse):
+                        break
+                else:
+                    raise AssertionError((noun, field, reverse, values, places))
 
 
-async def in_order(client: BrokerClient, noun: str, field: str, reverse: bool) -> list[Any]:
-    """A sorted list, asked for again where what it shows changed since it was sorted: figures go on
-    after the traffic of other tests."""
-    args = {"noun": noun, "sort": field, "sort_reverse": reverse, "page": 1, "page_size": 500}
-    for _ in range(10):
-        found = (await client.call("list", **args))["items"]
-        shown = [rank(value_at(row, field.split("."))) for row in found]
-        if shown == sorted(shown, reverse=reverse):
-            return found
-    raise AssertionError((noun, field, reverse, shown))
+def is_in_order(values: list[Any], places: list[int], reverse: bool) -> bool:
+    """Whether values are sorted, and equals of them as they are in a list that is not sorted.
+    `places` are those of their rows there, if they count; -1 is one that came later."""
+    shown = [rank(value) for value in values]
+    equals: dict[str, list[int]] = {}
+    for value, place in zip(values, places, strict=False):
+        if place >= 0:
+            equals.setdefault(str(value), []).append(place)
+    return shown == sorted(shown, reverse=reverse) and all(
+        same == sorted(same) for same in equals.values()
+    )
 
 
 @pytest.mark.parametrize("noun", ["queues", "consumers", "policies", "vhost-limits", "vhosts"])
@@ -210,20 +215,31 @@ async def test_a_user_of_one_vhost_gets_what_is_in_it(client: BrokerClient, noun
     assert [value_at(row, path) for row in seen["items"]] == ["sorted-b"] * len(expected)
 
 
+def is_ours(row: dict[str, Any]) -> bool:
+    """Whether it is in a vhost of this module. What other tests left elsewhere may go meanwhile."""
+    vhost = row["vhost"] if "vhost" in row else row["queue"]["vhost"]
+    return str(vhost).startswith("sorted-")
+
+
+async def ours(client: BrokerClient, noun: str, **args: Any) -> list[dict[str, Any]]:
+    """The rows of a list that are in vhosts of this module."""
+    return [row for row in (await client.call("list", noun=noun, **args))["items"] if is_ours(row)]
+
+
 async def test_lists_of_several_vhosts_follow_what_is_declared_and_deleted(
     client: BrokerClient,
 ) -> None:
     for noun, verb in (("queues", "queue"), ("exchanges", "exchange")):
-        before = (await client.call("list", noun=noun))["items"]
+        before = await ours(client, noun)
         here: dict[str, Any] = {"vhost": "sorted-c", "name": "one more"}
         await client.call(f"{verb}.declare", **here, durable=True)
-        during = (await client.call("list", noun=noun))["items"]
+        during = await ours(client, noun)
         named = [(row["vhost"], row["name"]) for row in during]
         assert named == sorted(
             [*((row["vhost"], row["name"]) for row in before), (*here.values(),)]
         )
         await client.call(f"{verb}.delete", **here)
-        after = (await client.call("list", noun=noun))["items"]
+        after = await ours(client, noun)
         assert [row["name"] for row in after] == [row["name"] for row in before]
 
 
@@ -232,8 +248,9 @@ async def test_channels_and_consumers_are_found_by_their_names_and_their_clients
     client: BrokerClient, use_regex: bool
 ) -> None:
     for noun, key in (("channels", "name"), ("consumers", "consumer_tag")):
-        plain = (await client.call("list", noun=noun))["items"]
+        plain = await ours(client, noun)
+        assert plain
         for wanted in ("1", "c", "nothing of the kind"):
-            found = await client.call("list", noun=noun, name=wanted, use_regex=use_regex)
+            found = await ours(client, noun, name=wanted, use_regex=use_regex)
             expected = [row[key] for row in plain if wanted in row[key]]
-            assert [row[key] for row in found["items"]] == expected
+            assert [row[key] for row in found] == expected
