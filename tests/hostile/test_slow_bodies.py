@@ -16,6 +16,7 @@ import pytest
 
 from management import bodies
 from tests.appliance import Appliance
+from tests.conftest import Make
 from tests.hostile.figures import peak_bytes
 
 MIB = 1 << 20
@@ -30,7 +31,7 @@ def leveret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     appliance = Appliance(
         "serve",
         tmp_path_factory.mktemp("bodies"),
-        http_timeout="5 s",
+        http_timeout="60 s",
         http_unfinished_max="40 MiB",
         login_failures_max=1000,
     ).start()
@@ -171,8 +172,10 @@ def test_unfinished_bodies_of_one_user_leave_room_for_another(leveret: Appliance
         assert answer(sock)[0] in (201, 204), "the room is free again"
 
 
-def test_a_body_whose_end_does_not_come_is_given_up(leveret: Appliance) -> None:
-    with send(leveret, QUEUE, who=GUEST, length=MIB, body=bytes(MIB - 1)) as sock:
+def test_a_body_whose_end_does_not_come_is_given_up(make_leveret: Make) -> None:
+    with send(
+        make_leveret(http_timeout="1 s"), QUEUE, who=GUEST, length=MIB, body=bytes(MIB - 1)
+    ) as sock:
         status, text = answer(sock)
         assert (status, b"http_body_rate_min" in text) == (408, True)
         assert sock.recv(1) == b""
@@ -190,7 +193,7 @@ def test_large_heads_of_one_address_are_bounded_together(leveret: Appliance) -> 
     assert works(leveret, GUEST), "small requests are not counted"
     refused = 0
     while refused < 5:
-        answered, _, _ = select.select(socks, [], [], 4)
+        answered, _, _ = select.select(socks, [], [], 30)
         assert answered, f"{refused} were refused"
         for sock in answered:
             refused += b" 503 " in sock.recv(100)
