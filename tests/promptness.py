@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,16 +25,21 @@ def came_within(since: float, least: float, most: float) -> None:
         raise LateError(f"it came after {took:.3f} s, not within {most} s")
 
 
-def in_time(test: Callable[..., None]) -> Callable[..., None]:
+def in_time(test: Callable[..., Any]) -> Callable[..., Any]:
     """Repeats a test for LateError: what is late by itself is late each time."""
 
     @functools.wraps(test)
     def repeated(*args: Any, **kwargs: Any) -> None:
         for _ in range(TRIES - 1):
-            try:
+            with contextlib.suppress(LateError):
                 return test(*args, **kwargs)
-            except LateError:
-                continue
         return test(*args, **kwargs)
 
-    return repeated
+    @functools.wraps(test)
+    async def repeated_in_loop(*args: Any, **kwargs: Any) -> None:
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(LateError):
+                return await test(*args, **kwargs)
+        return await test(*args, **kwargs)
+
+    return repeated_in_loop if inspect.iscoroutinefunction(test) else repeated
