@@ -57,5 +57,5 @@ def test_it_is_made_once(api: httpx.Client, shared_leveret: Appliance) -> None:
     first = api.get("/api/openapi.json").json()
     before = cpu_seconds(shared_leveret.pids["web"])
     for _ in range(20):
-        assert httpx.get(f"{shared_leveret.http_url}/api/openapi.json").json() == first
+        assert httpx.get(f"{shared_leveret.http_url}/api/openapi.json", timeout=60).json() == first
     assert cpu_seconds(shared_leveret.pids["web"]) - before < 1.5

@@ -56,7 +56,7 @@ def test_an_alarm_fails(make_leveret: Make) -> None:
     for check in ("alarms", "local-alarms"):
         body = failed(get(leveret, check))
         assert [row["resource"] for row in body["alarms"]] == ["disk space"]
-    answer = httpx.get(f"{leveret.http_url}/api/healthchecks/node", auth=GUEST)
+    answer = httpx.get(f"{leveret.http_url}/api/healthchecks/node", auth=GUEST, timeout=60)
     assert failed(answer)["reason"].startswith("resource alarm(s) in effect:[{resource_limit,")
 
 
@@ -104,7 +104,9 @@ def test_a_vhost_whose_definitions_are_damaged_fails(make_leveret: Make) -> None
     leveret = make_leveret()
     queues = f"{leveret.http_url}/api/queues/%2F"
     for name in ("one", "two", "three"):
-        httpx.put(f"{queues}/{name}", json={"durable": True}, auth=GUEST).raise_for_status()
+        httpx.put(
+            f"{queues}/{name}", json={"durable": True}, auth=GUEST, timeout=60
+        ).raise_for_status()
     assert get(leveret, "virtual-hosts").json() == {"status": "ok"}
     assert leveret.stop() == 0
     (journal,) = leveret.data_dir.glob("vhosts/*/definitions.journal")

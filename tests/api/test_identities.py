@@ -329,7 +329,7 @@ def restore(api: httpx.Client, template: str) -> None:
 
 @pytest.mark.parametrize("template", [name for name in GETS if GETS[name] is not PUBLIC])
 def test_a_wrong_password_opens_nothing(api_url: str, template: str) -> None:
-    answer = httpx.get(api_url + filled(template), auth=("api-nobody-at-all", "wrong"))
+    answer = httpx.get(api_url + filled(template), auth=("api-nobody-at-all", "wrong"), timeout=60)
     assert answer.status_code in (401, 429)
     assert answer.json()["error"] in ("not_authorized", "too_many_attempts")
 
@@ -361,7 +361,7 @@ def test_an_administrator_without_permissions_still_may_not_write(
     api_url: str, api: httpx.Client
 ) -> None:
     guest = ("guest", "guest")
-    created = httpx.put(api_url + path("vhosts", "api-guests"), json={}, auth=guest)
+    created = httpx.put(api_url + path("vhosts", "api-guests"), json={}, auth=guest, timeout=60)
     assert created.status_code == 201
     answer = api.put(path("queues", "api-guests", "q"), json={})
     assert answer.status_code == 401, answer.text
@@ -374,7 +374,7 @@ def test_permission_patterns_hold_over_http(
     api.put(path("users", "api-narrow"), json={"password": "x", "tags": "management"})
     patterns = {"configure": "^mine", "write": "^mine", "read": "^$"}
     assert api.put(path("permissions", VHOST, "api-narrow"), json=patterns).is_success
-    narrow = httpx.Client(base_url=api.base_url, auth=("api-narrow", "x"))
+    narrow = httpx.Client(base_url=api.base_url, auth=("api-narrow", "x"), timeout=60)
     assert narrow.put(path("queues", VHOST, "mine"), json={}).status_code in (201, 204)
     answer = narrow.put(path("queues", VHOST, "yours"), json={})
     assert answer.status_code == 401

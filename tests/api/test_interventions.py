@@ -54,7 +54,7 @@ def publish(channel: Any, count: int) -> None:
 def received(channel: Any, count: int) -> list[int]:
     """Tags of the next deliveries."""
     tags: list[int] = []
-    for method, _, _ in channel.consume(QUEUE, inactivity_timeout=10):
+    for method, _, _ in channel.consume(QUEUE, inactivity_timeout=60):
         assert method is not None
         tags.append(method.delivery_tag)
         if len(tags) == count:

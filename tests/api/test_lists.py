@@ -213,13 +213,13 @@ def test_users_come_out_with_hashes_that_let_them_in_again(api: httpx.Client, ap
     )
     api.delete(where).raise_for_status()
     api.post("/api/definitions", json={"users": [user]}).raise_for_status()
-    me = httpx.get(api_url + "/api/whoami", auth=("api-imported", "secret"))
+    me = httpx.get(api_url + "/api/whoami", auth=("api-imported", "secret"), timeout=60)
     assert me.json()["tags"] == ["management"]
     hashed = api.get(path("auth", "hash_password", "other")).json()["ok"]
     algorithm = "rabbit_password_hashing_sha256"
     body = {"password_hash": hashed, "hashing_algorithm": algorithm, "tags": "management"}
     api.put(where, json=body).raise_for_status()
-    me = httpx.get(api_url + "/api/whoami", auth=("api-imported", "other"))
+    me = httpx.get(api_url + "/api/whoami", auth=("api-imported", "other"), timeout=60)
     assert me.status_code == 200
 
 

@@ -159,7 +159,7 @@ def test_the_end_of_a_session_ends_its_live_log(
     with reading(anonymous) as events:
         assert next(events)
         if how == "signed out":
-            other = httpx.Client(base_url=anonymous.base_url, cookies=anonymous.cookies)
+            other = httpx.Client(base_url=anonymous.base_url, cookies=anonymous.cookies, timeout=60)
             answer = other.post("/logout", data={"csrfmiddlewaretoken": token})
             assert answer.status_code == 302
         else:

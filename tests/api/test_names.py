@@ -125,7 +125,7 @@ def test_a_user_keeps_its_name(api: httpx.Client, api_url: str, name: str) -> No
     if api.put(path("permissions", VHOST, name), json=rights).status_code == 201:
         row = api.get(path("permissions", VHOST, name)).json()
         assert row == {"user": name, "vhost": VHOST, **rights}
-    me = httpx.get(api_url + "/api/whoami", auth=(name.encode(), name.encode()))
+    me = httpx.get(api_url + "/api/whoami", auth=(name.encode(), name.encode()), timeout=60)
     assert me.json()["name"] == name
     assert api.delete(where).status_code == 204
 

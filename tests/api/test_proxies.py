@@ -14,7 +14,7 @@ GUEST = ("guest", "guest")
 
 
 def test_forwarded_headers_are_not_believed(shared_leveret: Appliance) -> None:
-    answer = httpx.get(shared_leveret.http_url + "/api/whoami", headers=FAR, auth=GUEST)
+    answer = httpx.get(shared_leveret.http_url + "/api/whoami", headers=FAR, auth=GUEST, timeout=60)
     assert answer.status_code == 200
 
 
@@ -24,7 +24,7 @@ def behind_a_proxy(make_leveret: Make) -> Appliance:
 
 
 def test_a_trusted_proxy_says_who_is_asking(behind_a_proxy: Appliance) -> None:
-    with httpx.Client(base_url=behind_a_proxy.http_url, auth=GUEST) as client:
+    with httpx.Client(base_url=behind_a_proxy.http_url, auth=GUEST, timeout=60) as client:
         assert client.get("/api/whoami").status_code == 200
         far = client.get("/api/whoami", headers=FAR)
         assert far.status_code == 401
@@ -45,7 +45,7 @@ def test_an_address_that_a_proxy_tells_is_never_this_machine(
 ) -> None:
     """Else anybody whose proxy passes the header on would be guest, an administrator."""
     url = behind_a_proxy.http_url + "/api/whoami"
-    answer = httpx.get(url, headers={"X-Forwarded-For": told}, auth=GUEST)
+    answer = httpx.get(url, headers={"X-Forwarded-For": told}, auth=GUEST, timeout=60)
     assert answer.status_code == 401
 
 
@@ -71,7 +71,7 @@ def test_a_browser_behind_a_proxy_is_not_this_machine_over_amqp_either(
 
 
 def test_many_wrong_passwords_are_slowed_down(shared_leveret: Appliance) -> None:
-    with httpx.Client(base_url=shared_leveret.http_url) as client:
+    with httpx.Client(base_url=shared_leveret.http_url, timeout=60) as client:
         statuses = [
             client.get("/api/whoami", auth=("api-guessed", f"guess {number}")).status_code
             for number in range(30)

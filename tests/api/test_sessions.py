@@ -116,7 +116,7 @@ def test_an_altered_cookie_is_no_session(
     api_url: str, signed_in: httpx.Client, change: object
 ) -> None:
     value = change(signed_in.cookies[COOKIE])  # type: ignore[operator]
-    with httpx.Client(base_url=api_url, cookies={COOKIE: value}) as altered:
+    with httpx.Client(base_url=api_url, cookies={COOKIE: value}, timeout=60) as altered:
         assert altered.get("/api/whoami").status_code == 401
         assert altered.get("/").status_code == 302
 
@@ -177,7 +177,7 @@ def test_a_script_is_not_asked_for_a_password(anonymous: httpx.Client) -> None:
 
 
 def test_signing_out_ends_the_session_everywhere(api_url: str, signed_in: httpx.Client) -> None:
-    stolen = httpx.Client(base_url=api_url, cookies=dict(signed_in.cookies))
+    stolen = httpx.Client(base_url=api_url, cookies=dict(signed_in.cookies), timeout=60)
     assert stolen.get("/api/whoami").status_code == 200
     out = signed_in.post("/logout", headers={"X-CSRFToken": token_for(signed_in)})
     assert out.status_code == 302
@@ -201,7 +201,10 @@ def test_a_new_password_ends_the_sessions_of_the_old_one(
     assert anonymous.get("/api/whoami").status_code == 200
     assert api.put(where, json={"password": "two", "tags": "management"}).is_success
     assert anonymous.get("/api/whoami").status_code == 401
-    assert httpx.get(api_url + "/api/whoami", auth=("api-changing", "one")).status_code == 401
+    assert (
+        httpx.get(api_url + "/api/whoami", auth=("api-changing", "one"), timeout=60).status_code
+        == 401
+    )
 
 
 def test_a_deleted_users_session_is_over(api: httpx.Client, anonymous: httpx.Client) -> None:

@@ -132,7 +132,7 @@ def test_a_consumers_deliveries_and_unroutable_messages_are_traced(
     switch(api, True)
     channel.basic_publish("amq.fanout", "nowhere", bytes(range(256)))
     channel.basic_publish("", "work", b"x")
-    for _, _, _ in channel.consume("work", auto_ack=True, inactivity_timeout=10):
+    for _, _, _ in channel.consume("work", auto_ack=True, inactivity_timeout=60):
         break
     lost, _, delivered = traced(api, 3)
     assert lost["routing_key"] == "publish.amq.fanout"

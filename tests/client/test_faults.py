@@ -34,7 +34,7 @@ async def server(serve: Serve) -> AsyncIterator[Endpoint]:
     listening = await asyncio.start_server(client, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     try:
-        yield Endpoint(port=port, heartbeat=1, connect_timeout=5)
+        yield Endpoint(port=port, heartbeat=1, connect_timeout=60)
     finally:
         listening.close()
         for task in tasks:
@@ -84,7 +84,7 @@ async def test_a_server_that_falls_silent_is_dropped_after_two_heartbeats() -> N
 
     async with server(falls_silent) as endpoint:
         connection = await connect(endpoint)
-        error = await asyncio.wait_for(connection.ended, 10)
+        error = await asyncio.wait_for(connection.ended, 60)
         assert isinstance(error, ConnectionLost)
         assert "nothing came for 2 seconds" in str(error)
 
@@ -112,7 +112,7 @@ async def test_a_call_fails_with_what_happened_to_its_channel(data: bytes, kind:
         connection = await connect(endpoint)
         channel = await connection.open_channel()
         with pytest.raises(kind):
-            await asyncio.wait_for(channel.call("queue.declare", queue="q"), 10)
+            await asyncio.wait_for(channel.call("queue.declare", queue="q"), 60)
         with pytest.raises(kind):
             await channel.select_confirms()
         connection.abort()
@@ -135,7 +135,7 @@ async def test_a_caller_that_stops_waiting_leaves_the_next_reply_alone() -> None
         channel = await connection.open_channel()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(channel.call("queue.declare", queue="first"), 0.05)
-        answer = await asyncio.wait_for(channel.call("queue.declare", queue="second"), 10)
+        answer = await asyncio.wait_for(channel.call("queue.declare", queue="second"), 60)
         assert answer["queue"] == "second"
         connection.abort()
 
@@ -164,8 +164,8 @@ async def test_a_callback_that_fails_ends_the_connection_and_everything_that_wai
         channel = await connection.open_channel()
         await channel.consume("q", fail)
         with pytest.raises(ConnectionLost, match="a defect of the callback"):
-            await asyncio.wait_for(channel.call("queue.declare", queue="q"), 10)
-        assert isinstance(await asyncio.wait_for(connection.ended, 10), ConnectionLost)
+            await asyncio.wait_for(channel.call("queue.declare", queue="q"), 60)
+        assert isinstance(await asyncio.wait_for(connection.ended, 60), ConnectionLost)
     assert any(isinstance(facts.get("exception"), ValueError) for facts in raised)
 
 
@@ -194,5 +194,5 @@ async def test_a_socket_that_takes_no_more_holds_publishers_back() -> None:
             await asyncio.sleep(0)
         assert not connection.is_writable, "64 MiB are more than sockets hold"
         reading.set()
-        await asyncio.wait_for(connection.writable(), 20)
+        await asyncio.wait_for(connection.writable(), 60)
         connection.abort()

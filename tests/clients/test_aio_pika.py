@@ -52,7 +52,7 @@ async def test_it_iterates_over_a_queue_with_prefetch(aio: AbstractConnection) -
     for number in range(100):
         await channel.default_exchange.publish(aio_pika.Message(str(number).encode()), queue.name)
     seen = []
-    async with queue.iterator(timeout=10) as messages:
+    async with queue.iterator(timeout=60) as messages:
         async for message in messages:
             async with message.process():
                 seen.append(int(message.body))
@@ -77,7 +77,7 @@ async def test_it_requeues_a_message_whose_work_failed(aio: AbstractConnection) 
             await message.reject(requeue=True)
 
     await queue.consume(work)
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 60)
     assert seen == [False, True]
 
 
@@ -88,7 +88,7 @@ async def test_it_binds_exchanges_of_every_type(aio: AbstractConnection, name: s
         queue = await channel.declare_queue(exclusive=True)
         await queue.bind(exchange, "k", arguments={"h": 1} if type_ == "headers" else None)
         await exchange.publish(aio_pika.Message(type_.encode(), headers={"h": 1}), "k")
-        message = await queue.get(no_ack=True, timeout=10)
+        message = await queue.get(no_ack=True, timeout=60)
         assert message.body == type_.encode()
         await queue.unbind(exchange, "k", arguments={"h": 1} if type_ == "headers" else None)
 

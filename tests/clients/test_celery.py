@@ -101,7 +101,7 @@ def test_it_retries(app: Any) -> None:
 
 
 def test_it_answers_remote_control(app: Any) -> None:
-    (answer,) = app.app.control.ping(timeout=10, limit=1)
+    (answer,) = app.app.control.ping(timeout=60, limit=1)
     assert list(answer.values()) == [{"ok": "pong"}]
 
 

@@ -93,7 +93,7 @@ def test_it_consumes_with_prefetch(channel: BlockingChannel, name: str) -> None:
     for number in range(100):
         channel.basic_publish("", name, str(number))
     seen = []
-    for method, _, body in channel.consume(name, inactivity_timeout=10):
+    for method, _, body in channel.consume(name, inactivity_timeout=60):
         assert method is not None
         seen.append(int(body))
         channel.basic_ack(method.delivery_tag)
@@ -112,7 +112,7 @@ def test_it_requeues_what_a_consumer_leaves(
     other = pika.BlockingConnection(parameters(amqp_address))
     taken = other.channel()
     tags = []
-    for method, _, _ in taken.consume(name, inactivity_timeout=10):
+    for method, _, _ in taken.consume(name, inactivity_timeout=60):
         assert method is not None
         tags.append(method.delivery_tag)
         if len(tags) == 10:

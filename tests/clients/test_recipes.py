@@ -50,7 +50,7 @@ def test_work_that_fails_is_tried_again_later_and_parked_at_last(
     channel.queue_declare(f"{name}.parked", durable=True)
     channel.basic_publish("", name, b"order 4711", PERSISTENT)
     attempts = []
-    for method, properties, body in channel.consume(name, inactivity_timeout=20):
+    for method, properties, body in channel.consume(name, inactivity_timeout=60):
         assert method is not None and properties is not None and body is not None
         deaths = (properties.headers or {}).get("x-death", [])
         failed = sum(each["count"] for each in deaths if each["queue"] == name)
@@ -100,7 +100,7 @@ def test_an_answer_comes_to_who_asked(
                 reply_to="amq.rabbitmq.reply-to", correlation_id=str(number)
             )
             caller.basic_publish("", name, b"%d" % number, properties)
-        for method, properties, body in channel.consume(name, inactivity_timeout=20):
+        for method, properties, body in channel.consume(name, inactivity_timeout=60):
             assert method is not None and properties is not None and body is not None
             answer = pika.BasicProperties(correlation_id=properties.correlation_id)
             channel.basic_publish("", properties.reply_to, b"%d" % int(body) * 2, answer)
@@ -202,7 +202,7 @@ def test_a_confirm_may_mean_that_the_work_is_done(
     def work() -> None:
         with pika.BlockingConnection(parameters(amqp_address)) as working:
             worker = working.channel()
-            for method, _, body in worker.consume(name, inactivity_timeout=20):
+            for method, _, body in worker.consume(name, inactivity_timeout=60):
                 assert method is not None and body is not None
                 done.append(body)
                 worker.basic_ack(method.delivery_tag)
@@ -238,7 +238,7 @@ def test_one_worker_takes_over_from_another(
     with pika.BlockingConnection(parameters(amqp_address)) as first:
         active = first.channel()
         active.basic_qos(prefetch_count=1)
-        _, _, body = next(active.consume(name, inactivity_timeout=20))
+        _, _, body = next(active.consume(name, inactivity_timeout=60))
         assert body == b"0"
         channel.basic_qos(prefetch_count=1)
         channel.basic_consume(name, work)

@@ -121,7 +121,7 @@ async def test_it_sends_what_nobody_takes_somewhere_else(
         name, "topic", durable=True, arguments={"alternate-exchange": f"{name}.stray"}
     )
     await main.publish(aio_pika.Message(b"?"), "no.such.key")
-    message = await unrouted.get(timeout=20)
+    message = await unrouted.get(timeout=60)
     assert message is not None
     assert (message.body, message.routing_key, message.exchange) == (b"?", "no.such.key", name)
     await message.ack()

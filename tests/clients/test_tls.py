@@ -59,7 +59,7 @@ async def test_with_a_password(broker: Appliance, authority: Authority) -> None:
         channel_of_it = await aio.channel()
         declared = await channel_of_it.declare_queue(exclusive=True)
         await channel_of_it.default_exchange.publish(aio_pika.Message(b"x" * 70_000), declared.name)
-        message = await declared.get(timeout=20)
+        message = await declared.get(timeout=60)
         assert message is not None and len(message.body) == 70_000
 
 

@@ -103,7 +103,7 @@ def page(broker: Appliance, path: str) -> Samples:
 
 
 def status(broker: Appliance, path: str) -> int:
-    return httpx.get(f"http://{broker.host}:{broker.metrics_port}{path}").status_code
+    return httpx.get(f"http://{broker.host}:{broker.metrics_port}{path}", timeout=60).status_code
 
 
 def value(found: Samples, name: str, **labels: str) -> float:

@@ -252,7 +252,7 @@ def test_it_says_what_add_ons_count(make_broker: Make) -> None:
             client.publish(1, "later", "k", b"12345", headers=headers)
         client.fence(1)
         url = f"http://{broker.host}:{broker.metrics_port}/metrics/per-object"
-        page = httpx.get(url).text
+        page = httpx.get(url, timeout=60).text
     samples = {
         (sample.name, sample.labels.get("queue") or sample.labels.get("exchange")): sample.value
         for family in text_string_to_metric_families(page)

@@ -341,7 +341,7 @@ async def outcome(client: BrokerClient, user: str, verb: str, args: dict[str, An
             return repr(await client.call(verb, as_user=user, **args))
         pushes = client.subscribe(as_user=user, **args)
         async with contextlib.aclosing(pushes):
-            push = await asyncio.wait_for(anext(pushes), 20)
+            push = await asyncio.wait_for(anext(pushes), 60)
             return f"{push.event} {push.data}"
     except BrokerError as error:
         return f"{error.status} {error.error} {error.reason}"
@@ -404,7 +404,7 @@ async def test_events_tell_nothing_of_foreign_things(house: House, role: str) ->
             await asyncio.to_thread(change_everything, house, vhost)
             house.put("queues", "mine", "the-last")
             while "the-last" not in str(told):
-                push = await asyncio.wait_for(anext(pushes), 20)
+                push = await asyncio.wait_for(anext(pushes), 60)
                 told.append((push.event, push.data))
     house.guest.delete(path("queues", "mine", "the-last"))
     may = ("connection.", "vhost.") if role == "monitoring" else ()

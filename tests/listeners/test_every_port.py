@@ -215,7 +215,7 @@ def peak_memory(pid: int) -> int:
 def test_a_request_with_many_headers_is_refused(leveret: Appliance) -> None:
     host, port = leveret.addresses["http"]
     answer = httpx.get(
-        f"http://{host}:{port}/api/whoami", headers={f"x-{n}": "y" for n in range(300)}
+        f"http://{host}:{port}/api/whoami", headers={f"x-{n}": "y" for n in range(300)}, timeout=60
     )
     assert answer.status_code == 400
 

@@ -97,7 +97,9 @@ def test_crowds_on_the_web_and_metrics_ports_pass(make_leveret: Make) -> None:
     for host, port, path in ((*web, "/api/health/checks/alarms"), (*metrics, "/metrics")):
         while True:
             try:
-                answer = httpx.get(f"http://{host}:{port}{path}", auth=("guest", "guest"))
+                answer = httpx.get(
+                    f"http://{host}:{port}{path}", auth=("guest", "guest"), timeout=60
+                )
             except httpx.TransportError:
                 assert time.monotonic() < deadline
                 continue

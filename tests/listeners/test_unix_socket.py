@@ -18,7 +18,7 @@ class UnixClient(raw.Client):
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(str(path))
         self.timeout = 10.0
         self.buffer = b""

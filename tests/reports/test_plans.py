@@ -171,11 +171,11 @@ def test_what_a_plan_asks_for_is_delivered_and_what_a_person_asks_for_is_not(
         reports._ask_on_schedule(Entry("refused", "", {}, "ops"), TEN)
         run = reports._waiting[-1]
         reports._end(run, "failed", "no Java")
-        await asyncio.to_thread(wait_until, lambda: bool(run.deliveries), "the delivery", 20)
+        await asyncio.to_thread(wait_until, lambda: bool(run.deliveries), "the delivery", 60)
         return reports._runs.read("refused", run.run_id)
 
-    run = asyncio.run(asyncio.wait_for(end_two_runs(), 20))
-    wait_until(lambda: bool(Handler.got), "the webhook", 5)
+    run = asyncio.run(asyncio.wait_for(end_two_runs(), 120))
+    wait_until(lambda: bool(Handler.got), "the webhook", 60)
     assert [(got["state"], got["error"]) for got in Handler.got] == [("failed", "no Java")]
     assert [(one.kind, one.error) for one in run.deliveries] == [("webhook", "")]
 

@@ -77,7 +77,9 @@ def test_it_says_numbers_with_their_units(name: str, number: int, text: str) -> 
 
 @pytest.fixture
 def guest(shared_leveret: Appliance) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as client:
+    with httpx.Client(
+        base_url=shared_leveret.http_url, auth=("guest", "guest"), timeout=60
+    ) as client:
         yield client
 
 

@@ -50,7 +50,7 @@ def test_a_file_is_checked_and_then_imported(
     page.click("#import button[value=import]")
     expect(page.locator("#outcome")).to_contain_text("2 created")
     expect(page.locator("#inactive")).to_contain_text("this broker does not run it")
-    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as api:
+    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest"), timeout=60) as api:
         names = [row["name"] for row in api.get("/api/queues").json()]
         assert HOSTILE in names
         assert "web-jms" not in names
@@ -87,7 +87,7 @@ def test_only_an_administrator_finds_it(
     make_page: Callable[..., Page], shared_leveret: Appliance, watch: Watch
 ) -> None:
     watch.allow(403)
-    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as api:
+    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest"), timeout=60) as api:
         user = {"password": "secret", "tags": "policymaker"}
         api.put("/api/users/web-policymaker", json=user).raise_for_status()
     own = make_page()

@@ -140,7 +140,7 @@ def test_every_choice_of_a_form_can_be_read_on_a_phone(page: Page, path: str, fo
 def test_a_list_on_a_phone_says_which_virtual_host_where_there_are_several(
     page: Page, shared_leveret: Appliance
 ) -> None:
-    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as api:
+    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest"), timeout=60) as api:
         api.put("/api/vhosts/web-second", json={}).raise_for_status()
         try:
             page.set_viewport_size(NARROW)  # type: ignore[arg-type]

@@ -17,7 +17,9 @@ from tests.web.test_sign_in import sign_in
 @pytest.fixture
 def guest(shared_leveret: Appliance) -> Iterator[httpx.Client]:
     """An HTTP client that takes every policy away in the end."""
-    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as client:
+    with httpx.Client(
+        base_url=shared_leveret.http_url, auth=("guest", "guest"), timeout=60
+    ) as client:
         yield client
         for kind in ("policies", "operator-policies"):
             for row in client.get(f"/api/{kind}/%2F").json():

@@ -148,7 +148,9 @@ def test_a_rebound_name_is_refused(shared_leveret: Appliance, door: str) -> None
 def test_the_broker_knows_the_browser_s_own_address(shared_leveret: Appliance, door: str) -> None:
     client = Client(url_of(shared_leveret, door)).use()
     host, port = client.socket.connection.socket.getsockname()[:2]
-    rows = httpx.get(shared_leveret.http_url + "/api/connections", auth=("guest", "guest")).json()
+    rows = httpx.get(
+        shared_leveret.http_url + "/api/connections", auth=("guest", "guest"), timeout=60
+    ).json()
     mine = [row for row in rows if (row["peer_host"], row["peer_port"]) == (host, port)]
     assert len(mine) == 1
     assert mine[0]["user"] == "guest"
@@ -161,7 +163,7 @@ def test_an_administrator_can_close_a_browsers_connection(
 ) -> None:
     client = Client(url_of(shared_leveret, door)).use()
     port = client.socket.connection.socket.getsockname()[1]
-    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest")) as api:
+    with httpx.Client(base_url=shared_leveret.http_url, auth=("guest", "guest"), timeout=60) as api:
         rows = api.get("/api/connections").json()
         name = next(row["name"] for row in rows if row["peer_port"] == port)
         where = "/api/connections/" + name.replace(" ", "%20").replace(">", "%3E")
@@ -181,9 +183,9 @@ def test_guest_is_let_in_only_from_the_browsers_own_loopback(
 ) -> None:
     """The relay's socket is local, whoever the browser is: what the PROXY header says counts."""
     client = Client.__new__(Client)
-    client.buffer, client.timeout, client.keep_heartbeats = b"", 10.0, False
+    client.buffer, client.timeout, client.keep_heartbeats = b"", 60.0, False
     client.socket = socket.socket(socket.AF_UNIX)
-    client.socket.settimeout(10)
+    client.socket.settimeout(60)
     client.socket.connect(str(shared_leveret.data_dir / "run" / "relay.sock"))
     client.send(proxy_header({"client": (address, 50123), "server": ("127.0.0.1", 15672)}))
     client.send(raw.PROTOCOL_HEADER)
@@ -202,7 +204,7 @@ def test_the_private_socket_is_private(shared_leveret: Appliance) -> None:
     assert relay.stat().st_mode & 0o777 == 0o600
     with socket.socket(socket.AF_UNIX) as direct:
         direct.connect(str(relay))
-        direct.settimeout(10)
+        direct.settimeout(60)
         direct.sendall(raw.PROTOCOL_HEADER * 2)
         try:
             assert direct.recv(100) == b""

@@ -130,7 +130,7 @@ async def test_it_closes_with_1002_on_an_unmasked_frame(listen: Listen) -> None:
     broker, url = await listen()
     reader, writer = await _tcp(url)
     writer.write(_request(url) + Frame(Opcode.BINARY, b"AMQP").serialize(mask=False))
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     assert b"\x88" in answer and (1002).to_bytes(2, "big") in answer
     connection = await broker.accepted.get()
     await connection.until(lambda: connection.reasons)
@@ -166,7 +166,7 @@ async def test_an_opening_request_that_does_not_come_is_dropped(listen: Listen) 
     reader, writer = await _tcp(url)
     writer.write(b"GET / HTTP/1.1\r\n")
     with contextlib.suppress(ConnectionError):
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
     writer.close()
 
 
@@ -178,7 +178,7 @@ async def test_an_endless_opening_request_is_dropped(listen: Listen) -> None:
         for _ in range(200):
             writer.write(b"X-Header: " + b"x" * 100 + b"\r\n")
             await writer.drain()
-        assert b"101" not in await asyncio.wait_for(reader.read(), 10)
+        assert b"101" not in await asyncio.wait_for(reader.read(), 60)
     writer.close()
 
 
@@ -188,7 +188,7 @@ async def test_bytes_that_are_no_request_end_the_connection(listen: Listen, garb
     reader, writer = await _tcp(url)
     writer.write(garbage + b"\r\n\r\n")
     with contextlib.suppress(ConnectionError):
-        assert b"101" not in await asyncio.wait_for(reader.read(), 10)
+        assert b"101" not in await asyncio.wait_for(reader.read(), 60)
     assert broker.accepted.empty()
     writer.close()
 
@@ -212,7 +212,7 @@ async def test_a_wrong_opening_request_gets_its_status(
     broker, url = await listen()
     reader, writer = await _tcp(url)
     writer.write(_request(url, **changes))
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     assert answer.split()[1] == status, answer
     assert broker.accepted.empty()
     writer.close()
@@ -326,7 +326,7 @@ async def test_a_silent_browser_is_pinged_and_then_dropped(
     writer.write(_request(url))
     await reader.readuntil(b"\r\n\r\n")
     connection = await broker.accepted.get()
-    assert await asyncio.wait_for(reader.readexactly(2), 10) == b"\x89\x00"
+    assert await asyncio.wait_for(reader.readexactly(2), 60) == b"\x89\x00"
     assert connection.reasons == []
     monkeypatch.setattr("broker.server.websocket.GONE_AFTER_S", 0.1)
     await connection.until(lambda: connection.reasons)

@@ -45,7 +45,7 @@ class Browser:
         self.sent.put_nowait({"type": "websocket.receive", "bytes": data})
 
     async def next(self) -> dict[str, Any]:
-        return await asyncio.wait_for(self.got.get(), 10)
+        return await asyncio.wait_for(self.got.get(), 60)
 
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -67,7 +67,7 @@ class PrivateSocket:
 
     async def peer(self) -> tuple[Any, asyncio.StreamReader, asyncio.StreamWriter]:
         """What the PROXY header said, and the two directions."""
-        reader, writer = await asyncio.wait_for(self.peers.get(), 10)
+        reader, writer = await asyncio.wait_for(self.peers.get(), 60)
         start = await reader.readexactly(16)
         start += await reader.readexactly(int.from_bytes(start[14:16], "big"))
         header = proxy_protocol.parse(start)
@@ -99,7 +99,7 @@ async def browse(private_socket: PrivateSocket) -> AsyncIterator[Open]:
     yield open_browser
     for browser in browsers:
         browser.sent.put_nowait({"type": "websocket.disconnect", "code": 1001})
-        await asyncio.wait_for(browser.task, 10)
+        await asyncio.wait_for(browser.task, 60)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_bytes_go_up_as_they_come(private_socket: PrivateSocket, browse: O
     _, reader, _ = await private_socket.peer()
     for octet in AMQP_HEADER:
         browser.send(bytes([octet]))
-    assert await asyncio.wait_for(reader.readexactly(8), 10) == AMQP_HEADER
+    assert await asyncio.wait_for(reader.readexactly(8), 60) == AMQP_HEADER
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_text_is_refused_with_1003(private_socket: PrivateSocket, browse: 
     _, reader, _ = await private_socket.peer()
     browser.sent.put_nowait({"type": "websocket.receive", "text": "AMQP"})
     assert await browser.next() == {"type": "websocket.close", "code": 1003}
-    assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert await asyncio.wait_for(reader.read(), 60) == b""
 
 
 async def test_it_closes_when_the_broker_does(private_socket: PrivateSocket, browse: Open) -> None:
@@ -218,8 +218,8 @@ async def test_the_broker_learns_that_the_browser_is_gone(
     browser = await browse()
     _, reader, _ = await private_socket.peer()
     browser.sent.put_nowait({"type": "websocket.disconnect", "code": 1001})
-    assert await asyncio.wait_for(reader.read(), 10) == b""
-    await asyncio.wait_for(browser.task, 10)
+    assert await asyncio.wait_for(reader.read(), 60) == b""
+    await asyncio.wait_for(browser.task, 60)
 
 
 async def test_it_stops_reading_from_a_browser_when_the_broker_takes_no_more(
@@ -235,7 +235,7 @@ async def test_it_stops_reading_from_a_browser_when_the_broker_takes_no_more(
     assert 32 < browser.sent.qsize() < 64
     left = 64 * 256 * 1024
     while left:
-        left -= len(await asyncio.wait_for(reader.read(1 << 20), 10))
+        left -= len(await asyncio.wait_for(reader.read(1 << 20), 60))
     assert browser.sent.qsize() == 0
 
 
