@@ -77,6 +77,11 @@ LIVE_KEYS_MAX = 500
 METRICS_CONNECTIONS_MAX = 64
 SCRAPERS_MAX = 16
 LIVE_REQUEST_MAX = 512 * 1024
+WEB_ACCEPTED_AT_ONCE = 1
+TLS_READ = 32 * 1024
+HEAD_MAX = 64 * 1024
+HEADERS_MAX = 200
+REQUESTS_WAITING_MAX = 4
 
 FIXED = (
     Fixed(
@@ -119,6 +124,32 @@ FIXED = (
         "bytes of the sign-in form",
         FORM_MAX,
         "a name, a password and a path fit, and its sender has not signed in",
+    ),
+    Fixed(
+        "connections that each port of the web app accepts in one turn of its loop",
+        WEB_ACCEPTED_AT_ONCE,
+        "what accepting takes is no address's yet; those that wait are bounded by tcp_backlog",
+    ),
+    Fixed(
+        "bytes that a connection of the web app with TLS is read with",
+        TLS_READ,
+        "twice its longest record, which the protocol says; every connection has them, also one"
+        " that sends nothing",
+    ),
+    Fixed(
+        "bytes of the head of a request over HTTP",
+        HEAD_MAX,
+        "the longest names and cookies that are taken fit, and its sender has not signed in",
+    ),
+    Fixed(
+        "headers of a request over HTTP",
+        HEADERS_MAX,
+        "browsers and proxies send a few dozen, and its sender has not signed in",
+    ),
+    Fixed(
+        "requests of a connection that are read before earlier ones are answered",
+        REQUESTS_WAITING_MAX,
+        "they are answered one after the other; what follows waits in the socket",
     ),
     Fixed(
         "messages of the firehose that wait to be published, in one virtual host",

@@ -410,6 +410,26 @@ class Config:
         least=16 * 1024,
         reload=True,
     )
+    http_read_size: int = setting(
+        "http",
+        16 * 1024,
+        "size",
+        "bytes that the web app reads at a time from one connection; four times as many of a body"
+        " whose sender has signed in",
+        least=4 * 1024,
+        most=1024 * 1024,
+        reload=True,
+    )
+    web_turn: float = setting(
+        "http",
+        0.0005,
+        "time",
+        "processor time that the web app works for its clients before it looks for what is new: in"
+        " it their addresses take turns, a step of a request each",
+        least=0.0001,
+        most=0.01,
+        reload=True,
+    )
     web_nice: int = setting(
         "http",
         5,

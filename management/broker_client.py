@@ -207,7 +207,8 @@ class BrokerClient:
             if verb == "subscribe":
                 self._subscribing.add(request.id)
             self._send(request)
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
             reason = f"the broker did not answer {verb} within {timeout_s:g} seconds"
             raise _broker_away(reason) from None

@@ -21,28 +21,22 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from broker.addresses import address_of
+from broker.bounds import HEAD_MAX, HEADERS_MAX, REQUESTS_WAITING_MAX
 from broker.garbage import release
 from management.bodies import WIRE, Wire, announced
 from management.seen import SEEN, Seen
-from management.turns import turns_of
+from management.turns import ADDRESS, turns_of
 from management.unfinished import STRANGERS
 
 log = logging.getLogger(__name__)
 
-HEAD_MAX = 64 * 1024
-HEADERS_MAX = 200
 PIECE = 64
 """Bytes that are parsed at a time: they hold four requests at most. What is left of a body of known
 length is parsed at once."""
 PIECES = 16
 """Of one request that are parsed in a step."""
-WAITING_MAX = 4
-"""Parsed requests that wait for the answer to an earlier one. While there are more, nothing is
-parsed."""
-READ_MAX = 16 * 1024
-"""Bytes that are read from a socket at a time."""
-BODY_READ_MAX = 64 * 1024
-"""The same of a body that is wanted."""
+BODY_READS = 4
+"""How many times `http_read_size` is read at a time of a body that is wanted."""
 SMALL = 4096
 """What a connection may hold without its being counted: less than its own objects take."""
 NO_ROOM = (
@@ -133,7 +127,7 @@ class BoundedHTTP(HttpToolsProtocol):
         sock = transport.get_extra_info("socket")
         assert self.room is not None
         if self.room.has(sock.fileno()):
-            self._read_at_most(READ_MAX)
+            self._read_at_most(settings.APPLIANCE.http_read_size)
             _cut_off_idle_readers(sock)
             _keep_little(sock)
             self._await_head()
@@ -181,12 +175,12 @@ class BoundedHTTP(HttpToolsProtocol):
     def _want_body(self) -> None:
         """The body at hand is to be read."""
         if self._wire.is_let_in:
-            self._read_at_most(BODY_READ_MAX)
+            self._read_at_most(BODY_READS * settings.APPLIANCE.http_read_size)
         self._parse_in_turn()
 
     def _has_to_wait(self) -> bool:
         """Whether enough requests wait already, or a body comes that is not wanted yet."""
-        if len(self.pipeline) >= WAITING_MAX:
+        if len(self.pipeline) >= REQUESTS_WAITING_MAX:
             return True
         is_in_body = not (self._between or self._in_head)
         return is_in_body and not (self._wire.is_wanted or self.cycle.response_complete)
@@ -272,7 +266,12 @@ class BoundedHTTP(HttpToolsProtocol):
         self._forget_timer()
         if len(self.headers) > HEADERS_MAX:
             raise TooManyHeaders
-        super().on_headers_complete()
+        # The request's task is made here: it works in its address's turns from its first step.
+        whose = ADDRESS.set(self._address)
+        try:
+            super().on_headers_complete()
+        finally:
+            ADDRESS.reset(whose)
         self._body_left = announced(self.scope) or 0  # type: ignore[arg-type]
 
     def on_body(self, body: bytes) -> None:
@@ -282,7 +281,7 @@ class BoundedHTTP(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._body_left = 0
         self._wire.is_wanted = False
-        self._read_at_most(READ_MAX)
+        self._read_at_most(settings.APPLIANCE.http_read_size)
         super().on_message_complete()
         self._between = True
 

@@ -1,10 +1,11 @@
 """In which order the work of requests is done: addresses take turns, a step of each at a time.
 
-A step is what the loop does for a request between two waits, or a piece of a connection that is
-parsed. Steps take `TURN_S` of a turn of the loop, whosever they are, so that none is long; and a
-client that asks without a pause, on many connections or many times on one, waits for itself: who
-asks once waits for a step of each other address before each of its own. What is new, a request or
-a piece to be parsed, begins when no step of its address waits: so few are in memory at a time.
+A step is what the loop does for a request between two waits, a piece of a connection that is
+parsed, or what is read from a socket or written to it. Steps take `web_turn` of a turn of the loop,
+whosever they are, so that none is long; and a client that asks without a pause, on many connections
+or many times on one, waits for itself: who asks once waits for a step of each other address before
+each of its own. What is new, a request, a piece to be parsed or a socket that is ready, begins when
+no step of its address waits: so few are in memory at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from contextvars import Context, ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from django.conf import settings
+
 from broker.addresses import address_of
 from management.paths import Application, Receive, Scope, Send
 
-TURN_S = 0.0005
-"""CPU seconds of a turn of the loop for steps of requests; the one that goes beyond it is the
-last."""
 ADDRESS: ContextVar[str | None] = ContextVar("address", default=None)
 """For whom a task works. A task that works for all, and is made by a request, has a context of its
 own."""
@@ -39,9 +39,13 @@ class _Share:
 
 
 class Turns:
-    """Belongs to one loop."""
+    """Belongs to one loop. `share` is called for the CPU seconds that steps take of a turn of the
+    loop; the one that goes beyond them is the last."""
 
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(
+        self, share: Callable[[], float], clock: Callable[[], float] = time.thread_time
+    ) -> None:
+        self._share_of_turn = share
         self._clock = clock
         self._is_called = False
         self._waiting: OrderedDict[str, _Share] = OrderedDict()
@@ -77,7 +81,7 @@ class Turns:
 
     def _serve(self) -> None:
         """The address first that waited longest since its last step."""
-        until = self._clock() + TURN_S
+        until = self._clock() + self._share_of_turn()
         try:
             while self._waiting:
                 address, share = self._waiting.popitem(last=False)
@@ -107,8 +111,13 @@ def turns_of(loop: asyncio.AbstractEventLoop) -> Turns:
     """Those of a loop, for all its ports."""
     found = _turns.get(loop)
     if found is None:
-        found = _turns[loop] = Turns()
+        found = _turns[loop] = Turns(_web_turn)
     return found
+
+
+def _web_turn() -> float:
+    seconds: float = settings.APPLIANCE.web_turn
+    return seconds
 
 
 class InTurn:

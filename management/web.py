@@ -10,19 +10,18 @@ import signal
 import socket
 import sys
 from asyncio import sslproto
-from collections.abc import Callable, Iterator
-from contextvars import Context
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from broker.bounds import TLS_READ
 from broker.certificates import CertificateError
 from broker.garbage import Garbage, give_memory_back
-from broker.tls_handshakes import Handshakes
 from broker.websocket_room import message_max
 from management import priority, reload, secret_key, static_build
-from management.turns import ADDRESS, turns_of
+from management.event_loop import EventLoop
 
 if TYPE_CHECKING:
     from broker.config import Config
@@ -31,13 +30,6 @@ log = logging.getLogger(__name__)
 
 STOP_PATIENCE_S = 3
 DESCRIPTORS_KEPT = 100
-TLS_READ = 32 * 1024
-"""Bytes that a TLS connection is read with, twice its longest record. asyncio's 256 KiB belong to
-each connection from its first moment, also to one that says nothing."""
-ACCEPTED_AT_ONCE = 4
-"""Sockets a listener takes in a turn of the loop."""
-EVENTS_AT_ONCE = 32
-"""Sockets that are read, written or accepted from in a turn of the loop."""
 GARBAGE_EVERY_S = 1.0
 
 
@@ -60,8 +52,9 @@ def main(config: "Config") -> int:
     except (OSError, ValueError, CertificateError) as error:
         print(f"leveret web: {error}", file=sys.stderr)
         return os.EX_CONFIG
+    # asyncio's 256 KiB belong to each connection from its first moment.
     sslproto.SSLProtocol.max_size = TLS_READ
-    with asyncio.Runner(loop_factory=lambda: _Loop()) as runner:
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
         runner.run(_serve(config, sockets, servers))
     return 0
 
@@ -112,76 +105,6 @@ def _bind(name: str, config: "Config", port: int) -> list[socket.socket]:
         bound.append(listener)
         port = listener.getsockname()[1]
     return bound
-
-
-def _config() -> "Config":
-    from django.conf import settings
-
-    config: Config = settings.APPLIANCE
-    return config
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """Listens as uvicorn has no setting for: TLS handshakes are bounded in time and number, and
-    sockets are accepted a few at a time, since each is looked at only in the next turn. What is
-    done for requests is done in turn (`management.turns`), and a turn looks at `EVENTS_AT_ONCE`
-    sockets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._handshakes = Handshakes(_config)
-        self._turns = turns_of(self)
-        self._looked_at = 0
-
-    def call_soon(  # type: ignore[override]
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        """What tasks and futures call for each step of theirs, with their context."""
-        address = None if context is None else context.get(ADDRESS)
-        if address is None:
-            return super().call_soon(callback, *args, context=context)
-        self._check_closed()  # type: ignore[attr-defined]
-        handle = asyncio.Handle(callback, args, self, context)
-        self._turns.step(address, handle, self)
-        return handle
-
-    def _process_events(self, ready: list[Any]) -> None:
-        """What asyncio calls with all sockets that are ready; the others are so in the next turn,
-        too."""
-        if len(ready) > EVENTS_AT_ONCE:
-            first = self._looked_at % len(ready)
-            self._looked_at = first + EVENTS_AT_ONCE
-            ready = (ready[first:] + ready[:first])[:EVENTS_AT_ONCE]
-        super()._process_events(ready)  # type: ignore[misc]
-
-    async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
-        backlog = more.pop("backlog", ACCEPTED_AT_ONCE)
-        if more.get("ssl") is not None:
-            more["ssl_handshake_timeout"] = _config().tls_handshake_timeout
-        server = await super().create_server(*args, backlog=ACCEPTED_AT_ONCE, **more)
-        for listener in server.sockets:
-            with socket.socket(fileno=os.dup(listener.fileno())) as same:
-                same.listen(backlog)
-        return server
-
-    def _make_ssl_transport(
-        self,
-        rawsock: socket.socket,
-        protocol: Any,
-        sslcontext: Any,
-        waiter: Any = None,
-        **more: Any,
-    ) -> asyncio.Transport:
-        """What asyncio calls for each socket it has accepted; `waiter` is done when the handshake
-        is over."""
-        made: asyncio.Transport = super()._make_ssl_transport(  # type: ignore[misc]
-            rawsock, protocol, sslcontext, waiter, **more
-        )
-        if waiter is not None and more.get("server_side"):
-            peer = (more.get("extra") or {}).get("peername")
-            handshake = self._handshakes.begin(peer[0] if peer else "", made.abort)
-            waiter.add_done_callback(lambda _: self._handshakes.end(handshake))
-        return made
 
 
 class _Server(uvicorn.Server):

@@ -13,9 +13,10 @@ import uvicorn
 from django.test import override_settings
 from uvicorn.server import ServerState
 
+from broker.bounds import REQUESTS_WAITING_MAX
 from broker.config import Config
 from management.bodies import WIRE, Wire
-from management.http_protocol import PIECE, WAITING_MAX, BoundedHTTP
+from management.http_protocol import PIECE, BoundedHTTP
 from tests.appliance import Appliance
 from tests.hostile.figures import peak_bytes, wait_idle
 
@@ -140,7 +141,7 @@ async def test_a_lost_connection_keeps_nothing_for_a_request_that_still_waits() 
         protocol.data_received(REQUEST * 500)
         for _ in range(1000):
             await asyncio.sleep(0)
-        assert len(protocol.pipeline) >= WAITING_MAX
+        assert len(protocol.pipeline) >= REQUESTS_WAITING_MAX
         assert protocol._unparsed
         transport.abort()
         await asyncio.sleep(0)

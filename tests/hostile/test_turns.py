@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import select
 import socket
@@ -11,9 +12,11 @@ from contextvars import Context
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
-from management import web
-from management.turns import ADDRESS, TURN_S, Turns
+from broker.config import Config
+from management.event_loop import EventLoop
+from management.turns import ADDRESS, Turns, turns_of
 from tests.appliance import Appliance
 
 MANY = 40
@@ -62,7 +65,7 @@ def stepping(turns: Turns, done: list[str]) -> Callable[[str], None]:
 
 
 async def test_addresses_take_turns_and_what_is_new_waits_for_what_has_begun() -> None:
-    turns = Turns(clock=lambda: 0.0)
+    turns = Turns(lambda: 1.0, clock=lambda: 0.0)
     done: list[str] = []
     step = stepping(turns, done)
     turns.begin("a", done.append, "a new")
@@ -77,10 +80,10 @@ async def test_a_turn_of_the_loop_has_few_steps() -> None:
 
     def clock() -> float:
         nonlocal now
-        now += TURN_S
+        now += 0.001
         return now
 
-    turns = Turns(clock)
+    turns = Turns(lambda: 0.001, clock)
     done: list[str] = []
     step = stepping(turns, done)
     for number in range(10):
@@ -94,7 +97,7 @@ async def test_a_turn_of_the_loop_has_few_steps() -> None:
 
 
 async def test_what_ended_while_it_waited_takes_no_turn() -> None:
-    turns = Turns()
+    turns = Turns(lambda: 1.0)
     waiting = [asyncio.create_task(turns.take("a")) for _ in range(3)]
     await asyncio.sleep(0)
     for task in waiting:
@@ -123,7 +126,7 @@ def test_tasks_of_a_request_work_in_its_turns(monkeypatch: pytest.MonkeyPatch) -
         await asyncio.create_task(asyncio.sleep(0))
         assert len(stepped) == before
 
-    with asyncio.Runner(loop_factory=web._Loop) as runner:
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
         runner.run(work())
         assert len(stepped) >= 2
         assert set(stepped) == {"192.0.2.1"}
@@ -145,25 +148,108 @@ def test_a_loop_that_ends_ends_tasks_of_requests() -> None:
         await asyncio.sleep(0)
         return task
 
-    with asyncio.Runner(loop_factory=web._Loop) as runner:
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
         task = runner.run(work())
     assert task.cancelled()
     assert ended == ["request"]
 
 
-async def test_a_turn_looks_at_few_sockets_and_at_others_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(
-        asyncio.SelectorEventLoop, "_process_events", lambda self, ready: seen.extend(ready)
-    )
-    loop = web._Loop()
-    try:
-        for _ in range(4):
-            loop._process_events(list(range(100)))
-            loop._process_events(list(range(web.EVENTS_AT_ONCE)))
-    finally:
-        loop.close()
-    assert len(seen) == 8 * web.EVENTS_AT_ONCE
-    assert set(seen) == set(range(100))
+class Reads:
+    """Whose bytes were read, one after the other."""
+
+    def __init__(self) -> None:
+        self.of: list[str] = []
+        self._came = asyncio.Event()
+
+    def note(self, peer: str) -> None:
+        self.of.append(peer)
+        self._came.set()
+
+    async def reach(self, count: int) -> None:
+        while len(self.of) < count:
+            self._came.clear()
+            await self._came.wait()
+
+
+class Told(asyncio.Protocol):
+    """Notes who sent something."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._peer = transport.get_extra_info("peername")[0]
+
+    def data_received(self, data: bytes) -> None:
+        self._reads.note(self._peer)
+
+
+async def reading(asks: bool) -> list[str]:
+    """Whose bytes are read when thirty connections of 127.0.0.3 have sent some and then one of
+    127.0.0.1; and, if this process `asks` another, then its answer comes from 127.0.0.1, too."""
+    loop = asyncio.get_running_loop()
+    reads = Reads()
+    server = await loop.create_server(lambda: Told(reads), "127.0.0.1", 0)
+    with contextlib.ExitStack() as open_ones:
+        open_ones.callback(server.close)
+        socks = [
+            open_ones.enter_context(
+                socket.create_connection(
+                    server.sockets[0].getsockname(), 30, source_address=(source, 0)
+                )
+            )
+            for source in (*["127.0.0.3"] * 30, "127.0.0.1")
+        ]
+        for sock in socks:
+            sock.sendall(b"x")
+        await reads.reach(len(socks))
+        reads.of.clear()
+        if asks:
+            asked = open_ones.enter_context(socket.create_server(("127.0.0.1", 0)))
+            await loop.create_connection(lambda: Told(reads), *asked.getsockname())
+            answering = open_ones.enter_context(asked.accept()[0])
+        for sock in socks:
+            sock.sendall(b"x")
+        if asks:
+            answering.sendall(b"x")
+        await reads.reach(len(socks) + asks)
+    return reads.of
+
+
+def test_sockets_are_read_in_turn_by_address() -> None:
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
+        read = runner.run(reading(asks=False))
+    assert sorted(read) == ["127.0.0.1", *["127.0.0.3"] * 30]
+    assert "127.0.0.1" in read[:2]
+
+
+def test_an_answer_that_was_asked_for_is_read_before_what_clients_send() -> None:
+    """The broker's, in the web process: who waits for it waits for no reading."""
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
+        read = runner.run(reading(asks=True))
+    assert len(read) == 32
+    assert read[0] == "127.0.0.1"
+    assert "127.0.0.1" in read[1:3]
+
+
+def test_a_socket_that_closed_while_it_waited_is_not_read() -> None:
+    """Its descriptor may be that of another connection by then."""
+    reads = Reads()
+
+    async def work() -> int:
+        loop: Any = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Told(reads), "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname(), 30) as sock:
+            sock.sendall(b"x")
+            await reads.reach(1)
+            sock.sendall(b"y")
+            ready = [each for each in loop._selector.select(30) if each[0].data[0] is not None]
+            loop._process_events(ready)
+            ready[0][0].data[0]._callback.__self__.abort()
+            await turns_of(loop).take("behind it")
+        server.close()
+        return len(loop._due)
+
+    with override_settings(APPLIANCE=Config()), asyncio.Runner(loop_factory=EventLoop) as runner:
+        assert runner.run(work()) == 0
+    assert len(reads.of) == 1

@@ -72,6 +72,7 @@ GOOD = {
     "usage_hourly_keep": "100 d",
     "usage_keep": "100 d",
     "web_nice": "7",
+    "web_turn": "2 ms",
 }
 WITH = {
     "tls_key_file": ["--tls-cert-file=/certificate"],

@@ -1,0 +1,130 @@
+"""The event loop of the web process: addresses take turns also in what asyncio does for them."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextvars import Context
+from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
+from typing import TYPE_CHECKING, Any
+
+from broker.addresses import address_of
+from broker.bounds import WEB_ACCEPTED_AT_ONCE
+from broker.tls_handshakes import Handshakes
+from management.turns import ADDRESS, turns_of
+
+if TYPE_CHECKING:
+    from broker.config import Config
+
+_ADDRESS = "leveret.address"
+"""Key of what a transport tells about itself."""
+
+
+def _config() -> "Config":
+    from django.conf import settings
+
+    config: Config = settings.APPLIANCE
+    return config
+
+
+class EventLoop(asyncio.SelectorEventLoop):
+    """Listens as uvicorn has no setting for: TLS handshakes are bounded in time and number, and
+    sockets are accepted a few at a time, since each takes part of a turn before it is known whose
+    it is. What is done for requests is done in turn (`management.turns`), and so is reading from
+    and writing to the connections of clients; the broker's answers wait for no client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handshakes = Handshakes(_config)
+        self._turns = turns_of(self)
+        self._due: set[int] = set()
+        """Descriptors that are ready and wait for their turn: the selector names them again in each
+        turn of the loop."""
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """What tasks and futures call for each step of theirs, with their context."""
+        address = None if context is None else context.get(ADDRESS)
+        if address is None:
+            return super().call_soon(callback, *args, context=context)
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = asyncio.Handle(callback, args, self, context)
+        self._turns.step(address, handle, self)
+        return handle
+
+    def _process_events(self, ready: list[tuple[SelectorKey, int]]) -> None:
+        """What asyncio calls with all sockets that are ready."""
+        new = [event for event in ready if event[0].fd not in self._due]
+        whose = [_whose(key) for key, _ in new]
+        at_once = [event for event, address in zip(new, whose, strict=True) if address is None]
+        super()._process_events(at_once)  # type: ignore[misc]
+        for event, address in zip(new, whose, strict=True):
+            if address is not None:
+                self._due.add(event[0].fd)
+                self._turns.begin(address, self._work_on, *event)
+
+    def _work_on(self, key: SelectorKey, mask: int) -> None:
+        """Reads or writes. If the socket was closed meanwhile, its descriptor may be another's; its
+        handles are cancelled then."""
+        self._due.discard(key.fd)
+        for handle, bit in zip(key.data, (EVENT_READ, EVENT_WRITE), strict=True):
+            if handle is not None and mask & bit and not handle.cancelled():
+                handle._run()
+
+    async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
+        backlog = more.pop("backlog", 100)  # asyncio's own default
+        if more.get("ssl") is not None:
+            more["ssl_handshake_timeout"] = _config().tls_handshake_timeout
+        server = await super().create_server(*args, backlog=WEB_ACCEPTED_AT_ONCE, **more)
+        for listener in server.sockets:
+            with socket.socket(fileno=os.dup(listener.fileno())) as same:
+                same.listen(backlog)
+        return server
+
+    def _make_socket_transport(
+        self, sock: socket.socket, protocol: Any, waiter: Any = None, **more: Any
+    ) -> asyncio.Transport:
+        """What asyncio calls for each socket it has accepted or connected; `extra` is what the
+        former are asked for with `get_extra_info`."""
+        _note_address(more.get("extra"))
+        made: asyncio.Transport = super()._make_socket_transport(  # type: ignore[misc]
+            sock, protocol, waiter, **more
+        )
+        return made
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: Any,
+        sslcontext: Any,
+        waiter: Any = None,
+        **more: Any,
+    ) -> asyncio.Transport:
+        """The same with TLS; `waiter` is done when the handshake is over."""
+        _note_address(more.get("extra"))
+        made: asyncio.Transport = super()._make_ssl_transport(  # type: ignore[misc]
+            rawsock, protocol, sslcontext, waiter, **more
+        )
+        if waiter is not None and more.get("server_side"):
+            peer = (more.get("extra") or {}).get("peername")
+            handshake = self._handshakes.begin(peer[0] if peer else "", made.abort)
+            waiter.add_done_callback(lambda _: self._handshakes.end(handshake))
+        return made
+
+
+def _note_address(extra: dict[str, Any] | None) -> None:
+    if extra is not None:
+        peer = extra.get("peername")
+        extra[_ADDRESS] = address_of(peer[0]) if peer else "unix"
+
+
+def _whose(key: SelectorKey) -> str | None:
+    """The address of the client whose socket it is; None for a listener, the broker's answers, and
+    what the loop has for itself."""
+    handle = key.data[0] or key.data[1]
+    transport = getattr(handle._callback, "__self__", None)
+    if not isinstance(transport, asyncio.BaseTransport):
+        return None
+    address: str | None = transport.get_extra_info(_ADDRESS)
+    return address
