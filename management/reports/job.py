@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .shapes import Report, View
 
 ERROR_LENGTH_MAX = 2000
+# What the package installs only where it is asked to: `reports` in pyproject.toml.
+EXTRA = ("pandas", "pyarrow", "pyspark")
 
 # The job's own directory below the usage directory; emptied by the next run if it is killed.
 WORK = "work"
@@ -270,6 +272,8 @@ def _in_short(error: Exception, place: Path) -> str:
     """The first lines of an error: Spark appends the JVM's stack to its messages."""
     if is_full(error):
         return plain(error, place)
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
+        return f"{error.name} is not installed; pip install 'leveret[reports]' adds it"
     text = str(error).split("\n\tat ")[0].split("JVM stacktrace:")[0].strip()
     return f"{type(error).__name__}: {text}"[:ERROR_LENGTH_MAX]
 

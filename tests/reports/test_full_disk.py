@@ -128,3 +128,8 @@ def test_what_failed_or_was_cancelled_can_be_retried_and_nothing_else(
         desk.runs.write(old)
         assert desk.retry(REPORT, old.run_id, "anna") == "new"
     assert asked == [(REPORT, "anna", {"by": "user"})] * 2
+
+
+def test_it_says_what_to_install_where_the_package_has_no_reports(tmp_path: Path) -> None:
+    error = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+    assert "pip install 'leveret[reports]'" in _in_short(error, tmp_path)
