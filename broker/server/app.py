@@ -30,6 +30,7 @@ from broker.kernel.turn import Turn
 from broker.policies import Policies
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
+from broker.server.clients import Clients
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.importing import Importing
@@ -90,8 +91,7 @@ class Broker(SignIn):
         self.config = config
         self.node_name = f"leveret@{socket.gethostname()}"
         self.started_at_ms = clock.now()
-        self.topology = Topology()
-        self.turn = Turn()
+        self.topology, self.turn, self.clients = Topology(), Turn(), Clients()
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         open_files_limit = min(config.open_files_max, descriptors // 2)
         unfinished_max = min(config.unfinished_max, max(1, descriptors // 8))

@@ -3,8 +3,12 @@ from collections.abc import Callable
 from typing import Any
 
 FIGURES: frozenset[str]
+CHANNEL_FIGURES: frozenset[str]
 
 def figures(queues: list[Any], field: str, start: int, stop: int, found: array[float]) -> None: ...
+def channel_figures(
+    channels: list[Any], field: str, start: int, stop: int, found: array[float]
+) -> None: ...
 def numbers(
     things: list[Any], read: Callable[[Any], Any], start: int, stop: int, found: array[float]
 ) -> bool: ...
@@ -14,6 +18,15 @@ def places_before(
 ) -> list[int]: ...
 def by_trouble(
     queues: list[Any],
+    ranks: dict[str, int],
+    now: int,
+    stuck_after: float,
+    start: int,
+    stop: int,
+    found: array[float],
+) -> None: ...
+def consumers_by_trouble(
+    consumers: list[Any],
     ranks: dict[str, int],
     now: int,
     stuck_after: float,

@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""Which of many queues come first: figures read in C, and the first so many by a figure.
+"""Which of many come first: figures of queues, channels and consumers read in C, and the first so
+many by a figure.
 
 A list of 10,000 queues is put in order without building a row or a Python object for each.
 """
@@ -13,8 +14,8 @@ from libc.stdlib cimport free, malloc
 from broker.queues.declared cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
-from broker.stats.scan cimport read_queue
-from broker.stats.trouble cimport word_of
+from broker.stats.scan cimport count_channel, read_queue
+from broker.stats.trouble cimport word_of, word_of_consumer
 
 from broker.stats.gauges import KINDS
 
@@ -51,6 +52,22 @@ for _place, _name in enumerate(KINDS["queue"][0]):
 
 FIGURES = frozenset(_COLUMNS)
 """Fields of a queue's row that `figures` knows."""
+
+_CHANNEL_COLUMNS = {
+    "idle_since": IDLE_SINCE,
+    "message_stats.deliver_get": DELIVERED,
+    "message_stats.deliver_get_details.rate": DELIVERIES,
+}
+_CHANNEL_COUNTERS = KINDS["channel"][0]
+for _place, _name in enumerate(_CHANNEL_COUNTERS):
+    _CHANNEL_COLUMNS[f"message_stats.{_name}"] = _place
+    _CHANNEL_COLUMNS[f"message_stats.{_name}_details.rate"] = RATES + _place
+
+CHANNEL_FIGURES = frozenset(_CHANNEL_COLUMNS)
+"""Fields of a channel's row that `channel_figures` knows."""
+
+cdef int CHANNEL_DELIVER = _CHANNEL_COUNTERS.index("deliver")
+cdef int CHANNEL_GET_NO_ACK = _CHANNEL_COUNTERS.index("get_no_ack")
 
 
 def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> None:
@@ -91,6 +108,40 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
             elif column == DELIVERED:
                 value = 0.0
                 for each in range(DELIVER, GET_NO_ACK + 1):
+                    value += row[each]
+            else:
+                value = row[column]
+        found[place] = value
+
+
+def channel_figures(list channels, str field, Py_ssize_t start, Py_ssize_t stop,
+                    double[::1] found) -> None:
+    """Like `figures`, of channels. Raises KeyError for a field that is not in `CHANNEL_FIGURES`."""
+    cdef int column = _CHANNEL_COLUMNS[field]
+    cdef double row[WIDTH_MAX]
+    cdef Py_ssize_t place
+    cdef int each
+    cdef Gauge gauge
+    cdef double value
+    for place in range(start, min(stop, len(channels))):
+        look_ahead(channels, place)
+        channel = channels[place]
+        value = 0.0
+        if column == IDLE_SINCE:
+            value = idle_since(<Gauge> channel.gauge, channel.opened_at)
+        elif column >= RATES:
+            gauge = <Gauge> channel.gauge
+            if gauge is None or gauge.count < 2:
+                pass
+            elif column == DELIVERIES:
+                for each in range(CHANNEL_DELIVER, CHANNEL_GET_NO_ACK + 1):
+                    value += gauge.rate_at(each)
+            else:
+                value = gauge.rate_at(column - RATES)
+        else:
+            count_channel(channel, row)
+            if column == DELIVERED:
+                for each in range(CHANNEL_DELIVER, CHANNEL_GET_NO_ACK + 1):
                     value += row[each]
             else:
                 value = row[column]
@@ -163,6 +214,17 @@ def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssiz
         word = word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after)
         found[place] = <double> ranks[word] * MESSAGES_MOST - row[READY]
         found[place] -= row[UNACKED]
+
+
+def consumers_by_trouble(list consumers, dict ranks, int64_t now, double stuck_after,
+                         Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> None:
+    """Like `by_trouble`, of consumers: then the one with the most unacknowledged messages."""
+    cdef Py_ssize_t place
+    for place in range(start, min(stop, len(consumers))):
+        look_ahead(consumers, place)
+        consumer = consumers[place]
+        word = word_of_consumer(consumer, <Gauge> consumer.channel.gauge, now, stuck_after)
+        found[place] = <double> ranks[word] * MESSAGES_MOST - <double> consumer.unacked
 
 
 cdef struct Entry:

@@ -59,12 +59,14 @@ class Totals:
         self.levels: dict[str, float] = dict.fromkeys(NODE_LEVELS, 0)
         self.series = Series(NODE_COUNTERS, NODE_LEVELS, tiers)
         self._rows: list[tuple[int, dict[str, float]]] = []
+        self._stands_still = True
 
     def reset(self) -> None:
         """Counts from zero again, and forgets the history; levels are what they are."""
         self.counters.update(dict.fromkeys(self.counters, 0))
         self.series = Series(NODE_COUNTERS, NODE_LEVELS, self._tiers)
         self._rows.clear()
+        self._stands_still = True
 
     def add(self, risen: Mapping[str, float]) -> None:
         """Adds what counters rose by."""
@@ -78,10 +80,11 @@ class Totals:
         self._rows.append((at, row))
         while len(self._rows) > 2 and self._rows[1][0] <= at - 5_000:
             del self._rows[0]
+        self._stands_still = self._rows[0][1] == row
 
     def rate(self, name: str) -> float:
         """Change per second of a counter or a level over the last five seconds."""
-        if len(self._rows) < 2:
+        if self._stands_still:
             return 0.0
         (old_at, old), (new_at, new) = self._rows[0], self._rows[-1]
         return round((new[name] - old[name]) * 1000 / max(1, new_at - old_at), 3)

@@ -78,7 +78,8 @@ cdef int read_queue(object thing, double* row, double* signs) except -1:
     return 0
 
 
-cdef int read_channel(object thing, double* row, double* signs) except -1:
+cdef int count_channel(object thing, double* row) except -1:
+    """The counters of a channel."""
     cdef WireChannel channel
     if isinstance(thing, WireChannel):
         channel = <WireChannel> thing
@@ -96,6 +97,11 @@ cdef int read_channel(object thing, double* row, double* signs) except -1:
         row[11] = channel.rejected
     else:
         read_counted("channel", thing, row)
+    return 0
+
+
+cdef int read_channel(object thing, double* row, double* signs) except -1:
+    count_channel(thing, row)
     signs[0] = thing.messages_unacknowledged
     signs[1] = len(thing.consumers)
     signs[2] = thing.oldest_unconfirmed

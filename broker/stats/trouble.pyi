@@ -7,6 +7,7 @@ NEAR_LIMIT: float
 GROWTH_MIN: float
 
 def of_queue(queue: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str: ...
+def of_consumer(consumer: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str: ...
 def having_word(
     queues: list[Any],
     wanted: Container[str],

@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""The word of trouble of a queue, one of `control_schema.TROUBLE`, from figures read in C.
+"""The word of trouble of a queue or a consumer, one of `control_schema.TROUBLE`, from figures read
+in C.
 
 Lists and the overview ask for the words of 10,000 queues; `tests/oracles/troubles.py` says the same
 slowly.
@@ -46,6 +47,22 @@ def having_word(list queues, wanted, Py_ssize_t start, Py_ssize_t stop, int64_t 
         if word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after) in wanted:
             found.append(queue)
     return found
+
+
+def of_consumer(consumer, Gauge gauge, int64_t now, double stuck_after) -> str:
+    """The word for a consumer; `gauge` is its channel's."""
+    return word_of_consumer(consumer, gauge, now, stuck_after)
+
+
+cdef str word_of_consumer(object consumer, Gauge gauge, int64_t now, double stuck_after):
+    cdef int64_t unacked = consumer.unacked
+    cdef int64_t prefetch_count
+    if unacked:
+        if gauge is not None and now - gauge.acked_at > stuck_after * 1000:
+            return "stuck"
+        prefetch_count = consumer.prefetch_count
+        return "full" if prefetch_count and unacked >= prefetch_count else "fine"
+    return "idle" if gauge is None or gauge.still() else "fine"
 
 
 cdef str word_of(object queue, Gauge gauge, const double* row, const double* signs, int64_t now,

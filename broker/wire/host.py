@@ -24,6 +24,9 @@ class Host(Protocol):
     leaving: Any
     """Sessions that are over and wait for their client to close: `add`, `discard`."""
 
+    clients: Any
+    """Is told of connections, channels and consumers that come and go: `changed`."""
+
     stopping: bool
 
     @property
@@ -57,5 +60,4 @@ class Host(Protocol):
     def closed(self, session: Session) -> None: ...
 
     def channel_opened(self, channel: WireChannel) -> None: ...
-
     def channel_closed(self, channel: WireChannel) -> None: ...

@@ -246,6 +246,7 @@ class Session(Connection):
         if self.heartbeat:
             self._timer = self._host.later(self.heartbeat / 2, self._beat)
         self._host.opened(self)
+        self._host.clients.changed()
 
     def _handshake_timed_out(self) -> None:
         if self.phase < RUNNING:
@@ -378,6 +379,7 @@ class Session(Connection):
         channel.traced = self.vhost.tracer.on
         self.put_channel(channel)
         self._host.channel_opened(channel)
+        self._host.clients.changed()
         return channel
 
     def has_ack_timeout(self, queue: Any) -> bool:
@@ -419,7 +421,7 @@ class Session(Connection):
                     self.vhost.slices.begin(channel.transaction.take().emptied())
                 channel.forget_content()
                 for consumer in list(channel.consumers.values()):
-                    channel.remove_consumer(consumer)
+                    self.leave_consumer(channel, consumer)
                     consumer.queue.remove_consumer(consumer)
                     yield
                 yield from given_back(channel, channel.next_tag - 1, held)
@@ -449,10 +451,24 @@ class Session(Connection):
             self.drop_channel(channel)
             yield
 
+    def drop_channel(self, channel: WireChannel) -> None:
+        super().drop_channel(channel)
+        self._host.clients.changed()
+
+    def enter_consumer(self, channel: WireChannel, consumer: Consumer) -> None:
+        """The channel has one more consumer."""
+        channel.add_consumer(consumer)
+        self._host.clients.changed()
+
+    def leave_consumer(self, channel: WireChannel, consumer: Consumer) -> None:
+        """The channel has it no more; its queue forgets it in the same turn."""
+        channel.remove_consumer(consumer)
+        self._host.clients.changed()
+
     def cancel_consumer(self, consumer: Consumer) -> None:
         """Ends a consumer from our side: tells the client, if it said that it understands."""
-        channel = consumer.channel
-        channel.remove_consumer(consumer)
+        channel: Any = consumer.channel
+        self.leave_consumer(channel, consumer)
         consumer.stop()
         if self.can("consumer_cancel_notify") and not channel.closing:
             channel.reply(
@@ -643,6 +659,7 @@ class Session(Connection):
         self.paused = self.blocked = False
         self._timer = self._host.later(self._patience_s, self.drop)
         self._host.closed(self)
+        self._host.clients.changed()
         self._host.leaving.add(self)
         self.transport.resume_reading()
 
@@ -682,6 +699,7 @@ class Session(Connection):
         self.end_queues()
         self._host.leaving.discard(self)
         self._host.closed(self)
+        self._host.clients.changed()
 
 
 def _shown(told: Any) -> str:

@@ -355,9 +355,7 @@ class Connection:
         self.state = "running"
         self.peer = ("127.0.0.1", 40000 + number)
         self.local = ("127.0.0.1", 5672)
-        self.protocol = "AMQP 0-9-1"
-        self.auth_mechanism = "PLAIN"
-        self.tls = None
+        self.protocol, self.auth_mechanism, self.tls = "AMQP 0-9-1", "PLAIN", None
         self.channel_max, self.frame_max, self.heartbeat = 2047, 131072, 60
         self.connected_at_ms = 0
         self.recv_oct = self.send_oct = self.recv_cnt = self.send_cnt = self.send_pend = 0
@@ -367,6 +365,8 @@ class Connection:
         self.closed: tuple[int, str] | None = None
         self.gauge = None
         self._broker = broker
+
+    user_provided_name = property(lambda self: self.client_properties["connection_name"])
 
     def cancel_consumer(self, consumer: Any) -> None:
         del consumer.channel.consumers[consumer.tag]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import weakref
 from array import array
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -14,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.access.patterns import Pattern
+from broker.server.clients import Clients
 from broker.server.control import picking
 from broker.server.control.queue_fields import PLAIN, QueueRows
-from broker.server.control.rosters import Roster, in_order
+from broker.server.control.rosters import Kept, Roster, in_order
 from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers
 from management.broker_client import BrokerClient
@@ -343,8 +346,8 @@ async def test_what_a_pattern_found_is_remembered_for_few_patterns(
 
     async def found(text: str) -> list[str]:
         asked.clear()
-        kept = await picking.found_by(Pattern(text), things, list(map(name, things)), Pace())
-        return [thing.name for thing in kept]
+        names = list(map(name, things))
+        return list(compress(names, await picking.found_by(Pattern(text), names, Pace())))
 
     assert await found("7$") == [f"q{number}" for number in range(7, 300, 10)]
     assert len(asked) == 300
@@ -382,3 +385,35 @@ async def test_bindings_of_one_exchange_are_those_of_all(filled: BrokerClient, s
         properties_key="k05another",
     )
     assert "k05another" not in await keys(filled, source="amq.direct")
+
+
+async def test_nothing_of_a_client_that_left_is_held_by_the_lists_of_clients() -> None:
+    clients = Clients()
+    kept = Kept(clients.kept, lambda: clients.version)
+    there = [Thing("one"), Thing("other")]
+    made = []
+
+    async def make() -> list[Thing]:
+        made.append(len(there))
+        return list(there)
+
+    for _ in range(2):
+        assert len(await kept.kept("all", make)) == 2
+    assert made == [2]
+    left = weakref.ref(there.pop())
+    clients.changed()
+    assert left() is None
+    assert len(await kept.kept("all", make)) == 1
+    assert made == [2, 1]
+
+
+async def test_a_list_that_was_out_of_date_before_it_was_made_is_not_held() -> None:
+    clients = Clients()
+    kept = Kept(clients.kept, lambda: clients.version)
+
+    async def make() -> list[str]:
+        clients.changed()
+        return ["old"]
+
+    assert await kept.kept("all", make) == ["old"]
+    assert not clients.kept

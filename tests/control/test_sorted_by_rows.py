@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -32,7 +33,8 @@ KINDS: tuple[dict[str, Any], ...] = (
 )
 """Queues whose rows have fields that others have not."""
 
-KEPT_IN_ORDER = {"queues", "exchanges", "bindings", "consumers"}
+KEPT_IN_ORDER = {"queues", "exchanges", "bindings", "connections", "channels", "consumers"}
+FROM_FIRST = {"x-stream-offset": "first"}
 VIEWER = "sorted-viewer"
 LOOKS = 10
 """Figures change after the traffic of other tests, also between the sort and the row."""
@@ -63,7 +65,7 @@ def definitions() -> dict[str, Any]:
                 "vhost": vhost,
                 "component": "vhost-limits",
                 "name": "limits",
-                "value": {"max-queues": 9},
+                "value": {"max-queues": 12},
             }
             for vhost in vhosts
         ],
@@ -112,7 +114,19 @@ def definitions() -> dict[str, Any]:
             for name, kind, arguments in (
                 ("delays", "x-delayed-message", {"x-delayed-type": "topic"}),
                 ("filters", "fanout", KINDS[1]),
+                ("kinds", "headers", {"alternate-exchange": "amq.fanout"}),
             )
+        ],
+        "bindings": [
+            {
+                "vhost": "sorted-b",
+                "source": "kinds",
+                "destination": name,
+                "destination_type": "queue",
+                "routing_key": "",
+                "arguments": {"x-match": "all", "place": {"of": place}, name: [place]},
+            }
+            for place, name in enumerate(NAMES)
         ],
     }
 
@@ -132,6 +146,14 @@ def clients(address: tuple[str, int]) -> Iterator[None]:
                     queue = NAMES[(place + number) % 4]
                     client.call(number, "basic.consume", queue=queue, consumer_tag=tag)
                 publishers.append((client, number))
+        other = raw.Client.open(address, virtual_host="sorted-d", channels=[1, 2, 3])
+        stack.callback(other.socket.close)
+        for queue in ("mine", "also mine"):
+            other.call(1, "queue.declare", queue=queue, exclusive=True)
+        other.call(1, "basic.consume", queue="mine", consumer_tag="m", exclusive=True)
+        for number, tag in ((2, "s"), (3, "t")):
+            other.call(number, "basic.qos", prefetch_count=number)
+            other.call(number, "basic.consume", queue="e0", consumer_tag=tag, arguments=FROM_FIRST)
         for client, number in publishers:
             for _ in range(number * 2):
                 client.publish(number, "", "c", b"x")
@@ -241,6 +263,47 @@ async def test_lists_of_several_vhosts_follow_what_is_declared_and_deleted(
         await client.call(f"{verb}.delete", **here)
         after = await ours(client, noun)
         assert [row["name"] for row in after] == [row["name"] for row in before]
+
+
+async def test_lists_of_clients_follow_those_that_come_and_go(
+    client: BrokerClient, shared_broker: Appliance
+) -> None:
+    """Their order and names are kept while nothing changes; each list is asked for three times, as
+    it is picked from, then sorted as a whole, then kept."""
+    filters: dict[str, dict[str, Any]] = {
+        "connections": {"sort": "name"},
+        "channels": {"sort": "number"},
+        "consumers": {"sort": "consumer_tag", "name": "came later"},
+    }
+
+    async def counts() -> list[int]:
+        found = []
+        for noun, more in filters.items():
+            for _ in range(3):
+                answer = await client.call("list", noun=noun, vhost="sorted-c", page=1, **more)
+            found.append(answer["filtered_count"])
+        return found
+
+    address = ("127.0.0.1", shared_broker.amqp_port)
+    assert await counts() == [0, 0, 0]
+    late = raw.Client.open(address, virtual_host="sorted-c", channels=[1])
+    with contextlib.closing(late.socket):
+        assert await counts() == [1, 1, 0]
+        late.call(2, "channel.open")
+        assert await counts() == [1, 2, 0]
+        late.call(2, "basic.consume", queue="a", consumer_tag="came later")
+        late.call(1, "basic.consume", queue="b", consumer_tag="came later, too")
+        assert await counts() == [1, 2, 2]
+        late.call(2, "basic.cancel", consumer_tag="came later")
+        assert await counts() == [1, 2, 1]
+        await client.call("queue.delete", vhost="sorted-c", name="b")
+        late.expect("basic.cancel", channel=1)
+        assert await counts() == [1, 2, 0]
+        late.call(2, "channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+        assert await counts() == [1, 1, 0]
+    until = time.monotonic() + 30
+    while await counts() != [0, 0, 0]:
+        assert time.monotonic() < until
 
 
 @pytest.mark.parametrize("use_regex", [False, True])

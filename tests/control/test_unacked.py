@@ -17,7 +17,11 @@ class Channel:
     number = 1
     ack_timeouts = None
     connection = SimpleNamespace(
-        name="c", client_properties={}, peer=("::1", 1), user=SimpleNamespace(name="u")
+        name="c",
+        client_properties={},
+        user_provided_name="",
+        peer=("::1", 1),
+        user=SimpleNamespace(name="u"),
     )
 
     def holders(self) -> list[Any]:

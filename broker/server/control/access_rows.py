@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from broker.access.secrets import without_secrets
+from broker.columns import value_at
 from broker.control_schema import NOUNS, Item, List
 from broker.server.control.figures import added, counters_in, details, message_stats, stats_key
 from broker.server.control.views import Part, Read, View
@@ -35,6 +36,26 @@ VHOST_FIELDS: dict[str, Read] = {
 _LENGTHS = ("messages_ready", "messages_unacknowledged")
 _OCTETS = ("recv_oct", "send_oct")
 _LEVELS = (*_LENGTHS, "message_bytes", "connections", "queues", "exchanges", "consumers")
+
+
+def _messages_of(totals: Callable[[str], Totals]) -> Read:
+    ready, unacked = _LENGTHS
+
+    def messages(vhost: Any) -> float:
+        levels = totals(vhost.name).levels
+        return levels[ready] + levels[unacked]
+
+    return messages
+
+
+def _messages_rate_of(totals: Callable[[str], Totals]) -> Read:
+    ready, unacked = _LENGTHS
+
+    def rate(vhost: Any) -> float:
+        found = totals(vhost.name)
+        return found.rate(ready) + found.rate(unacked)
+
+    return rate
 
 
 class VHosts(View):
@@ -66,11 +87,18 @@ class VHosts(View):
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "name":
             return attrgetter("name")
+        totals = self.stats.vhost
+        if field in _LEVELS:
+            return lambda vhost: totals(vhost.name).levels[field]
+        if field in _OCTETS:
+            return lambda vhost: totals(vhost.name).counters[field]
         level = field.removesuffix("_details.rate")
         if level in (*_LENGTHS, *_OCTETS) and level != field:
-            return lambda vhost: self._totals(vhost).rate(level)
+            return lambda vhost: totals(vhost.name).rate(level)
+        if level == "messages":
+            return _messages_rate_of(totals) if level != field else _messages_of(totals)
         return stats_key(
-            field, MESSAGE_COUNTERS, self._totals, lambda vhost: self._totals(vhost).counters
+            field, MESSAGE_COUNTERS, self._totals, lambda vhost: totals(vhost.name).counters
         )
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
@@ -83,18 +111,7 @@ class VHosts(View):
         return VHOST_FIELDS | {"cluster_state": lambda vhost: {self.broker.node_name: "running"}}
 
     def fields(self) -> dict[str, Read]:
-        return {
-            **self._facts(),
-            "messages": lambda vhost: sum(self._level(vhost, name) for name in _LENGTHS),
-            **{name: partial(self._level, name=name) for name in _LEVELS},
-            **{name: partial(self._counter, name=name) for name in _OCTETS},
-        }
-
-    def _level(self, vhost: Any, name: str) -> int:
-        return int(self._totals(vhost).levels[name])
-
-    def _counter(self, vhost: Any, name: str) -> int:
-        return int(self._totals(vhost).counters[name])
+        return self._facts()
 
     def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
         counters = counters_in(columns, MESSAGE_COUNTERS)
@@ -111,6 +128,13 @@ class VHosts(View):
                 "messages_unacknowledged_details": unacked,
             }
 
+        def held(vhost: Any) -> dict[str, Any]:
+            totals = self._totals(vhost)
+            levels, counted = totals.levels, totals.counters
+            row = {name: int(levels[name]) for name in _LEVELS}
+            row["messages"] = row["messages_ready"] + row["messages_unacknowledged"]
+            return row | {name: int(counted[name]) for name in _OCTETS}
+
         def counted(vhost: Any) -> dict[str, Any]:
             totals = self._totals(vhost)
             counts = totals.counters
@@ -121,6 +145,7 @@ class VHosts(View):
             return {f"{name}_details": details(name, totals, age, self.now) for name in _OCTETS}
 
         return [
+            Part(frozenset(("messages", *_LEVELS, *_OCTETS)), held),
             Part(frozenset(f"{name}_details" for name in ("messages", *_LENGTHS)), lengths),
             Part(frozenset(("message_stats",)), counted),
             Part(frozenset(f"{name}_details" for name in _OCTETS), rates),
@@ -246,6 +271,13 @@ class TopicPermissions(_Records):
 
 class _Secretive(_Records):
     """Records whose values are shown without their secrets, unless those are asked for."""
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        top, _, inner = field.partition(".")
+        if top != "value" or not inner:
+            return super().sort_key(field)
+        parts = inner.split(".")
+        return lambda record: value_at(without_secrets(record.value), parts)
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         row = super().row(thing, args)

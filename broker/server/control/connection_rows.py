@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from broker.control_schema import Item, List
-from broker.server.control.figures import counters_in, details, message_stats, stats_key, watched
+from broker.server.control.figures import counters_in, details, message_stats, watched
 from broker.server.control.flow_rows import Flows
 from broker.server.control.requests import Caller
+from broker.server.control.rosters import in_order
 from broker.server.control.views import (
     Part,
     Read,
@@ -24,9 +26,15 @@ from broker.server.control.views import (
 )
 from broker.server.pace import Pace
 from broker.stats.gauges import CHANNEL_COUNTERS, DELIVERING
+from broker.stats.ordering import CHANNEL_FIGURES, channel_figures
 
 _ids: dict[str, int] = {}
 """Ids of connections by name; checked at each use, since names come and go."""
+
+
+def shown_name(connection: Any) -> str:
+    """What pages call a connection: what its client does, or its addresses."""
+    return str(connection.user_provided_name or connection.name)
 
 
 CONNECTION_FIELDS: dict[str, Read] = {
@@ -83,6 +91,9 @@ class Connections(View):
 
     noun = "connections"
     kind = "connection"
+    are_clients = True
+    kept_order = ("name",)
+    fixed = frozenset(("name", "user", "vhost", "user_provided_name", "connected_at"))
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for connection in list(self.broker.connections.values()):
@@ -114,11 +125,11 @@ class Connections(View):
         return str(thing.name)
 
     def client_name(self, thing: Any) -> str:
-        return str(given_name(thing) or "")
+        return str(thing.user_provided_name)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         if field == "user_provided_name":
-            return lambda connection: str(given_name(connection) or connection.name)
+            return shown_name
         if field in ("user", "vhost"):
             return lambda connection: name_of(getattr(connection, field)) or ""
         if field in ("name", "state", "protocol", "recv_oct", "send_oct", "frame_max"):
@@ -202,9 +213,10 @@ CHANNEL_FIELDS: dict[str, Read] = {
 """The fields of a channel that are read of it alone."""
 
 DETAILS_KEYS: dict[str, Read] = {
-    "name": attrgetter("connection.name"),
-    "peer_host": lambda channel: channel.connection.peer[0],
-    "peer_port": lambda channel: channel.connection.peer[1],
+    "connection_details.name": attrgetter("connection.name"),
+    "connection_details.user_provided_name": lambda channel: shown_name(channel.connection),
+    "connection_details.peer_host": lambda channel: channel.connection.peer[0],
+    "connection_details.peer_port": lambda channel: channel.connection.peer[1],
 }
 """What channels are sorted by for a field of `connection_details`."""
 
@@ -220,21 +232,44 @@ LEAN_CHANNEL = (
 """What a row without figures has."""
 
 
+def _before_channels(connection: Any) -> str:
+    """What the names of a connection's channels begin with."""
+    return f"{connection.name} ("
+
+
+def _behind_name(channel: Any) -> str:
+    """What they end with."""
+    return f"{channel.number})"
+
+
 class Channels(View):
     """The noun `channels`, by the rules of connections."""
 
     noun = "channels"
     kind = "channel"
+    are_clients = True
+    kept_order = ("name",)
+    fixed = frozenset(("name", "user", "vhost", "number", *DETAILS_KEYS))
+    figures = CHANNEL_FIGURES
 
-    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+    async def in_kept_order(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         if args.connection is not None:
-            return await super().everything(caller, args, pace)
+            return await super().in_kept_order(caller, args, pace)
         # A channel is seen by whoever sees its connection.
+        connections = Connections(self.broker)
         found: list[Any] = []
-        for connection in await Connections(self.broker).everything(caller, args, pace):
-            found += connection.channels.values()
+        for connection in await in_order(
+            await connections.gathered(caller, args, pace), _before_channels, pace
+        ):
+            channels = connection.channels.values()
+            found += channels if len(channels) < 2 else sorted(channels, key=_behind_name)
             await pace()
         return found
+
+    def read_figures(
+        self, things: list[Any], field: str, start: int, stop: int, found: array[float]
+    ) -> None:
+        channel_figures(things, field, start, stop, found)
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for connection in Connections(self.broker).candidates(vhosts, args):
@@ -266,11 +301,9 @@ class Channels(View):
         return channel_name(thing)
 
     def client_name(self, thing: Any) -> str:
-        return str(given_name(thing.connection) or "")
+        return str(thing.connection.user_provided_name)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        if field == "connection_details.user_provided_name":
-            return lambda channel: str(given_name(channel.connection) or channel.connection.name)
         if field == "name":
             return channel_name
         if field in ("user", "vhost"):
@@ -279,11 +312,7 @@ class Channels(View):
             return lambda channel: len(channel.consumers)
         if field in ("number", "messages_unacknowledged", "messages_unconfirmed", "prefetch_count"):
             return attrgetter(field)
-        top, _, inner = field.partition(".")
-        if top == "connection_details":
-            return DETAILS_KEYS.get(inner)
-        gauge = partial(self.stats.gauge, "channel")
-        return stats_key(field, CHANNEL_COUNTERS, gauge, lambda channel: channel.counters())
+        return DETAILS_KEYS.get(field)
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         if args.disable_stats:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
 from broker.control_schema import Item, List
 from broker.server.control import troubles
-from broker.server.control.connection_rows import Channels
+from broker.server.control.connection_rows import Channels, shown_name
 from broker.server.control.encoding import full_name
+from broker.server.control.picking import AsText
 from broker.server.control.requests import Caller, not_found
 from broker.server.control.rosters import in_order, rosters_of
 from broker.server.control.views import (
@@ -20,11 +22,12 @@ from broker.server.control.views import (
     channel_name,
     consumer_fields,
     consumer_row,
-    given_name,
     name_of,
     reader_facts,
 )
 from broker.server.pace import Pace
+from broker.stats.ordering import consumers_by_trouble
+from broker.wire.ack_timeouts import timeout_of
 
 _tag = attrgetter("tag")
 
@@ -36,6 +39,8 @@ _KEYS: dict[str, Read] = {
         name: attrgetter(name)
         for name in ("prefetch_count", "ack_required", "exclusive", "active", "unacked", "priority")
     },
+    "arguments": AsText(attrgetter("arguments")),
+    "channel_details.user_provided_name": lambda one: shown_name(one.channel.connection),
     "channel_details.name": lambda consumer: channel_name(consumer.channel),
     "channel_details.node": lambda consumer: 0,  # the same of all
     "channel_details.number": attrgetter("channel.number"),
@@ -51,10 +56,12 @@ class Consumers(View):
     """The noun `consumers`, by vhost. A row key is the channel's name and the tag."""
 
     noun = "consumers"
+    are_clients = True
+    kept_order = ("queue.vhost", "queue.name")
+    fixed = frozenset(_KEYS.keys() - {"prefetch_count", "active", "unacked"})
+    figures = frozenset(("trouble",))
 
-    async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
-        if not self.is_in_order(args):
-            return await super().everything(caller, args, pace)
+    async def in_kept_order(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         found: list[Any] = []
         vhosts = caller.reach(self.noun, args.vhost, args.user)
         queues = await rosters_of(self.broker).queues(vhosts, pace)
@@ -66,8 +73,18 @@ class Consumers(View):
             await pace()
         return found
 
-    def is_in_order(self, args: List) -> bool:
-        return args.queue is None and args.connection is None and args.channel is None
+    def is_kept(self, args: List) -> bool:
+        are_filtered = args.queue is not None or args.connection is not None
+        return not are_filtered and args.channel is None and super().is_kept(args)
+
+    def scope(self, caller: Caller, args: List) -> tuple[Any, ...]:
+        return tuple(vhost.name for vhost in caller.reach(self.noun, args.vhost, args.user))
+
+    def read_figures(
+        self, things: list[Any], field: str, start: int, stop: int, found: array[float]
+    ) -> None:
+        ranks, after = troubles.RANK, self.stuck_after
+        consumers_by_trouble(things, ranks, self.now, after, start, stop, found)
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for vhost in vhosts:
@@ -100,7 +117,7 @@ class Consumers(View):
     has_client_name = True
 
     def client_name(self, thing: Any) -> str:
-        return str(given_name(thing.channel.connection) or "")
+        return str(thing.channel.connection.user_provided_name)
 
     def name(self, thing: Any) -> str:
         return str(thing.tag)
@@ -113,13 +130,20 @@ class Consumers(View):
         return (thing.queue.vhost_name, thing.queue.name, thing.tag)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        if field == "channel_details.user_provided_name":
-            return lambda one: str(
-                given_name(one.channel.connection) or one.channel.connection.name
-            )
-        if field == "trouble":
-            return lambda consumer: (troubles.RANK[self.trouble(consumer)], -consumer.unacked)
-        return _KEYS.get(field)
+        return self._timeout() if field == "consumer_timeout" else _KEYS.get(field)
+
+    def _timeout(self) -> Read:
+        """Reads the timeout; most queues have that of the settings."""
+        seconds = self.broker.config.consumer_timeout
+        usual = int(seconds * 1000)
+
+        def timeout(consumer: Any) -> int:
+            queue = consumer.queue
+            if queue.limits is None and queue.type == "classic":
+                return usual
+            return timeout_of(queue, seconds)
+
+        return timeout
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         return consumer_row(self, thing)

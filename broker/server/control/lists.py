@@ -8,6 +8,7 @@ compared in C (`broker.stats.ordering`).
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -31,14 +32,14 @@ from broker.server.control.consumer_rows import Consumers
 from broker.server.control.encoding import encode_rows
 from broker.server.control.open_lists import WHOLE_ROWS, OpenList, RowsOf
 from broker.server.control.past import aged_of_object
-from broker.server.control.picking import first_by_key, found_by, having
+from broker.server.control.picking import first_by_key, found_by, having, picked
 from broker.server.control.policy_rows import OperatorPolicies, Policies
 from broker.server.control.queue_rows import Exchanges, Queues
 from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.rosters import column, in_order, rosters_of
-from broker.server.control.views import ITEMS_PER_LOOK, View
+from broker.server.control.views import View
 from broker.server.pace import Pace
-from broker.stats.ordering import by_trouble, figures, first_places
+from broker.stats.ordering import first_places
 
 PAGE_SIZE_MAX = 500
 
@@ -95,7 +96,7 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
     view = VIEWS[args.noun](request.broker)
     pace = Pace()
     await pace()  # others have begun in this turn
-    version = rosters_of(request.broker).version
+    version = view.keeper.version
     everything = await view.everything(request.caller, args, pace)
     total = len(everything)
     scope = _scope(request, view, version)
@@ -212,41 +213,20 @@ async def _named(
 ) -> list[Any]:
     """Those with a name that has `wanted` in it, or that the pattern finds. Names never change, so
     they and what was found are kept as orders are."""
-    if view.has_client_name:
-        return await _named_twice(view, things, wanted, pattern, pace)
-    rosters = rosters_of(view.broker)
+    reads = [view.name, view.client_name] if view.has_client_name else [view.name]
+
+    async def fitting(place: int, read: Callable[[Any], str]) -> list[bool]:
+        all_names = None if scope is None else (scope, "names of all", place)
+        names = await view.keeper.kept(all_names, lambda: column(things, read, pace))
+        if pattern is None:
+            return await having(wanted, names, pace)
+        return await found_by(pattern, names, pace)
 
     async def found() -> list[Any]:
-        all_names = None if scope is None else (scope, "names of all")
-        names = await rosters.kept(all_names, lambda: column(things, view.name, pace))
-        if pattern is None:
-            return await having(wanted, things, names, pace)
-        return await found_by(pattern, things, names, pace)
+        return await picked(things, [await fitting(*read) for read in enumerate(reads)], pace)
 
     filtered = None if scope is None else (scope, "filtered", wanted, pattern is None)
-    return await rosters.kept(filtered, found)
-
-
-async def _named_twice(
-    view: View, things: list[Any], wanted: str, pattern: Pattern | None, pace: Pace
-) -> list[Any]:
-    """The same where a thing has the name that its client gave it, too."""
-    fits = pattern.matches if pattern is not None else lambda name: wanted in name
-    # Many channels and consumers have the name of one client.
-    known: dict[str, bool] = {}
-
-    def is_found(name: str) -> bool:
-        if name not in known:
-            known[name] = fits(name)
-        return known[name]
-
-    kept = []
-    for place, thing in enumerate(things):
-        if is_found(view.client_name(thing)) or is_found(view.name(thing)):
-            kept.append(thing)
-        if pattern is not None or place % ITEMS_PER_LOOK == 0:
-            await pace()
-    return kept
+    return await view.keeper.kept(filtered, found)
 
 
 async def _sorted(
@@ -258,30 +238,27 @@ async def _sorted(
     is_fixed = view.is_kept(args) and field in view.fixed
     if is_fixed and _is_in_order(view, things, field):
         return things[::-1] if args.sort_reverse else things
-    if field in view.figures or (field == "trouble" and view.figures):
+    if field in view.figures:
         keys = await _figures(view, things, field, pace)
         places = first_places(keys, enough, args.sort_reverse)
         return [things[place] for place in places]
     if field and view.knows_fields and view.sort_key(field) is None:
         return things  # no row has the field, or it is the same in all
     key = view.key_of(field, args) if field else view.order
-    rosters = rosters_of(view.broker)
     name = None if scope is None else (scope, field)
-    if is_fixed and (enough > _FEW or rosters.is_sorted(name, things)):
-        things = await rosters.kept(name, lambda: in_order(things, key, pace))
+    if is_fixed and (enough > _FEW or view.keeper.is_sorted(name, things)):
+        things = await view.keeper.kept(name, lambda: in_order(things, key, pace))
         return things[::-1] if args.sort_reverse else things
     places = await first_by_key(things, key, enough, args.sort_reverse, pace)
     return [things[place] for place in places]
 
 
 def _scope(request: Request[List], view: View, version: object) -> Any:
-    """What `everything` depends on: the vhosts that the caller sees, the filters of it, and the
-    version it was begun with: what changed while it was made must not be kept for the next one."""
-    args = request.args
-    if not view.is_kept(args):
+    """What `everything` depends on, and the version it was begun with: what changed while it was
+    made must not be kept for the next one. None: nothing is kept."""
+    if not view.is_kept(request.args):
         return None
-    vhosts = [vhost.name for vhost in request.caller.reach(view.noun, args.vhost, args.user)]
-    return version, args.noun, args.user, args.source, *vhosts
+    return version, view.noun, *view.scope(request.caller, request.args)
 
 
 def _is_in_order(view: View, things: list[Any], field: str) -> bool:
@@ -296,14 +273,10 @@ def _is_in_order(view: View, things: list[Any], field: str) -> bool:
 
 
 async def _figures(view: View, things: list[Any], field: str, pace: Pace) -> array[float]:
-    """What queues are sorted by, one number each. `trouble`: the worst word first, then the most
-    messages."""
+    """What things are sorted by, one number each."""
     keys = array("d", bytes(8 * len(things)))
     for start in range(0, len(things), _CHUNK):
         stop = start + _CHUNK
-        if field == "trouble":
-            by_trouble(things, troubles.RANK, view.now, view.stuck_after, start, stop, keys)
-        else:
-            figures(things, field, start, stop, keys)
+        view.read_figures(things, field, start, stop, keys)
         await pace()
     return keys

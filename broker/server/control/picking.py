@@ -28,36 +28,46 @@ _found: OrderedDict[str, dict[str, bool]] = OrderedDict()
 """By the text of a pattern, which names it finds; the pattern used last comes last."""
 
 
-async def found_by(pattern: Pattern, things: list[Any], names: list[str], pace: Pace) -> list[Any]:
-    """The things with a name that the pattern finds; `names` are theirs. A page asks for the same
-    again and again: what the patterns used lately found is remembered."""
+async def found_by(pattern: Pattern, names: list[str], pace: Pace) -> list[bool]:
+    """Which of the names the pattern finds. A page asks for the same again and again: what the
+    patterns used lately found is remembered."""
     known = _found.pop(pattern.text, None)
     if known is None or len(known) > _NAMES_REMEMBERED:
         known = {}
-    if len(things) <= _NAMES_REMEMBERED:
+    if len(names) <= _NAMES_REMEMBERED:
         _found[pattern.text] = known
         while len(_found) > _PATTERNS_REMEMBERED:
             _found.popitem(last=False)
-    kept: list[Any] = []
+    found: list[bool] = []
     at_a_time = max(1, _STEPS_PER_LOOK // pattern.steps)
-    for start in range(0, len(things), _NAMES_PER_LOOK):
+    for start in range(0, len(names), _NAMES_PER_LOOK):
         part = names[start : start + _NAMES_PER_LOOK]
         new = [one for one in part if one not in known]
         for first in range(0, len(new), at_a_time):
             for one in new[first : first + at_a_time]:
                 known[one] = pattern.matches(one)
             await pace()
-        kept += compress(things[start : start + _NAMES_PER_LOOK], map(known.__getitem__, part))
+        found += map(known.__getitem__, part)
         await pace()
-    return kept
+    return found
 
 
-async def having(wanted: str, things: list[Any], names: list[str], pace: Pace) -> list[Any]:
-    """The things with `wanted` in their names."""
+async def having(wanted: str, names: list[str], pace: Pace) -> list[bool]:
+    """Which of the names have `wanted` in them."""
+    found: list[bool] = []
+    for start in range(0, len(names), _NAMES_PER_LOOK):
+        found += [wanted in one for one in names[start : start + _NAMES_PER_LOOK]]
+        await pace()
+    return found
+
+
+async def picked(things: list[Any], fits: list[list[bool]], pace: Pace) -> list[Any]:
+    """The things for which one of the lists says so, each at the place of the thing."""
     kept: list[Any] = []
     for start in range(0, len(things), _NAMES_PER_LOOK):
-        part = names[start : start + _NAMES_PER_LOOK]
-        kept += compress(things[start : start + _NAMES_PER_LOOK], [wanted in one for one in part])
+        stop = start + _NAMES_PER_LOOK
+        parts = zip(*(each[start:stop] for each in fits), strict=True)
+        kept += compress(things[start:stop], map(any, parts))
         await pace()
     return kept
 

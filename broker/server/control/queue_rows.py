@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -30,7 +31,7 @@ from broker.server.control.rosters import rosters_of
 from broker.server.control.views import Part, Read, View, consumer_row
 from broker.server.pace import Pace
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
-from broker.stats.ordering import FIGURES
+from broker.stats.ordering import FIGURES, by_trouble, figures
 from broker.stats.trouble import having_word
 
 _LEAVING = ("expired", "dropped", "dead_lettered", "refused")
@@ -48,7 +49,7 @@ class Queues(View):
     kind = "queue"
     kept_order = ("vhost", "name")
     fixed = frozenset(("vhost", "name", "type", "durable", "auto_delete", "exclusive"))
-    figures = FIGURES
+    figures = FIGURES | {"trouble"}
     knows_fields = True
 
     def chooser(self, args: List) -> Callable[[Any], dict[str, Any]]:
@@ -106,6 +107,15 @@ class Queues(View):
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
         return sort_key(self, field)
+
+    def read_figures(
+        self, things: list[Any], field: str, start: int, stop: int, found: array[float]
+    ) -> None:
+        if field == "trouble":
+            # The worst word first, then the most messages.
+            by_trouble(things, troubles.RANK, self.now, self.stuck_after, start, stop, found)
+        else:
+            figures(things, field, start, stop, found)
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         if not args.disable_stats:
@@ -186,7 +196,7 @@ _EXCHANGE_ORDERS: dict[str, Read] = {
     ),
     "effective_arguments": AsText(
         lambda thing: (
-            list(thing[1].arguments)
+            thing[1].arguments and list(thing[1].arguments)
             if thing[1].policy is None
             else governed("exchange", thing[1])["effective_arguments"]
         )

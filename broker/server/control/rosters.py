@@ -151,6 +151,62 @@ def _implicit(vhost: Any, queue: Any) -> Bound:
     return Bound(vhost.name, Binding("", queue.name, "queue", queue.name, {}))
 
 
+class Kept:
+    """Lists of things and of what never changes of them, each until a thing comes or goes.
+
+    `held` has by scope the version and the list, or None where it was wanted once; the newest come
+    last. `version` tells the version of now; None: it is not known, and nothing is kept.
+    """
+
+    def __init__(
+        self,
+        held: dict[object, tuple[object, list[Any] | None]],
+        version: Callable[[], object],
+    ) -> None:
+        self._held = held
+        self._version = version
+
+    @property
+    def version(self) -> object:
+        """Changes with every one that comes or goes."""
+        return self._version()
+
+    async def kept(self, scope: object, make: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+        """The list that `make` makes of things and of what never changes of them, not to be
+        changed. `scope` names the things and what is made of them: the list is kept under it for
+        the next request, as long as nothing comes or goes. None: it is not kept."""
+        version = self.version
+        if scope is None or version is None:
+            return await make()
+        made, found = self._held.pop(scope, (None, None))
+        if made != version or found is None:
+            found = await make()
+            if self.version != version:
+                return found  # something came or went meanwhile
+        self._keep(scope, version, found)
+        return found
+
+    def is_sorted(self, scope: object, things: list[Any]) -> bool:
+        """Whether to ask for the order of all things even if few are wanted: it is kept, or it was
+        asked for before and nothing came or went since. Where things come and go all the time,
+        picking those few is less work."""
+        version = self.version
+        if scope is None or version is None:
+            return False
+        known = self._held.get(scope)
+        if known is not None and known[0] == version:
+            return True
+        self._keep(scope, version, None)
+        return False
+
+    def _keep(self, scope: object, version: object, found: list[Any] | None) -> None:
+        for stale in [name for name, known in self._held.items() if known[0] != version]:
+            del self._held[stale]
+        self._held[scope] = (version, found)
+        while len(self._held) > _KEPT:
+            del self._held[next(iter(self._held))]
+
+
 class Rosters:
     """All of one broker."""
 
@@ -159,9 +215,12 @@ class Rosters:
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
-        self._kept: dict[object, tuple[object, list[Any] | None]] = {}
-        """By scope, the version and the list, or None where it was wanted once; the newest come
-        last."""
+        self.of_things = Kept({}, lambda: self.version)
+        clients = getattr(broker, "clients", None)
+        self.of_clients = Kept(
+            {} if clients is None else clients.kept,
+            lambda: None if clients is None else (clients.version, self.version),
+        )
         self.whole_lists = asyncio.Semaphore(WHOLE_LISTS_AT_ONCE)
 
     @property
@@ -188,7 +247,7 @@ class Rosters:
             return found
 
         count = sum([len(vhost.exchanges) for vhost in those])
-        return await self.kept(("exchanges", count, *map(_name, those)), joined)
+        return await self.of_things.kept(("exchanges", count, *map(_name, those)), joined)
 
     async def bindings(
         self, vhosts: Iterable[Any], pace: Pace, source: str | None = None
@@ -205,39 +264,6 @@ class Rosters:
             roster = self._bindings.setdefault(vhost, BindingRoster())
             found += await roster.bring_up(vhost, queues, exchanges, pace)
         return found
-
-    async def kept(self, scope: object, make: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
-        """The list that `make` makes of things and of what never changes of them, not to be
-        changed. `scope` names the things and what is made of them: the list is kept under it for
-        the next request, as long as nothing comes or goes. None: it is not kept."""
-        version = self.version
-        if scope is None or version is None:
-            return await make()
-        made, found = self._kept.pop(scope, (None, None))
-        if made != version or found is None:
-            found = await make()
-        self._keep(scope, version, found)
-        return found
-
-    def is_sorted(self, scope: object, things: list[Any]) -> bool:
-        """Whether to ask for the order of all things even if few are wanted: it is kept, or it was
-        asked for before and nothing came or went since. Where things come and go all the time,
-        picking those few is less work."""
-        version = self.version
-        if scope is None or version is None:
-            return False
-        known = self._kept.get(scope)
-        if known is not None and known[0] == version:
-            return True
-        self._keep(scope, version, None)
-        return False
-
-    def _keep(self, scope: object, version: object, found: list[Any] | None) -> None:
-        for stale in [name for name, known in self._kept.items() if known[0] != version]:
-            del self._kept[stale]
-        self._kept[scope] = (version, found)
-        while len(self._kept) > _KEPT:
-            del self._kept[next(iter(self._kept))]
 
     async def _joined(
         self,
@@ -257,7 +283,7 @@ class Rosters:
             return found
 
         count = sum([len(of(vhost)) for vhost in those])
-        return await self.kept(("joined", count, *map(_name, those)), joined)
+        return await self.of_things.kept(("joined", count, *map(_name, those)), joined)
 
     async def _of(
         self,

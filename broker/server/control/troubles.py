@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.control_schema import TROUBLE
-from broker.stats import Gauge
-from broker.stats.trouble import GROWTH_MIN, limit_share, of_queue
+from broker.stats.trouble import GROWTH_MIN, limit_share, of_consumer, of_queue
 
 __all__ = [
     "GROWTH_MIN",
@@ -30,15 +29,3 @@ def is_refusing(queue: Any) -> bool:
     """Whether the queue is full and refuses publishes, or did so some seconds ago."""
     refusals = getattr(queue, "refusals", None)
     return refusals is not None and refusals.is_going_on
-
-
-def of_consumer(consumer: Any, gauge: Gauge | None, now: int, stuck_after: float) -> str:
-    """The word for a consumer; `gauge` is its channel's."""
-    unacked = consumer.unacked
-    if unacked and gauge is not None and now - gauge.acked_at > stuck_after * 1000:
-        return "stuck"
-    if consumer.prefetch_count and unacked >= consumer.prefetch_count:
-        return "full"
-    if unacked or (gauge is not None and not gauge.is_quiet):
-        return "fine"
-    return "idle"

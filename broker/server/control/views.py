@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from array import array
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from broker.columns import chosen, value_at
 from broker.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.requests import Caller, not_found
+from broker.server.control.rosters import Kept, in_order, rosters_of
 from broker.server.pace import Pace
 from broker.stats import Gauge, Stats
 from broker.stats.reading import Fields
@@ -46,6 +48,9 @@ class View:
     kind = ""
     """The kind of gauge that the things have, if any."""
 
+    are_clients = False
+    """Whether they come and go with connections, channels and consumers."""
+
     kept_order: tuple[str, ...] = ()
     """By which fields `everything` is in order already, the first first; none: in no order."""
 
@@ -56,7 +61,7 @@ class View:
     """Whether `sort_key` knows every field that differs between rows."""
 
     figures: frozenset[str] = frozenset()
-    """Fields that `broker.stats.ordering` reads of these things."""
+    """Fields that `read_figures` reads of these things: numbers, compared in C."""
 
     def __init__(self, broker: Any) -> None:
         self.broker = broker
@@ -99,8 +104,38 @@ class View:
         """Whether the caller may see the thing."""
         return caller.sight.of_noun(self.noun, self.place(thing))
 
+    @property
+    def keeper(self) -> Kept:
+        """What keeps lists of these things from one request to the next."""
+        rosters = rosters_of(self.broker)
+        return rosters.of_clients if self.are_clients else rosters.of_things
+
+    def scope(self, caller: Caller, args: List) -> tuple[Any, ...]:
+        """What decides which things there are, where their list is kept: whose things the caller
+        sees, and the filters."""
+        if self.are_clients:
+            owner = None if caller.sight.of_every(self.noun) else caller.name
+            return owner, args.user, args.vhost, args.connection
+        vhosts = [vhost.name for vhost in caller.reach(self.noun, args.vhost, args.user)]
+        return args.user, args.source, *vhosts
+
+    def read_figures(
+        self, things: list[Any], field: str, start: int, stop: int, found: array[float]
+    ) -> None:
+        """Puts the figure of each of `things[start:stop]` at its place of `found`; `field` is one
+        of `figures`."""
+        raise NotImplementedError
+
     async def everything(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         """All of them as a list, in short steps. Raises RequestError as `all` does."""
+        if not self.is_kept(args):
+            return await self.gathered(caller, args, pace)
+        caller.reach(self.noun, args.vhost, args.user)
+        scope = (self.noun, "in order", *self.scope(caller, args))
+        return await self.keeper.kept(scope, lambda: self.in_kept_order(caller, args, pace))
+
+    async def gathered(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        """All of them as they come. Raises RequestError as `all` does."""
         found: list[Any] = []
         things = iter(self.all(caller, args))
         while part := list(islice(things, ITEMS_PER_LOOK)):
@@ -108,13 +143,17 @@ class View:
             await pace()
         return found
 
+    async def in_kept_order(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
+        """All of them in the kept order."""
+        return await in_order(await self.gathered(caller, args, pace), self.order, pace)
+
     def is_in_order(self, args: List) -> bool:
         """Whether `everything` comes in the order of `order` for these arguments."""
         return self.is_kept(args)
 
     def is_kept(self, args: List) -> bool:
         """Whether `everything` is in the kept order for these arguments."""
-        return bool(self.kept_order)
+        return bool(self.kept_order) and not (self.are_clients and self.keeper.version is None)
 
     async def in_state(self, things: list[Any], words: Collection[str], pace: Pace) -> list[Any]:
         """Those that have one of the words of trouble."""
@@ -280,8 +319,7 @@ def channel_name(channel: Any) -> str:
 
 def given_name(connection: Any) -> Any:
     """What the client calls itself (`connection_name`), or None."""
-    client = connection.client_properties
-    return client.get("connection_name") if isinstance(client, dict) else None
+    return connection.user_provided_name or None
 
 
 def connection_details(connection: Any) -> dict[str, Any]:

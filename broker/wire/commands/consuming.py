@@ -112,7 +112,7 @@ def basic_consume(
         arguments or None,
     )
     _undo_limits(session, channel)
-    channel.add_consumer(consumer)
+    session.enter_consumer(channel, consumer)
 
     def start() -> None:
         if consumer.active and not consumer.queue.deleted:
@@ -160,7 +160,7 @@ def basic_cancel(session: Session, channel: WireChannel, consumer_tag: str, no_w
     consumer = channel.consumers.get(consumer_tag)
     if consumer is not None:
         consumer.queue.deliver_pending()
-        channel.remove_consumer(consumer)
+        session.leave_consumer(channel, consumer)
         consumer.queue.remove_consumer(consumer)
     answer(channel, no_wait, "basic.cancel-ok", consumer_tag=consumer_tag)
 
