@@ -42,7 +42,9 @@ CHART = """async (base) => {
 # What changes on the page from one push to the next; elements that did not change are not touched.
 CELLS = """async ([base, states]) => {
   const { Cells, Spark } = await import(base);
-  const tile = document.querySelector("#tiles .tile");
+  // A copy: the page updates its own tile meanwhile.
+  const tile = document.querySelector("#tiles .tile").cloneNode(true);
+  document.getElementById("main").prepend(tile);
   const path = tile.querySelector("[data-live]").dataset.live;
   const cells = new Cells(tile);
   const spark = new Spark(tile.querySelector("[data-spark]"), Array(60).fill(7));
