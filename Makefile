@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile hostile-names bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@exec $(PYTHON) manage.py serve $(ARGS)
@@ -57,6 +57,9 @@ package:  ## build the package and install it, with reports, into a new environm
 	python3 -m venv --clear build/package
 	build/package/bin/pip install --quiet '.[reports]'
 	build/package/bin/leveret ctl version
+
+spark-clusters: test-environment  ## compute a report on Spark with two workers and through Spark Connect
+	@$(PYTHON) -m tests.reports.clusters
 
 stalled-disk: test-environment  ## let the disk not answer for a while; consuming goes on (options: ARGS="--seconds 30")
 	@$(PYTHON) -m tests.store.stalled_disk $(ARGS)

@@ -1060,6 +1060,23 @@ class Config:
         "kept; 0 keeps none",
         least=0,
     )
+    object_store: str = setting(
+        "reports",
+        "",
+        "object store",
+        "where usage tables and results of reports are copied after each run: s3://bucket/prefix,"
+        " with credentials in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or"
+        " file:///directory; empty: nowhere",
+    )
+    object_store_endpoint: str = setting(
+        "reports",
+        "",
+        "text",
+        "of an S3 store that is not Amazon's, such as http://minio:9000",
+    )
+    object_store_region: str = setting(
+        "reports", "", "text", "of the S3 store; if empty that of the environment, or us-east-1"
+    )
     java_home: Path | None = setting(
         "reports", None, "path", "Java 17 or newer; if empty the system's, else the one from PyPI"
     )

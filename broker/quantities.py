@@ -209,6 +209,15 @@ def read_name(text: str) -> str:
     return text
 
 
+def read_object_store(text: str) -> str:
+    """Where an object store is; none if empty."""
+    scheme, _, rest = text.partition("://")
+    bad = scheme not in ("s3", "file") or not rest.strip("/") or not text.isprintable()
+    if text and (bad or (scheme == "file" and not rest.startswith("/"))):
+        raise BadValue("s3://bucket/prefix or file:///directory")
+    return text.rstrip("/")
+
+
 def read_secret(text: str) -> str:
     if not text:
         raise BadValue("set: it is empty")
@@ -253,6 +262,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "memory": read_memory,
     "name": read_name,
     "networks": read_networks,
+    "object store": read_object_store,
     "optional port": _read_optional_port,
     "path": read_path,
     "port": read_port,

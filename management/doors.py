@@ -23,6 +23,7 @@ SUMMARIES = {
     "backup": "Copy the data directory, also while the broker runs: backup DIR.",
     "ctl": "Administer a running broker from a shell: ctl help.",
     "report": "Compute a report and write it: report traffic --from 2026-11-01.",
+    "report-job": "Write what spark-submit needs to compute reports elsewhere: report-job DIR.",
     "perf": "Load a broker and measure it: perf throughput -z 10.",
 }
 OWN_OPTIONS = {
@@ -31,6 +32,7 @@ OWN_OPTIONS = {
     "ctl": "management.ctl.main",
     "perf": "management.perf.main",
     "report": "management.report",
+    "report-job": "management.report_job",
 }
 MAINS = {
     "broker": "broker.server.app",

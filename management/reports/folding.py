@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow
 import pyarrow.parquet
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
@@ -47,9 +48,10 @@ class FoldFailed(Exception):
 
 
 def read(
-    spark: SparkSession, paths: Collection[Path], columns: Collection[str] = tuple(MERGED)
+    spark: SparkSession, paths: Collection[Path | str], columns: Collection[str] = tuple(MERGED)
 ) -> DataFrame:
-    """Rows of table files with some of their numbers; what a file lacks is zero."""
+    """Rows of table files with some of their numbers; what a file lacks is zero. Files are paths,
+    or addresses that Spark takes as they are."""
     wanted = {HELD if name == FEED_HELD else name for name in columns}
     chosen = [name for name in MERGED if name in wanted]
     schema = StructType([ROW[name] for name in ("at", *IDENTITY, *chosen)])
@@ -60,7 +62,27 @@ def read(
     # Files of the first programs with tables hold byte milliseconds.
     schema = StructType([*schema, StructField(FEED_HELD, LongType())])
     rows = spark.read.schema(schema).parquet(*(uri(path) for path in paths))
-    rows = _filled(rows, [*chosen, FEED_HELD])
+    return _seconds(_filled(rows, [*chosen, FEED_HELD]))
+
+
+def shipped(spark: SparkSession, paths: Collection[Path]) -> DataFrame:
+    """Rows of table files that only this process can read: it sends them to Spark."""
+    wide = StructType([*ROW, StructField(FEED_HELD, LongType())])
+    parts = [pyarrow.parquet.read_table(path) for path in paths]
+    if not parts:
+        return spark.createDataFrame([], ROW)
+    rows = spark.createDataFrame(pyarrow.concat_tables(parts, promote_options="default"))
+    columns = [
+        (f.col(one.name) if one.name in rows.columns else f.lit(None))
+        .cast(one.dataType)
+        .alias(one.name)
+        for one in wide
+    ]
+    return _seconds(_filled(rows.select(*columns), [*MERGED, FEED_HELD]))
+
+
+def _seconds(rows: DataFrame) -> DataFrame:
+    """Byte milliseconds of old files as byte seconds."""
     held = f.col(HELD) + f.floor(f.col(FEED_HELD) / HELD_DIVISOR).cast("long")
     return rows.withColumn(HELD, held).drop(FEED_HELD)
 
@@ -132,8 +154,10 @@ def floored(hours: DataFrame, grain: Grain) -> DataFrame:
     return hours if grain == "hour" else _lasting(hours).withColumn("at", f.date_trunc(grain, "at"))
 
 
-def uri(path: Path) -> str:
+def uri(path: Path | str) -> str:
     """A path to read as Spark takes it: on a file system, and no pattern whatever its name."""
+    if isinstance(path, str):
+        return path
     return "file://" + re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path))
 
 

@@ -32,6 +32,7 @@ from .keeping import Keeping
 from .progress import Watch
 from .records import is_full, plain
 from .runs import Progress
+from .stores import Place
 from .tariff import Tariff
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ LARGE_ROWS = 2_000_000
 
 class Specification(msgspec.Struct, kw_only=True):
     """What to run: all paths absolute; `options` are further `spark.*` keys. `tariffs`, oldest
-    first, and `close_after` (seconds after a month's end) are for the cost statement.
+    first, and `close_after` (seconds after a month's end) are for the cost statement. Tables
+    and result are copied to `store`, if it has a url.
     """
 
     report: str
@@ -72,10 +74,13 @@ class Specification(msgspec.Struct, kw_only=True):
     reports_directory: str = ""
     tariffs: list[Tariff] = []
     close_after: int = 0
+    store: Place = Place()
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """How the run ended. `error` is None if it is done."""
+    """How the run ended. `error` is None if it is done; `store_error` says why the result is not in
+    the object store.
+    """
 
     rows_read: int | None = None
     rows_unreadable: int | None = None
@@ -85,6 +90,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     stages: int = 0
     spark: str | None = None
     error: str | None = None
+    store_error: str | None = None
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -155,6 +161,9 @@ def run(specification: Specification, scratch: Path, watch: Watch, outcome: Outc
         outcome.hours_compacted, census = intake.finish(lambda: spark)
         outcome.rows_read, outcome.rows_unreadable = census.lines, census.unreadable
         _compute(spark, Question(specification, chosen, now), intake, scratch, watch, outcome)
+        if specification.store.url:
+            watch.step("copying to the object store")
+            outcome.store_error = _copy(specification, intake)
     finally:
         watch.close()
         spark.stop()
@@ -253,6 +262,19 @@ def _statement(spark: SparkSession, question: Question, rows: DataFrame) -> Data
     paths = Ledger(Path(given.reports_directory)).paths(chosen.view.name, first, end)
     closed = costs.closed_rows(spark, paths, chosen.vhost)
     return costs.statement(costs.priced(rows, chosen.view, given.tariffs), closed, chosen.view)
+
+
+def _copy(given: Specification, intake: Intake) -> str | None:
+    """Copy tables and result to the object store; what went wrong, which the next run repairs."""
+    from . import mirror
+    from .stores import Store, StoreFailed
+
+    reports = Path(given.reports_directory)
+    try:
+        mirror.copy(Store(given.store), intake.tables, reports, given.report, given.run_id)
+    except (OSError, StoreFailed, msgspec.MsgspecError) as error:
+        return _in_short(error, reports)
+    return None
 
 
 def _interrupt(spark: SparkSession) -> NoReturn:

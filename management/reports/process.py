@@ -38,6 +38,7 @@ from .ledger import Ledger
 from .records import Records, plain
 from .runs import Delivery, Progress, Run, RunNotFound, Runs
 from .schedule import Entry, Timetable
+from .stores import Place
 
 log = logging.getLogger(__name__)
 
@@ -425,6 +426,12 @@ class Reports:
         run.hours_compacted = outcome.hours_compacted
         run.spark = outcome.spark
         run.gaps = outcome.gaps
+        run.store_error = outcome.store_error
+        if run.store_error:
+            log.error(
+                "run %s of %s is not in the object store: %s",
+                run.run_id, run.report, run.store_error,
+            )  # fmt: skip
         if outcome.error is None:
             run.progress = Progress(
                 step="done",
@@ -477,6 +484,9 @@ class Reports:
             reports_directory=str(self._data_dir / "reports"),
             tariffs=tariff.read(self._data_dir / "reports"),
             close_after=config.reports_close_after,
+            store=Place(
+                config.object_store, config.object_store_endpoint, config.object_store_region
+            ),
         )
 
 

@@ -26,19 +26,25 @@ def write(frame: DataFrame, view: View, directory: Path, scratch: Path, rows_in:
     `rows_in` is how many rows it is computed from. The files' names are in the order of their rows.
     Returns the number of rows. Raises OSError and Spark's errors.
     """
-    order: list[Column] = [
-        f.col(name[1:]).desc_nulls_last() if name.startswith("-") else f.col(name).asc()
-        for name in view.order
-    ]
     files = -(-rows_in // ROWS_PER_FILE)
     chosen = frame.select(*view.names)
     if files > 1:
-        chosen = chosen.repartitionByRange(files, *order)
+        chosen = chosen.repartitionByRange(files, *order(view))
     else:
         chosen = chosen.repartition(1)
     place = scratch / RESULT
     shutil.rmtree(place, ignore_errors=True)
-    chosen.sortWithinPartitions(*order).write.options(**WRITE_OPTIONS).parquet(f"file://{place}")
+    chosen.sortWithinPartitions(*order(view)).write.options(**WRITE_OPTIONS).parquet(
+        f"file://{place}"
+    )
     place.rename(directory / RESULT)
     parts = (directory / RESULT).glob("*.parquet")
     return sum(pyarrow.parquet.ParquetFile(part).metadata.num_rows for part in parts)
+
+
+def order(view: View) -> list[Column]:
+    """What the rows of a view are sorted by."""
+    return [
+        f.col(name[1:]).desc_nulls_last() if name.startswith("-") else f.col(name).asc()
+        for name in view.order
+    ]

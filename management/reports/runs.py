@@ -65,7 +65,8 @@ class Run(msgspec.Struct, kw_only=True):
 
     `rows_read` and `rows_unreadable` are new lines of the usage feed, `rows_written` rows of the
     result, `hours_compacted` closed feed files that were taken into the tables on the way,
-    `gaps` times within its range for which counts are missing, `plans` those that asked for it.
+    `gaps` times within its range for which counts are missing, `plans` those that asked for it,
+    `store_error` why tables and result are not in the object store.
     """
 
     report: str
@@ -84,6 +85,7 @@ class Run(msgspec.Struct, kw_only=True):
     gaps: list[Gap] = []
     spark: str | None = None
     error: str | None = None
+    store_error: str | None = None
     plans: list[str] = []
     deliveries: list[Delivery] = []
 

@@ -40,6 +40,7 @@ KINDS = {
     "memory": Texts("0.5", "1.5"),
     "name": Texts("some name", ""),
     "networks": Texts("10.0.0.0/8, ::1", "10.0.0.1/8"),
+    "object store": Texts("s3://bucket/prefix", "gopher://x"),
     "optional port": Texts("-1", "-2"),
     "path": Texts("/somewhere", ""),
     "port": Texts("12345", "70000"),
