@@ -69,6 +69,17 @@ def test_a_click_on_a_heading_sorts_the_table_and_its_files(
     assert wrong.status == 400 and "not one of" in wrong.text()
 
 
+def test_charts_are_saved_as_png_files(page: Page, addresses: list[str]) -> None:
+    page.goto(next(one for one in addresses if one.startswith("/reports/traffic?")))
+    buttons = page.locator("[data-png]")
+    expect(buttons).not_to_have_count(0)
+    for button in buttons.all():
+        with page.expect_download() as saved:
+            button.click()
+        assert saved.value.suggested_filename == f"{button.get_attribute('data-name')}.png"
+        assert saved.value.path().read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
 NAME = Column("queue", "text", "Queue")
 IN = Column("messages_in", "count", "In")
 IN_BEFORE = Column("messages_in_before", "count", "In before")
