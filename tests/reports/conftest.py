@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from broker.config import Config
 from management.reports import client
+from management.reports.process import Reports
 from management.reports.runs import Run, Runs
 from tests.appliance import NEVER, Appliance
 
@@ -107,6 +109,12 @@ class ReportsProcess:
         run_id = client.run(self.data_dir, report, asked_by)
         wait_until(lambda: self.runs.read(report, run_id).is_over, "the run to end")
         return self.runs.read(report, run_id)
+
+
+def reports_in(data_dir: Path) -> Reports:
+    """The reports process as an object that nothing starts."""
+    (data_dir / "reports").mkdir(exist_ok=True)
+    return Reports(Config(data_dir=data_dir), data_dir / "reports")
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = TIMEOUT) -> None:

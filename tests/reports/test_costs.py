@@ -11,12 +11,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from broker.config import Config
 from management.reports import costs, tariff
 from management.reports.catalog import COST
 from management.reports.ledger import Ledger
-from management.reports.process import Reports
 from management.reports.tariff import Tariff
+from tests.reports.conftest import reports_in
 from tests.reports.feeds import TEN
 from tests.reports.test_transforms import rows
 
@@ -136,7 +135,7 @@ def test_a_month_that_was_half_closed_is_closed_whole_by_the_next_run(
 
 
 def test_a_tariff_is_set_for_months_that_are_open_only(tmp_path: Path) -> None:
-    reports = Reports(Config(data_dir=tmp_path), tmp_path / "reports")
+    reports = reports_in(tmp_path)
     (tmp_path / "reports" / "months" / "2026-10").mkdir(parents=True)
     reports.set_tariff({"since": "2026-11", "currency": "eur", "messages": "0.40"}, "anna")
     reports.set_tariff({"since": "2026-12", "currency": "EUR"}, "anna")

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker.config import Config
 from management.reports import client, process
 from management.reports.desk import Desk
 from management.reports.job import Outcome, _in_short
-from management.reports.process import Reports
 from management.reports.runs import Progress, Run, Runs
 from management.reports.schedule import Entry
+from tests.reports.conftest import reports_in
 
 REPORT = "traffic"
 
@@ -53,15 +52,11 @@ class MadeUpChild:
         return Outcome(rows_written=3)
 
 
-def reports(tmp_path: Path) -> Reports:
-    return Reports(Config(data_dir=tmp_path), tmp_path / "reports")
-
-
 def test_a_disk_that_fills_up_during_a_run_does_not_fail_it(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "Child", lambda: MadeUpChild(disk))
-    working = reports(tmp_path)
+    working = reports_in(tmp_path)
     run = working.ask(REPORT, "anna")
     asyncio.run(working._run(run))
     desk = Desk(tmp_path)
@@ -78,7 +73,7 @@ def test_a_disk_that_fills_up_during_a_run_does_not_fail_it(
 
 
 def test_a_request_and_a_schedule_survive_a_full_disk(tmp_path: Path, disk: Disk) -> None:
-    working = reports(tmp_path)
+    working = reports_in(tmp_path)
     disk.full = True
     with pytest.raises(OSError, match="No space left"):
         working.ask(REPORT, "anna")

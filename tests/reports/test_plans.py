@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-from broker.config import Config
 from management.reports import delivery, plans
 from management.reports.plans import Plan
-from management.reports.process import Reports
 from management.reports.runs import Run
 from management.reports.schedule import Entry, Timetable
-from tests.reports.conftest import wait_until
+from tests.reports.conftest import reports_in, wait_until
 from tests.reports.feeds import TEN
 
 RUN = Run(
@@ -135,8 +133,7 @@ def test_a_mail_has_the_result_as_a_file_unless_it_is_too_long(server: Any) -> N
 
 
 def test_a_plan_takes_the_place_of_the_schedule_of_its_report(tmp_path: Path) -> None:
-    reports = Reports(Config(data_dir=tmp_path), tmp_path / "reports")
-    (tmp_path / "reports").mkdir()
+    reports = reports_in(tmp_path)
     reports._refresh(TEN)
     before = reports._timetable.next_at()
     assert before["traffic"] == before["backlog"] > TEN
@@ -164,8 +161,7 @@ def test_what_a_plan_asks_for_is_delivered_and_what_a_person_asks_for_is_not(
     hook = f"http://127.0.0.1:{server(Handler)}/"
 
     async def end_two_runs() -> Run:
-        reports = Reports(Config(data_dir=tmp_path), tmp_path / "reports")
-        (tmp_path / "reports").mkdir()
+        reports = reports_in(tmp_path)
         reports.set_plan({"report": "refused", "name": "ops", "webhook": hook}, "anna")
         reports._end(reports.ask("refused", "anna", {"by": "queue"}), "done")
         reports._ask_on_schedule(Entry("refused", "", {}, "ops"), TEN)
