@@ -60,6 +60,16 @@ PEAK = Column(
     of=("messages_peak",),
     merge="max",
 )
+OLDEST = Column(
+    "oldest", "ms", "Oldest", "the greatest age of a ready message", of=("oldest_ms",), merge="max"
+)
+LAST_SEEN = Column("last_seen", "time", "Last hour or day")
+CLIENT_TEXTS = (
+    VHOST,
+    Column("user", "text", "User"),
+    Column("client", "text", "Library", "what the client says of itself"),
+    Column("version", "text", "Version"),
+)
 QUEUE_COLUMNS = (IN, BYTES_IN, OUT, BYTES_OUT, ACKED, REDELIVERED, PEAK)
 
 PUBLISHED = Column(

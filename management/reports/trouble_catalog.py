@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from .measures import ACKED, DELIVERED, IN, OUT, PEAK, REDELIVERED, VHOST, Column, Rows
+from .measures import (
+    ACKED,
+    CLIENT_TEXTS,
+    DELIVERED,
+    IN,
+    LAST_SEEN,
+    OLDEST,
+    OUT,
+    PEAK,
+    REDELIVERED,
+    Column,
+    Rows,
+)
 from .shapes import CLIENT_KEYS, CONNECTION_KEYS, EXCHANGE_KEYS, QUEUE_KEYS, Report, View, texts
 
 REASONS = "rejected", "expired", "maxlen", "delivery_limit"
@@ -12,14 +24,8 @@ SLOW_WAIT_MS = 60_000
 # So many redeliveries, and half of all deliveries, are a storm.
 STORM_LEAST = 100
 
-_CLIENT_TEXTS = (
-    VHOST,
-    Column("user", "text", "User"),
-    Column("client", "text", "Library", "what the client says of itself"),
-    Column("version", "text", "Version"),
-)
 _CONNECTION_TEXTS = (
-    *_CLIENT_TEXTS,
+    *CLIENT_TEXTS,
     Column("connection", "text", "Connection"),
     Column("id", "text", "Id", "names one connection for good; a name may come again"),
 )
@@ -51,8 +57,6 @@ def _acking(rows: Rows) -> tuple[Column, ...]:
         ),
     )  # fmt: skip
 
-
-_CONSUMED = Column("last_seen", "time", "Last hour or day")
 
 CONSUMERS = Report(
     name="consumers",
@@ -95,8 +99,7 @@ CONSUMERS = Report(
                 ACKED,
                 REDELIVERED,
                 Column("redelivered_share", "number", "Redelivered %", "of the deliveries"),
-                Column("oldest", "ms", "Oldest", "the greatest age of a ready message",
-                       ("oldest_ms",), merge="max"),
+                OLDEST,
                 PEAK,
             ),
             ("-wait", "-held", "vhost", "queue"),
@@ -106,7 +109,7 @@ CONSUMERS = Report(
             "client",
             "Client library",
             CLIENT_KEYS,
-            (*_CLIENT_TEXTS, *_acking("user"), _CONSUMED),
+            (*CLIENT_TEXTS, *_acking("user"), LAST_SEEN),
             ("-unfinished", "-messages_out", "vhost", "user", "client", "version"),
             "client",
         ),
@@ -114,7 +117,7 @@ CONSUMERS = Report(
             "connection",
             "Connection",
             CONNECTION_KEYS,
-            (*_CONNECTION_TEXTS, *_acking("connection"), _CONSUMED),
+            (*_CONNECTION_TEXTS, *_acking("connection"), LAST_SEEN),
             ("-unfinished", "-messages_out", "vhost", "connection", "id"),
             "connection",
             grains=("hour",),
@@ -164,7 +167,7 @@ REFUSED = Report(
             "publisher",
             "Publisher",
             CLIENT_KEYS,
-            (*_CLIENT_TEXTS, *_failed("user"), _CONSUMED),
+            (*CLIENT_TEXTS, *_failed("user"), LAST_SEEN),
             ("-failed", "vhost", "user", "client", "version"),
             "user",
         ),
@@ -172,7 +175,7 @@ REFUSED = Report(
             "connection",
             "Connection",
             CONNECTION_KEYS,
-            (*_CONNECTION_TEXTS, *_failed("connection"), _CONSUMED),
+            (*_CONNECTION_TEXTS, *_failed("connection"), LAST_SEEN),
             ("-failed", "vhost", "connection", "id"),
             "connection",
             grains=("hour",),
@@ -181,7 +184,7 @@ REFUSED = Report(
             "exchange",
             "Exchange",
             EXCHANGE_KEYS,
-            (*texts(EXCHANGE_KEYS, "Exchange"), *_failed("exchange"), _CONSUMED),
+            (*texts(EXCHANGE_KEYS, "Exchange"), *_failed("exchange"), LAST_SEEN),
             ("-failed", "vhost", "exchange"),
             "exchange",
         ),
@@ -189,7 +192,7 @@ REFUSED = Report(
             "queue",
             "Queue",
             QUEUE_KEYS,
-            (*texts(QUEUE_KEYS, "Queue"), *_failed("queue", of_queue=True), PEAK, _CONSUMED),
+            (*texts(QUEUE_KEYS, "Queue"), *_failed("queue", of_queue=True), PEAK, LAST_SEEN),
             ("-failed", "vhost", "queue"),
             "queue",
         ),
@@ -208,7 +211,7 @@ def _dead(name: str, title: str, keys: tuple[tuple[str, str], ...]) -> View:
         Column("discarded_bytes", "bytes", "Bytes discarded", "their bodies"),
         Column("share", "number", "Share %", "dead letters and discarded, of all messages that "
                "came into these queues"),
-        _CONSUMED,
+        LAST_SEEN,
     )  # fmt: skip
     named = texts(keys, title)
     order = ("-dead_letters", "-discarded", *(column.name for column in named), "reason")
