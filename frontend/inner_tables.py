@@ -8,18 +8,23 @@ from django.http import HttpRequest
 from frontend import addresses
 from frontend.tables import Column, Table, load_within
 
-_WHO = (
-    Column("consumer_tag", "Consumer", "consumer-tag", phone=True),
-    Column("trouble", "State", "trouble", phone=True),
-    Column(
-        "channel_details.connection_name",
-        "Client",
-        "connection-of",
-        sort="channel_details.user_provided_name",
-    ),
-    Column("channel_details.user", "User", sort=None),
+STATE = Column("trouble", "State", "trouble", phone=True)
+CLIENT = Column(
+    "channel_details.connection_name",
+    "Client",
+    "connection-of",
+    sort="channel_details.user_provided_name",
+)
+HELD = (
     Column("unacked", "Unacked", "count", phone=True),
     Column("prefetch_count", "Prefetch", "count", help="0 is no limit", phone=True),
+)
+_WHO = (
+    Column("consumer_tag", "Consumer", "consumer-tag", phone=True),
+    STATE,
+    CLIENT,
+    Column("channel_details.user", "User", sort=None),
+    *HELD,
 )
 _CANCEL = (
     Column("arguments", "Arguments", "arguments", sort=None),

@@ -6,23 +6,17 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from frontend.asking import is_fragment, names_of
+from frontend.inner_tables import CLIENT, HELD, STATE
 from frontend.tables import Column, fragment, load
 
 COLUMNS = (
     Column("consumer_tag", "Consumer", "text", phone=True),
-    Column("trouble", "State", "trouble", phone=True),
+    STATE,
     Column("queue.name", "Queue", "consumer-queue", phone=True),
     Column("queue.vhost", "Virtual host", "vhost"),
-    Column(
-        "channel_details.connection_name",
-        "Client",
-        "connection-of",
-        phone=True,
-        sort="channel_details.user_provided_name",
-    ),
+    CLIENT._replace(phone=True),
     Column("channel_details.user", "User"),
-    Column("unacked", "Unacked", "count", phone=True),
-    Column("prefetch_count", "Prefetch", "count", help="0 is no limit", phone=True),
+    *HELD,
     Column("ack_required", "Acknowledges", "yes-no"),
     Column("active", "Active", "yes-no"),
 )

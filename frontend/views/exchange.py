@@ -9,7 +9,7 @@ from django.shortcuts import render
 
 from frontend import addresses, charts, delayed, figures, inner_tables, messages
 from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
-from frontend.tables import back, fragment
+from frontend.tables import Table, back, fragment
 from management.broker_client import BrokerError
 
 DEFAULT = "amq.default"
@@ -37,15 +37,15 @@ async def exchange(request: HttpRequest, vhost: str = "", name: str = "") -> Htt
             return render(request, "queue/published.html", facts)
     row = await ask(request, "item", noun="exchanges", vhost=vhost, name=name)
     real_name = "" if name == DEFAULT else name
-    tables = {
-        "outgoing": await inner_tables.bindings_from(request, vhost, real_name, row["type"]),
-        "incoming": await inner_tables.bindings_to(request, vhost, real_name)
-        if real_name
-        else None,
-    }
-    if is_fragment(request) and request.method == "GET":
-        is_incoming = request.GET.get("part") == "incoming-table" and real_name
-        table = tables["incoming" if is_incoming else "outgoing"]
+    part = request.GET.get("part", "") if is_fragment(request) and request.method == "GET" else None
+    tables: dict[str, Table] = {}
+    if real_name and part in (None, "incoming-table"):
+        tables["incoming"] = await inner_tables.bindings_to(request, vhost, real_name)
+    if not tables or part is None:
+        kind = row["type"]
+        tables["outgoing"] = await inner_tables.bindings_from(request, vhost, real_name, kind)
+    if part is not None:
+        (table,) = tables.values()
         return fragment(request, {"table": table, "empty": "exchange/unbound.html"})
     found = await charts.history(request, "exchange", [vhost, real_name])
     facts |= {
