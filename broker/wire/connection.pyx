@@ -487,6 +487,10 @@ cdef class Connection(Output):
         # Queues may have had a backlog to deliver first.
         self.count_asked((self.turn.delivered - delivered) // DELIVERIES_ASKED)
 
+    def when_there_is_time(self, callback):
+        """Calls `callback()`, in a turn to come if this one has no time left."""
+        self.turn.when_there_is_time(callback)
+
     def count_work(self, uint64_t more):
         """A method did as much as so many others."""
         self.count_asked(more)

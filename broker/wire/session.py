@@ -680,10 +680,17 @@ class Session(Connection):
         self.transport.abort()
 
     def lost(self, reason: str = "") -> None:
-        """The transport is gone. Long work under way is completed in its slices first."""
+        """The transport is gone. Long work under way is completed in its slices first. The end of
+        very many at the same moment takes several turns."""
         self._timer.cancel()
         self.set_closed()
-        if self.after_work(lambda: self.lost(reason)):
+        if self._host.stopping:
+            self._lost(reason)
+        else:
+            self.when_there_is_time(lambda: self._lost(reason))
+
+    def _lost(self, reason: str) -> None:
+        if self.after_work(lambda: self._lost(reason)):
             return
         if self.handshake is not None:
             self.handshake.end()

@@ -61,6 +61,9 @@ class Wire:
     def abort(self) -> None:
         self.ended = True
 
+    def close(self) -> None:
+        self.ended = True
+
     def is_closing(self) -> bool:
         return self.ended
 
