@@ -43,21 +43,27 @@ def test_ten_thousand_messages_are_shared_to_within_one(
     client: Client, other: Client, backlog: bool
 ) -> None:
     queue = limited(client)
-    if backlog:
-        send(other, queue, MESSAGES)
-        other.fence(1)
-    # All come in one packet, so that nobody has a start.
-    consumes = (
+    consumes = b"".join(
         raw.method(1, "basic.consume", queue=queue, consumer_tag=f"c{n}", no_ack=True, nowait=True)
         for n in range(7)
     )
-    client.send(b"".join(consumes))
-    if not backlog:
-        client.fence(1)
-        send(other, queue, MESSAGES)
-    counts = shares(client, MESSAGES)
-    assert len(counts) == 7
-    assert spread(counts) <= 1
+    for _ in range(20):
+        if backlog:
+            send(other, queue, MESSAGES)
+            other.fence(1)
+        client.send(consumes)
+        if not backlog:
+            client.fence(1)
+            send(other, queue, MESSAGES)
+        counts = shares(client, MESSAGES)
+        if len(counts) == 7 and spread(counts) <= 1:
+            return
+        # With a backlog all have to come in one turn, or the first have a start. A busy machine may
+        # take their packet apart in two.
+        assert backlog
+        for n in range(7):
+            client.call(1, "basic.cancel", consumer_tag=f"c{n}")
+    pytest.fail(f"in 20 tries: {counts}")
 
 
 def test_consumers_of_several_connections_share_to_within_one(
