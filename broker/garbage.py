@@ -25,8 +25,8 @@ from collections.abc import Callable
 
 log = logging.getLogger("leveret.garbage")
 
-YOUNG, MIDDLE, OLD = 700, 1, 1
-"""Thresholds of `gc.set_threshold`: at most 700 x 2 x 2 objects come to those a walk has kept."""
+YOUNG, MIDDLE, OLD = 350, 1, 1
+"""Thresholds of `gc.set_threshold`: at most 350 x 2 x 2 objects come to those a walk has kept."""
 LONG_WALK_S = 0.002
 KEPT_MIN = 2_500
 """What a walk kept is frozen if it took so much CPU time, so that the next one is short; but not if
