@@ -15,6 +15,7 @@ import msgspec
 from broker.access.passwords import SHA256
 from broker.access.secrets import without_secrets
 from broker.definitions.targets import DELAYED, Target
+from broker.kernel.through import Through
 from broker.policies import Policy
 from broker.times import Timestamp
 
@@ -248,7 +249,7 @@ class Export:
 
     def _queues(self) -> Iterator[_Row | None]:
         for vhost in self._vhosts:
-            for queue in list(vhost.queues.values()):
+            for queue in Through(vhost.queues.values()):
                 row = None if queue.exclusive or queue.deleted else self._queue(vhost, queue)
                 if row is not None:
                     self._there.add(("queue", vhost.name, queue.name))
@@ -310,7 +311,7 @@ class Export:
     def _exchanges(self) -> Iterator[_Row | None]:
         target = self._target
         for vhost in self._vhosts:
-            for exchange in list(vhost.exchanges.values()):
+            for exchange in Through(vhost.exchanges.values()):
                 name = exchange.name
                 if not name or name.startswith("amq."):
                     self._there.add(("exchange", vhost.name, name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.garbage import Garbage, give_memory_back
 from broker.kernel import clock
+from broker.kernel.through import Through
 from broker.server.alarms import MEMORY
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Pulse:
         """Goes round all queues once, one per step; those whose counters stood still since the last
         round rest."""
         for vhost in list(self._broker.vhosts.values()):
-            for queue in list(vhost.queues.values()):
+            for queue in Through(vhost.queues.values()):
                 if queue.store is not None:
                     queue.rest_if_idle(self._broker.loop.time(), REST_AFTER_S)
                 yield queue

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from broker.kernel.through import Through
 from broker.stats.ended import Ended
 from broker.stats.gauge import Gauge
 from broker.stats.gauges import QUEUE_COUNTERS
@@ -203,16 +204,18 @@ class Stats:
         levels["exchanges"] = len(vhost.exchanges)
         levels["queues"] = len(vhost.queues)
         for kind, things in (
-            ("queue", list(vhost.queues.values())),
-            ("exchange", list(vhost.exchanges.values())),
+            ("queue", Through(vhost.queues.values())),
+            ("exchange", Through(vhost.exchanges.values())),
         ):
             sums = Sums()
+            some: list[Any] = []
             start = 0
-            while start < len(things):
+            while start < len(some) or things:
+                if start == len(some):
+                    some, start = things.piece(_OBJECTS_PER_STEP), 0
                 lively: list[Any] = []
                 touched: list[Any] = []
-                stop = start + _OBJECTS_PER_STEP
-                start = scan(kind, things, start, stop, at, before, sums, lively, touched)
+                start = scan(kind, some, start, len(some), at, before, sums, lively, touched)
                 if self.keeps_steps:
                     self._touched += [(kind, vhost.name, thing) for thing in touched]
                 for thing in lively:
@@ -228,7 +231,7 @@ class Stats:
 
     def _sample_connections(self, broker: Any, at: int, before: int) -> Iterator[None]:
         sums, connections = Sums(), 0
-        for connection in list(broker.connections.values()):
+        for connection in Through(broker.connections.values()):
             if connection.id not in broker.connections:
                 continue
             vhost = _vhost_of_connection(connection)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from broker.contracts import Topology
 from broker.errors import describe
+from broker.kernel.through import Through
 from broker.policies import Policies, effective, move
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
@@ -48,9 +49,9 @@ class AppliedPolicies:
     def to_all(self) -> Iterator[str]:
         """One object a step; yields what is wrong, or nothing. A policy that cannot be carried out
         for one object costs no other anything."""
-        for exchange in list(self._exchanges.values()):
+        for exchange in Through(self._exchanges.values()):
             yield self._try("exchange", exchange, self.to_exchange)
-        for queue in list(self._queues.values()):
+        for queue in Through(self._queues.values()):
             if not queue.deleted:
                 before = expires(queue)
                 problem = self._try("queue", queue, self.to_queue)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from broker.contracts import REJECTED
+from broker.kernel.through import Through
 from broker.policies import move
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
@@ -190,12 +191,12 @@ class VHost(DefiningVHost):
 
     def delete(self) -> Iterator[None]:
         """The vhost is gone: its queues give their files back, one a step."""
-        for queue in list(self.queues.values()):
+        for queue in Through(self.queues.values()):
             if not queue.deleted:
                 self._topology.changed()
                 self._forget_queue(queue)
             yield
-        for exchange in list(self.exchanges.values()):
+        for exchange in Through(self.exchanges.values()):
             yield from self._bindings.drop_from(exchange)
             for feature in self._features:
                 feature.exchange_deleted(self, exchange)

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from broker.control_schema import Item, List
+from broker.kernel.through import Through
 from broker.server.control import troubles
 from broker.server.control.connection_rows import Channels, shown_name
 from broker.server.control.encoding import full_name
@@ -88,10 +89,10 @@ class Consumers(View):
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for vhost in vhosts:
-            queues = list(vhost.queues.values())
+            queues: Iterator[Any] = Through(vhost.queues.values())
             if args.queue is not None:
                 queue = vhost.queues.get(full_name(vhost.queues, args.queue))
-                queues = [queue] if queue is not None else []
+                queues = iter([queue] if queue is not None else [])
             for queue in queues:
                 if not queue.consumer_count:
                     yield None

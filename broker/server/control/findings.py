@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import Any
 
+from broker.kernel.through import Through
 from broker.server.control import troubles
 from broker.server.control.views import name_of
 from broker.stats.gauges import DELIVERING
@@ -197,12 +198,12 @@ class ProblemWatch:
         looked_at = 0
         for vhost in list(broker.vhosts.values()):
             share = findings.share(vhost.name)
-            for queue in list(vhost.queues.values()):
+            for queue in Through(vhost.queues.values()):
                 self._judge_queue(findings, share, standing, queue)
                 looked_at += 1
                 if looked_at % _STEP == 0:
                     yield
-        for connection in list(broker.connections.values()):
+        for connection in Through(broker.connections.values()):
             for channel in list(connection.channels.values()):
                 self._judge_channel(findings, connection, channel)
                 yield

@@ -10,6 +10,7 @@ from typing import Any
 
 from broker.columns import chosen
 from broker.control_schema import Item, List
+from broker.kernel.through import Through
 from broker.server.control import troubles
 from broker.server.control.encoding import full_name
 from broker.server.control.figures import counters_in, message_stats, watched
@@ -86,7 +87,7 @@ class Queues(View):
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterable[Any]:
         for vhost in vhosts:
-            for queue in list(vhost.queues.values()):
+            for queue in Through(vhost.queues.values()):
                 yield queue if args.user is None or queue.declared_by == args.user else None
 
     def place(self, thing: Any) -> str:
@@ -234,7 +235,7 @@ class Exchanges(View):
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for vhost in vhosts:
-            for exchange in list(vhost.exchanges.values()):
+            for exchange in Through(vhost.exchanges.values()):
                 yield vhost, exchange
 
     def place(self, thing: Any) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from broker.kernel.through import Through
 from broker.server.control.node_verbs import message_store_of
 from broker.server.metrics.lines import metric
 
@@ -23,10 +24,10 @@ def memory_breakdown(broker: Any) -> Iterator[str]:
     """Bytes by use; `other_system` is all of the process besides."""
     sums: Counter[str] = Counter()
     for vhost in list(broker.vhosts.values()):
-        for queue in list(vhost.queues.values()):
+        for queue in Through(vhost.queues.values()):
             sums[queue.type] += queue.memory or 0  # a stream has none of its own
             yield ""
-    for connection in list(broker.connections.values()):
+    for connection in Through(broker.connections.values()):
         sums["sending"] += connection.send_pend
         yield ""
     bodies = message_store_of(broker)["msg_store"]

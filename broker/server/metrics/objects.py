@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from broker.kernel.through import Through
 from broker.server.control.views import channel_name, name_of
 from broker.server.metrics.families import CLUSTER_FAMILIES, FAMILIES, Family, Row
 from broker.server.metrics.lines import head, line
@@ -35,17 +36,17 @@ class Scope(NamedTuple):
 
     def queues(self) -> Iterator[tuple[Labels, Any]]:
         for vhost in self.all_vhosts():
-            for queue in list(vhost.queues.values()):
+            for queue in Through(vhost.queues.values()):
                 if self.matches is None or self.matches(queue.name):
                     yield {"vhost": vhost.name, "queue": queue.name}, queue
 
     def exchanges(self) -> Iterator[tuple[Labels, Any]]:
         for vhost in self.all_vhosts():
-            for exchange in list(vhost.exchanges.values()):
+            for exchange in Through(vhost.exchanges.values()):
                 yield {"vhost": vhost.name, "exchange": exchange.name or "amq.default"}, exchange
 
     def connections(self) -> Iterator[tuple[Labels, Any]]:
-        for connection in list(self.broker.connections.values()):
+        for connection in Through(self.broker.connections.values()):
             vhost = name_of(connection.vhost) or ""
             if self.vhosts is None or vhost in self.vhosts:
                 user = name_of(connection.user) or ""

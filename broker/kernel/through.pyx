@@ -1,0 +1,62 @@
+# cython: language_level=3
+"""All things that are there now, gone through in steps, however many come and go meanwhile.
+
+A list of them would be looked at by Python's garbage collector, three times while it is young: each
+time 9 ms for 250,000 queues, of whichever turn has the bad luck. And the last one to let go of many
+that were deleted meanwhile would free them all at once, another 20 ms.
+"""
+
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdlib cimport free, malloc
+
+
+cdef class Through:
+    """An iterator over what `things` has at the beginning. `piece(most)` gives the next so many as
+    a list, which is empty at the end. What was given is not kept."""
+
+    cdef PyObject** things
+    cdef Py_ssize_t count
+    cdef Py_ssize_t at
+
+    def __cinit__(self, things):
+        cdef list found = list(things)
+        cdef Py_ssize_t i
+        cdef Py_ssize_t count = PyList_GET_SIZE(found)
+        self.things = <PyObject**> malloc(max(1, count) * sizeof(PyObject*))
+        if self.things == NULL:
+            raise MemoryError
+        for i in range(count):
+            self.things[i] = <PyObject*> PyList_GET_ITEM(found, i)
+            Py_INCREF(<object> self.things[i])
+        self.count = count
+
+    def __dealloc__(self):
+        while self.at < self.count:
+            self.at += 1
+            Py_DECREF(<object> self.things[self.at - 1])
+        free(self.things)
+
+    def __len__(self):
+        """How many are left."""
+        return self.count - self.at
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at == self.count:
+            raise StopIteration
+        return self.next()
+
+    cdef next(self):
+        thing = <object> self.things[self.at]
+        self.at += 1
+        Py_DECREF(thing)
+        return thing
+
+    def piece(self, Py_ssize_t most) -> list:
+        cdef list found = []
+        while len(found) < most and self.at < self.count:
+            found.append(self.next())
+        return found

@@ -1,0 +1,42 @@
+"""Going through very many things in steps costs no turn of the loop what all of them cost."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from broker.kernel.through import Through
+
+
+class Thing:
+    """Something that can be missed."""
+
+
+def test_it_gives_what_was_there_at_the_beginning_one_by_one_or_in_pieces() -> None:
+    things = dict.fromkeys(range(10))
+    through = Through(things)
+    things.clear()
+    assert len(through) == 10
+    assert next(through) == 0
+    assert through.piece(4) == [1, 2, 3, 4]
+    assert list(through) == [5, 6, 7, 8, 9]
+    assert through.piece(4) == [] and len(through) == 0
+    assert list(Through(())) == []
+
+
+def test_the_collector_has_none_of_them_to_look_at() -> None:
+    assert not gc.is_tracked(Through([Thing() for _ in range(1000)]))
+
+
+def test_it_lets_go_of_each_as_it_is_given_and_of_the_rest_at_its_end() -> None:
+    things = [Thing() for _ in range(6)]
+    there = [weakref.ref(thing) for thing in things]
+    through = Through(things)
+    del things
+    for left in (5, 4):
+        next(through)
+        assert sum(thing() is not None for thing in there) == left
+    through.piece(2)
+    assert sum(thing() is not None for thing in there) == 2
+    del through
+    assert not any(thing() for thing in there)
