@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 from broker.access.patterns import BadPattern, Pattern
 from broker.bounds import PATTERN_STEPS_MAX
+from broker.server.control.matching import matched
 from broker.server.pace import Pace
 from tests.api.conftest import path
 from tests.appliance import Appliance
 
 SLOW = "((?:a|b|ab|ba)?){1000}$"
+LARGEST = "(?:(?:a?b?a?b?){16}){9}$"
+"""Just below the steps that a pattern may have."""
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,41 @@ def test_a_filter_of_a_list_refuses_a_slow_one(guest: httpx.Client) -> None:
     query = {"page": 1, "name": SLOW, "use_regex": "true"}
     answer = guest.get("/api/queues", params=query)
     assert answer.status_code == 400, answer.text
+
+
+def test_a_scrape_refuses_a_slow_one(shared_leveret: Appliance) -> None:
+    """The metrics port asks for no login by default."""
+    url = f"http://{shared_leveret.host}:{shared_leveret.metrics_port}/metrics/detailed"
+    query = {"family": "queue_metrics", "queue": SLOW}
+    assert httpx.get(url, params={**query, "queue": "^a"}, timeout=60).status_code == 200
+    answer = httpx.get(url, params=query, timeout=60)
+    assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize(("text", "name"), [(LARGEST, "ab" * 100), ("^a|b+c", "ab" * 2000)])
+async def test_a_match_that_takes_long_does_not_hold_the_loop(
+    monkeypatch: pytest.MonkeyPatch, text: str, name: str
+) -> None:
+    may_end = threading.Event()
+    asked: list[str] = []
+
+    def match(self: Pattern, name: str) -> bool:
+        asked.append(name)
+        return may_end.wait(60)
+
+    monkeypatch.setattr(Pattern, "matches", match)
+    matching = asyncio.create_task(matched(Pattern(text), [name], Pace()))
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await matching == [True]
+    assert asked == [name]
+
+
+@pytest.mark.parametrize("text", ["^a", LARGEST])
+async def test_names_long_and_short_are_found_alike(text: str) -> None:
+    names = [f"{'ab' * length}{end}" for length in (0, 1, 100, 600) for end in ("", "c", "cb")]
+    pattern = Pattern(text)
+    assert await matched(pattern, names * 30, Pace()) == [pattern.matches(n) for n in names * 30]
 
 
 async def test_long_requests_share_the_turns_of_the_loop() -> None:

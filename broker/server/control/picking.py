@@ -10,6 +10,7 @@ from itertools import compress
 from typing import Any
 
 from broker.access.patterns import Pattern
+from broker.server.control.matching import matched
 from broker.server.pace import Pace
 from broker.stats.ordering import first_places, numbers, places_before, texts
 
@@ -17,8 +18,6 @@ _STEP = 250
 """Things between two looks at the clock: 0.1 ms with a quick key."""
 
 _NAMES_PER_LOOK = 200
-_STEPS_PER_LOOK = 1_000
-"""A step of a pattern may take as long as looking into a name."""
 
 _PATTERNS_REMEMBERED = 4
 _NAMES_REMEMBERED = 25_000
@@ -39,14 +38,10 @@ async def found_by(pattern: Pattern, names: list[str], pace: Pace) -> list[bool]
         while len(_found) > _PATTERNS_REMEMBERED:
             _found.popitem(last=False)
     found: list[bool] = []
-    at_a_time = max(1, _STEPS_PER_LOOK // pattern.steps)
     for start in range(0, len(names), _NAMES_PER_LOOK):
         part = names[start : start + _NAMES_PER_LOOK]
-        new = [one for one in part if one not in known]
-        for first in range(0, len(new), at_a_time):
-            for one in new[first : first + at_a_time]:
-                known[one] = pattern.matches(one)
-            await pace()
+        new = [one for one in dict.fromkeys(part) if one not in known]
+        known.update(zip(new, await matched(pattern, new, pace), strict=True))
         found += map(known.__getitem__, part)
         await pace()
     return found

@@ -135,7 +135,7 @@ def _keep_little(writer: asyncio.StreamWriter, size: int) -> None:
 
 
 def lines_of(broker: Any, path: str, query: str) -> Iterator[str] | None:
-    """The lines of a page, None if there is none of that path. Raises BadPattern for a bad
+    """The lines of a page, None if there is none of that path. Raises BadPattern for a bad or slow
     expression for names of queues."""
     path = path.rstrip("/")
     if path == "/metrics":
@@ -152,7 +152,7 @@ def lines_of(broker: Any, path: str, query: str) -> Iterator[str] | None:
     scope = Scope(
         broker,
         frozenset(vhosts) if vhosts else None,
-        Pattern(names[0]).matches if names else None,
+        Pattern.sent(names[0]).matches if names else None,
         "detailed_",
     )
     families = [
