@@ -247,8 +247,11 @@ class Desk:
         return self.result(run).as_page(where, _head(run, where), page, page_size)
 
     def file(self, run: Run, form: str, where: Where) -> Iterator[bytes]:
-        """The rows that match as a file, piece by piece. Raises RunNotFound."""
+        """The rows that match as a file, piece by piece. Raises RunNotFound, and ValueError for
+        more rows than are sorted: before the first piece, because an answer cannot be refused once
+        it has begun."""
         result = self.result(run)
+        result.check_order(where)
         if form == "json":
             return result.as_json(where, _head(run, where))
         if form == "csv":

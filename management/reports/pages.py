@@ -26,8 +26,9 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 BLOCK = 1 << 20
 
-# Rows that are sorted otherwise than they lie in the files, at most, and as many of them at once.
-SORTED_MAX = 2_000_000
+# Rows that are sorted otherwise than they lie in the files, at most: a sorted file is made of all
+# of them in memory, some 200 bytes each. And as many of them at once.
+SORTED_MAX = 500_000
 SORTED_PART = 100_000
 
 # Stands between the keys of an object where they are compared as one text.
@@ -109,6 +110,11 @@ class Result:
             if len(rows) >= count:
                 break
         return rows
+
+    def check_order(self, where: Where) -> None:
+        """Raises ValueError for more rows than are sorted."""
+        if where.order:
+            _order(self.files, where.order, where)
 
     def _sorted_page(self, where: Where, first: int, count: int) -> list[Values]:
         import numpy as np

@@ -147,6 +147,8 @@ def test_it_refuses_to_sort_more_rows_than_it_has_room_for(
     sorted_ = desk.chosen(last(desk), {"sort": "queue"}, None)
     with pytest.raises(ValueError, match="1,000 rows match, and no more than 999 are sorted"):
         desk.page(last(desk), sorted_, 1, 10)
+    with pytest.raises(ValueError, match="no more than 999 are sorted"):
+        desk.file(last(desk), "json", sorted_)
     assert len(desk.page(last(desk), ALL, 1, 10)["rows"]) == 10
 
 
