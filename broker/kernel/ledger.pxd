@@ -20,6 +20,7 @@ cdef class Ledger:
     cdef uint64_t next             # delivery tag that the next delivery gets
     cdef bint is_dense             # tags rise by one, up to next - 1
     cdef readonly size_t count     # entries not settled
+    cdef uint64_t moves            # how often entries got other positions
 
     cdef Unacked* add(self) except NULL
     cdef int make_room(self) except -1

@@ -94,6 +94,7 @@ cdef class Ledger:
                 tags[to & (capacity - 1)] = self.tag_at(at)
                 to += 1
         self.give_back()
+        self.moves += 1
         self.entries = entries
         self.tags = tags
         self.capacity = capacity

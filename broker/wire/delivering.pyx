@@ -267,7 +267,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         """Settles some hundred of the deliveries with tags from `since` to `last`, but those that a
         transaction settles. Returns the tag to go on from, 0 at the end."""
         cdef Ledger ledger = self.ledger
-        cdef Unacked* entries = ledger.entries
+        cdef uint64_t moves = ledger.moves
         cdef Unacked* entry
         cdef uint64_t at = ledger.position_of(since)
         cdef uint64_t end = ledger.position_of(last + 1)
@@ -283,7 +283,7 @@ cdef class DeliveringChannel(ReplyingChannel):
                 tag = ledger.tag_at(at)
                 if transaction is None or not transaction.settles_tag(tag):
                     self.settle_entry(entry, how)
-                    if ledger.entries != entries:
+                    if ledger.moves != moves:
                         # A delivery in between has moved the others.
                         return tag + 1 if tag < last else 0
             at += 1
@@ -324,7 +324,7 @@ cdef class DeliveringChannel(ReplyingChannel):
 
     cdef int settle_up_to(self, uint64_t last, int how) except -1:
         cdef Ledger ledger = self.ledger
-        cdef Unacked* entries = ledger.entries
+        cdef uint64_t moves = ledger.moves
         cdef Unacked* entry
         cdef uint64_t at = ledger.first
         cdef uint64_t end = ledger.position_of(last + 1)
@@ -333,9 +333,9 @@ cdef class DeliveringChannel(ReplyingChannel):
             at += 1
             if entry != NULL:
                 self.settle_entry(entry, how)
-                if ledger.entries != entries:
+                if ledger.moves != moves:
                     # A delivery in between has moved the others: what is settled is passed over.
-                    entries = ledger.entries
+                    moves = ledger.moves
                     at = ledger.first
                     end = ledger.position_of(last + 1)
         return 0
