@@ -156,6 +156,15 @@ class Config:
         least=1,
         reload=True,
     )
+    consumer_arguments_max: int = setting(
+        "amqp",
+        16 * 1024 * 1024,
+        "size",
+        "memory for the arguments of all consumers of a connection, such as filters of streams;"
+        " a consumer beyond it closes its channel with 406",
+        least=4096,
+        reload=True,
+    )
     heartbeat: int = setting(
         "amqp",
         60,

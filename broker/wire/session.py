@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from broker.arguments import memory_of
 from broker.contracts import Consumer, Exchange
 from broker.errors import (
     AMQPError,
@@ -62,6 +63,7 @@ class Session(Connection):
         "client_version",
         "close_reason",
         "connected_at_ms",
+        "consumer_arguments",
         "consumers_begun",
         "exclusive_queues",
         "handshake",
@@ -114,6 +116,8 @@ class Session(Connection):
         self.client_version = ""
         self.close_reason = ""
         self.connected_at_ms = connected_at_ms
+        # Bytes of memory, about.
+        self.consumer_arguments = 0
         # Since they were counted last: never fewer than there are.
         self.consumers_begun = 0
         # Kept true by the vhost: such a queue may be deleted and its name used by another client.
@@ -458,11 +462,13 @@ class Session(Connection):
     def enter_consumer(self, channel: WireChannel, consumer: Consumer) -> None:
         """The channel has one more consumer."""
         channel.add_consumer(consumer)
+        self.consumer_arguments += memory_of(consumer.arguments)
         self._host.clients.changed()
 
     def leave_consumer(self, channel: WireChannel, consumer: Consumer) -> None:
         """The channel has it no more; its queue forgets it in the same turn."""
         channel.remove_consumer(consumer)
+        self.consumer_arguments -= memory_of(consumer.arguments)
         self._host.clients.changed()
 
     def cancel_consumer(self, consumer: Consumer) -> None:

@@ -22,6 +22,7 @@ LIMITS = {
     "parameters_max": 2,
     "consumers_per_connection_max": 5,
     "consumers_per_queue_max": 7,
+    "consumer_arguments_max": 20_000,
 }
 
 
@@ -115,6 +116,22 @@ async def test_a_connection_has_so_many_consumers_and_no_more(amqp: raw.Client) 
     closed = amqp.expect("connection.close", 0)
     assert closed.reply_code == 530
     assert "reached maximum (5) of consumers per connection" in closed.reply_text
+
+
+async def test_the_arguments_of_a_connections_consumers_take_so_much_memory_and_no_more(
+    amqp: raw.Client,
+) -> None:
+    amqp.call(1, "queue.declare", queue="q")
+    wide = {"x-anything": ["x" * 100] * 15}
+    for _ in range(20):  # what a cancelled one had may be taken again
+        tag = amqp.call(1, "basic.consume", queue="q", arguments=wide).consumer_tag
+        amqp.call(1, "basic.cancel", consumer_tag=tag)
+    for _ in range(2):
+        amqp.call(1, "basic.consume", queue="q", arguments=wide)
+    text = refused(amqp, "basic.consume", 406, queue="q", arguments=wide)
+    assert "at most 20000 are allowed (consumer_arguments_max)" in text
+    # Those of the closed channel have theirs no more.
+    amqp.call(1, "basic.consume", queue="q", arguments=wide)
 
 
 @pytest.mark.parametrize("kind", ["classic", "stream"])

@@ -92,6 +92,8 @@ def basic_consume(
         raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
     _check_room(session)
     argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
+    if arguments:
+        _check_memory(session, arguments)
     if added is not None:
         found = added.open_queue(session, channel, no_ack)
     elif found.exclusive_consumer_tag is not None or (
@@ -137,6 +139,19 @@ def _check_room(session: Session) -> None:
         if session.consumers_begun >= most:
             raise NotAllowed(f"reached maximum ({most}) of consumers per connection")
     session.consumers_begun += 1
+
+
+def _check_memory(session: Session, arguments: dict[str, Any]) -> None:
+    """Raises PreconditionFailed where the arguments of the connection's consumers would take more
+    memory than they may."""
+    most = session.host.config.consumer_arguments_max
+    found = session.consumer_arguments + argument_table.memory_of(arguments)
+    if found > most:
+        raise PreconditionFailed(
+            f"the arguments of this connection's consumers would take {found} bytes of memory, and"
+            f" at most {most} are allowed (consumer_arguments_max): cancel some, or use fewer"
+            " values in x-stream-filter"
+        )
 
 
 def _check_queue_room(session: Session, queue: Any) -> None:

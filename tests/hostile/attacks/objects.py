@@ -243,17 +243,23 @@ def stream_filters(attacker: Attacker) -> str:
             )
 
     text = until_refused(client, pieces())
+    if text != "nothing was refused":
+        assert "consumer_arguments_max" in text, text
+        client.send(raw.method(1, "channel.close-ok"))
+        client.call(1, "channel.open")
     with attacker.amqp() as publisher:
         for number in range(attacker.count(20_000)):
             value = f"v{number:07}"
             publisher.publish(1, "", "f", b"", headers={"x-stream-filter-value": value})
         publisher.fence(1)
+    client.call(1, "basic.qos", prefetch_count=10)
     client.send(
         raw.method(
             1, "basic.consume", queue="f", arguments={"x-stream-filter": values}, consumer_tag="no"
         )
     )
     refused = until_refused(client, [])
+    assert "stream_filter_values_max" in refused, refused
     client.socket.close()
     client = attacker.amqp()
     client.call(1, "queue.delete", queue="f")
