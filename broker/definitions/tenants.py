@@ -26,6 +26,10 @@ class Tenants:
         self.limits: dict[str, dict[str, int]] = {}
         """Limits of vhosts that the document sets."""
         self._limits_named: set[str] = set()
+        self.new = 0
+        """How many vhosts there will be that are not there yet."""
+        self.prepared: list[int] = []
+        """Incarnation ids for them."""
 
     def announce(self, sections: Sections) -> None:
         """Looks at which vhosts have their limits among the parameters."""
@@ -66,15 +70,15 @@ class Tenants:
         before = None
         if old is not None:
             before = {key: getattr(old, key) for key in given}
+        else:
+            self.new += 1
         self.names.add(name)
 
         def do() -> Undo:
             there = broker.vhosts.get(name)
             if there is None:
-                made = {key: value for key, value in given.items() if key not in _KEPT}
-                broker.definitions.create_vhost(name, **made)
-                broker.definitions.change_vhost(
-                    name, **{key: value for key, value in given.items() if key in _KEPT}
+                broker.definitions.create_vhost(
+                    name, **given, incarnation=self.prepared.pop() if self.prepared else None
                 )
                 broker.emit("vhost.created", {"name": name})
                 return lambda: _take_back_vhost(broker, name)

@@ -9,6 +9,9 @@ from typing import Any
 class Feature:
     """One add-on of one broker. Times are ms of the broker's clock."""
 
+    directories: tuple[str, ...] = ()
+    """What it has in the directory of each vhost, parents first."""
+
     def start(self, now_ms: int) -> None:
         """Everything is recovered; the loop does not run yet."""
 

@@ -28,6 +28,15 @@ _MODE = 0o600
 T = TypeVar("T")
 
 
+async def prepared(broker: Any, count: int) -> list[int]:
+    """Incarnation ids of so many new vhosts, with their directories on disk. Raises OSError."""
+    if not count:
+        return []
+    owned = [directory for feature in broker.features for directory in feature.directories]
+    found: list[int] = await asyncio.to_thread(broker.definitions.prepare, count, owned)
+    return found
+
+
 class Importing:
     """The imports of one broker, one at a time."""
 
@@ -132,6 +141,10 @@ class Importing:
         await self._hash(plan)
         await self._note(documents, only, plan)
         try:
+            try:
+                plan.tenants.prepared = await prepared(self._broker, plan.tenants.new)
+            except OSError as error:
+                raise Failed(f"the directory of a vhost cannot be made: {error}") from error
             await paced(carry_out(plan))
             for vhost in plan.swept:
                 self._broker.policy_sweep.begin(vhost)

@@ -331,6 +331,19 @@ def makedirs(path: str) -> None:
         sync_directory(os.path.dirname(each))
 
 
+def make_all(paths) -> None:
+    """Makes directories, of which parents come before what is in them, and then syncs each parent
+    once."""
+    parents = {}
+    for path in paths:
+        _pass("mkdir", path)
+        with altering(), contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o750)
+        parents[os.path.dirname(path)] = None
+    for parent in parents:
+        sync_directory(parent)
+
+
 def sync_directory(path: str) -> None:
     _pass("sync_directory", path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -54,6 +54,9 @@ from broker.vhosts.unbinding import Unbinding
 from broker.vhosts.unused_queues import UnusedQueues
 from broker.wire.fields import octets
 
+DIRECTORIES = ("queues", "transient", "bodies")
+"""What is in the directory of a vhost, besides what features have there."""
+
 log = logging.getLogger("leveret.vhost")
 
 REMOVING = frozenset({"queue.delete", "exchange.delete", "queue.unbind", "exchange.unbind"})

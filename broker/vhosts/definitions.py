@@ -10,9 +10,8 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,6 +19,7 @@ from broker.queues import types as queue_types
 from broker.settings_files import SettingsError, SettingsFiles
 from broker.store import disk
 from broker.store.recovery import keep_bodies_of
+from broker.vhosts.defining import DIRECTORIES
 from broker.vhosts.vhost import VHost
 
 log = logging.getLogger("leveret.definitions")
@@ -52,6 +52,7 @@ class Definitions:
         self._files = files
         self._make = make
         self._sequence = itertools.count(1)
+        self._records: dict[str, VHostRecord] = {}
 
     def next_incarnation(self) -> int:
         """A u64 that no other vhost or queue of this data directory ever had or will have."""
@@ -73,6 +74,7 @@ class Definitions:
         made where there is no vhost; without it, `/` where no list says that there is none. Raises
         SettingsError or OSError."""
         self._count_boot()
+        self._records.clear()
         rows = self._files.load(VHOSTS_FILE, list[VHostRecord])
         if not rows and (rows is None or first_vhost is not None):
             first = VHostRecord(first_vhost or "/", description="Default virtual host")
@@ -168,7 +170,19 @@ class Definitions:
             protected_from_deletion=row.protected_from_deletion,
         )
         self.vhosts[row.name] = vhost
+        self._note(vhost)
         return vhost
+
+    def prepare(self, count: int, owned: Iterable[str]) -> list[int]:
+        """Incarnation ids of so many new vhosts, whose directories are there when it returns;
+        `owned` are those of features. For a thread: each is some syncs. The next start removes
+        those that were not used. Raises OSError."""
+        found = [self.next_incarnation() for _ in range(count)]
+        tops = [f"{self._directory}/vhosts/{incarnation:016x}" for incarnation in found]
+        inner = (*DIRECTORIES, *owned)
+        disk.makedirs(f"{self._directory}/vhosts")
+        disk.make_all([path for top in tops for path in (top, *(f"{top}/{one}" for one in inner))])
+        return found
 
     def create_vhost(
         self,
@@ -178,9 +192,11 @@ class Definitions:
         tags: list[str] | None = None,
         default_queue_type: str = "classic",
         protected_from_deletion: bool = False,
+        incarnation: int | None = None,
     ) -> VHost:
         """A new vhost with its predeclared exchanges. On disk when the settings files and the
-        persister have had their turn."""
+        persister have had their turn. `incarnation` is one of `prepare`; without it, the disk is
+        waited for."""
         vhost = self._add(
             VHostRecord(
                 name,
@@ -189,7 +205,7 @@ class Definitions:
                 default_queue_type=default_queue_type,
                 protected_from_deletion=protected_from_deletion,
             ),
-            self.next_incarnation(),
+            self.next_incarnation() if incarnation is None else incarnation,
         )
         disk.makedirs(vhost.queues_directory)
         disk.makedirs(vhost.transient_directory)
@@ -217,25 +233,28 @@ class Definitions:
             vhost.default_queue_type = default_queue_type
         if protected_from_deletion is not None:
             vhost.protected_from_deletion = protected_from_deletion
+        self._note(vhost)
         self._save()
 
     def remove_vhost(self, name: str) -> VHost:
         """Takes a vhost out, so that it cannot be opened any more; the caller deletes what is in
         it. The next start removes its directory. Raises KeyError."""
         vhost = self.vhosts.pop(name)
+        del self._records[name]
         self._save()
         return vhost
 
     def _save(self) -> None:
-        rows: list[Any] = [
-            VHostRecord(
-                vhost.name,
-                f"{vhost.incarnation:016x}",
-                vhost.description,
-                vhost.tags,
-                vhost.default_queue_type,
-                vhost.protected_from_deletion,
-            )
-            for vhost in self.vhosts.values()
-        ]
-        self._files.put(VHOSTS_FILE, rows)
+        self._files.put(VHOSTS_FILE, list(self._records.values()))
+
+    def _note(self, vhost: VHost) -> None:
+        """What `vhosts.json` says of the vhost. All of them anew with each one of an import of
+        thousands would take seconds."""
+        self._records[vhost.name] = VHostRecord(
+            vhost.name,
+            f"{vhost.incarnation:016x}",
+            vhost.description,
+            vhost.tags,
+            vhost.default_queue_type,
+            vhost.protected_from_deletion,
+        )

@@ -348,13 +348,11 @@ class Channel:
 
 class Connection:
     def __init__(self, broker: Broker, number: int, user: str, vhost: str = "/") -> None:
-        self.id = number
+        self.id, self.user = number, user
         self.name = f"127.0.0.1:{40000 + number} -> 127.0.0.1:5672"
-        self.user = user
         self.vhost = broker.vhosts[vhost]  # raises KeyError
         self.state = "running"
-        self.peer = ("127.0.0.1", 40000 + number)
-        self.local = ("127.0.0.1", 5672)
+        self.peer, self.local = ("127.0.0.1", 40000 + number), ("127.0.0.1", 5672)
         self.protocol, self.auth_mechanism, self.tls = "AMQP 0-9-1", "PLAIN", None
         self.channel_max, self.frame_max, self.heartbeat = 2047, 131072, 60
         self.connected_at_ms = 0
@@ -392,12 +390,14 @@ class Definitions:
     def remove_vhost(self, name: str) -> VHost:
         return self._broker.vhosts.pop(name)
 
+    prepare = staticmethod(lambda count, owned: [0] * count)
+
 
 class Broker:
     """What the control socket knows as the broker."""
 
     def __init__(self, directory: Path) -> None:
-        self.history = None
+        self.history, self.features = None, ()
         self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
         self.stopping = False
         none = SimpleNamespace(count=0, aborted=0, size=0, closed=0)

@@ -17,6 +17,8 @@ FILE_ENTRIES_MIN = 1024
 class Deduplication(Feature):
     """Message deduplication in all vhosts."""
 
+    directories = ("deduplication",)
+
     def __init__(self, persister: Any) -> None:
         self._persister = persister
         self._logs: dict[Any, dict[int, IdLog]] = {}

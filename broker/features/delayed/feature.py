@@ -25,6 +25,8 @@ Routed = tuple[tuple[Any, ...], bytes | None]
 class Delayed(Feature):
     """The delayed messages of all vhosts."""
 
+    directories = ("delayed", "schedule", "transient/schedule")
+
     def __init__(
         self,
         turn: Any,

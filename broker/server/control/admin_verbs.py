@@ -33,6 +33,7 @@ from broker.server.control.requests import (
     not_found,
 )
 from broker.server.control.tracing_verbs import set_tracing
+from broker.server.importing import prepared
 from broker.server.pace import Pace
 
 log = logging.getLogger("leveret.vhost")
@@ -283,6 +284,9 @@ async def put_vhost(
         raise bad_request(
             f"unsupported default_queue_type '{default_queue_type}': expected {queue_types.NAMES}"
         )
+    incarnation: int | None = None
+    if name not in broker.vhosts:
+        [incarnation] = await prepared(broker, 1)
     if name in broker.vhosts:
         broker.definitions.change_vhost(
             name, description=description, tags=tags, default_queue_type=default_queue_type
@@ -293,6 +297,7 @@ async def put_vhost(
         description=description or "",
         tags=tags or [],
         default_queue_type=default_queue_type or "classic",
+        incarnation=incarnation,
     )
     broker.emit("vhost.created", {"name": name})
     return True
