@@ -383,6 +383,15 @@ class Config:
         least=0.1,
         reload=True,
     )
+    http_keep_alive: float = setting(
+        "http",
+        30.0,
+        "time",
+        "a connection of the web app that asked for nothing since its last answer is closed after"
+        " this time; answers tell it in the header Keep-Alive, for clients that look at it",
+        least=1,
+        most=86400,
+    )
     http_body_rate_min: int = setting(
         "http",
         16 * 1024,

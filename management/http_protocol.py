@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import resource
+import select
 import socket
 import time
 from typing import Any
@@ -115,6 +116,7 @@ class BoundedHTTP(HttpToolsProtocol):
         self._between = True  # requests
         self._in_head = False
         self._head_bytes = 0
+        self._got_more_time = False
         self._body_left = 0  # of the length that was announced
         self._unparsed = bytearray()
         self._parsing: asyncio.Handle | None = None  # waits for its turn
@@ -257,6 +259,7 @@ class BoundedHTTP(HttpToolsProtocol):
         scope[SEEN] = self._seen
         scope[WIRE] = self._wire
         self._between = False
+        self._got_more_time = False
         self._in_head = True
         self._head_bytes = 0
         self._await_head()
@@ -299,7 +302,29 @@ class BoundedHTTP(HttpToolsProtocol):
         if self._in_head:
             self._end(b"408 Request Timeout")
         elif self.cycle is None or self.cycle.response_complete:
+            self._close_unless_asked()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """What uvicorn calls when nothing was parsed for long after an answer."""
+        self._close_unless_asked()
+
+    def _close_unless_asked(self) -> None:
+        """Ends an idle connection. A request that is here already, and which a busy machine has not
+        parsed or read yet, would be lost with it: its client could not tell whether it was carried
+        out, and may repeat only some methods by itself (RFC 9110, 9.2.2). It gets as long again,
+        once: empty lines are none."""
+        if self.transport.is_closing():
+            return
+        if not self._got_more_time and (self._unparsed or self._is_readable()):
+            self._got_more_time = True
+            self._await_head()
+        else:
             self.transport.close()
+
+    def _is_readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket"), select.POLLIN)
+        return bool(poll.poll(0))
 
     def _end(self, status: bytes, text: bytes = b"") -> None:
         self._forget_timer()

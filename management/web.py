@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 3
 DESCRIPTORS_KEPT = 100
 GARBAGE_EVERY_S = 1.0
+KEPT_LONGER_S = 1
+"""A request may be on its way when `http_keep_alive` is over."""
 
 
 def main(config: "Config") -> int:
@@ -147,7 +149,9 @@ def _server(config: "Config", name: str) -> _Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=30,
+        # Who uses a connection until the last moment that it was told of finds it open.
+        headers=[("keep-alive", f"timeout={config.http_keep_alive:g}")],
+        timeout_keep_alive=config.http_keep_alive + KEPT_LONGER_S,  # type: ignore[arg-type]
         backlog=config.tcp_backlog,
         limit_concurrency=connections_max,
         timeout_graceful_shutdown=STOP_PATIENCE_S,
