@@ -21,7 +21,7 @@ cdef double FADING = -0.6931471805599453 / 2000
 
 
 cdef class Capacity:
-    """From 0 to 1. It begins with 1: nobody was waited for yet."""
+    """From 0 to 1. The initial value is 1: deliveries have not waited for consumers yet."""
 
     def __init__(self):
         self.since = clock.now_ms

@@ -7,7 +7,7 @@ from broker.queues.limited cimport LimitedQueue
 cdef class ClassicQueue(LimitedQueue):
     cdef object _duplicates              # remembered message ids (a feature), or None
     cdef object getters                  # in the order they asked; None without any
-    cdef uint32_t held_back              # so many long works bring messages back in slices
+    cdef uint32_t held_back              # long operations that requeue messages in slices
     cdef bytes shown                     # properties of the delivery at hand, where they changed
 
     cdef int serve_getters(self) except -1

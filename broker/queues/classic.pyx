@@ -65,11 +65,11 @@ cdef class ClassicQueue(LimitedQueue):
                 self._duplicates.remember(
                     identity, message.properties[:message.properties_length], message.timestamp)
             if message.flags & BODY_IS_REFERENCE and message.body == NULL:
-                # Its body may have to be read first: it goes by the store.
+                # Its body may have to be read from disk first, so the message is stored.
                 pass
             elif (not self.is_served() and ttl_of(message, self.message_ttl()) == 0
                   and self.may_pass_on()):
-                # Its time is over before anybody could take it.
+                # Its TTL is over before a consumer could take it.
                 return self.expire_at_once(message)
             elif self.features & IS_LEAN and store.ready == 0 and self.is_served():
                 answer = self.deliver_unstored(message, confirm)
@@ -132,7 +132,8 @@ cdef class ClassicQueue(LimitedQueue):
         return self.held_back == 0 and LimitedQueue.is_served(self)
 
     cdef int work(self) except -1:
-        """Keeps the limits and delivers what is ready; a long backlog goes on in the next turn."""
+        """Applies the limits and delivers ready messages; a long backlog continues in the next
+        turn."""
         cdef QueueStore store = self.store
         cdef bint is_more = False
         self.is_joined = False
@@ -313,7 +314,7 @@ cdef class ClassicQueue(LimitedQueue):
         return 0
 
     cdef tuple told(self, Message* message, Place* place):
-        """What a getter is told of a message, behind the queue."""
+        """The details of a message in basic.get-ok, except the queue's name."""
         return (
             message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
@@ -385,7 +386,7 @@ cdef class ClassicQueue(LimitedQueue):
         return 0
 
     def settle_place(self, tuple place, bint acked=True) -> None:
-        """Settles a message that a getter took, by the place it was told."""
+        """Settles a message that a basic.get took, by the place that `get` returned."""
         cdef Place at
         at.segment, at.position, at.length, at.redelivered, at.body_length = place
         clock.refresh()
@@ -406,7 +407,7 @@ cdef class ClassicQueue(LimitedQueue):
             self.purged += self.store.ready
             self.purged_bytes += self.store.ready_bytes
         if self.holds and self.messages_ready:
-            # Their publishers have to be told.
+            # Their publishers must get a negative confirm.
             count = self.messages_ready
             self.drain_to = self.store.end()
             self.wake()

@@ -11,7 +11,7 @@ cdef enum:
 
 cdef class ConfirmingQueue(ConsumedQueue):
     cdef bint holds                      # an origin was stored or handed out
-    cdef dict taken                      # place -> (channel, tag) of what was taken, until its end
+    cdef dict taken                      # place of a delivered message -> (channel, tag)
     cdef int held_letters                # queues that answer for the last letter later
     cdef uint64_t drain_to               # place behind the last message of a purge; 0 = none
 

@@ -1,9 +1,9 @@
 # cython: language_level=3
 """Confirm on ack (x-confirm-on): the publisher's confirm waits for consumers.
 
-A record carries its origin; the queue remembers those of messages that were taken, until each has
-found its end, so that every publisher is told exactly once. In lean mode it keeps nothing at all: a
-delivery's place, in segment 0, is its origin.
+A record carries its origin. The queue remembers the origins of delivered messages until each
+message is settled, so that every publisher gets exactly one confirm. Lean mode remembers nothing:
+the place of a delivery, in segment 0, is its origin.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -23,7 +23,7 @@ cdef class ConfirmingQueue(ConsumedQueue):
     """With publishers that wait for its consumers."""
 
     cdef bint is_ours(self, Origin* origin) noexcept:
-        """An origin of another start of the broker resolves nothing."""
+        """An origin of an earlier start of the broker is ignored."""
         return origin.boot == self.persister.origins.boot
 
     @property
@@ -55,13 +55,13 @@ cdef class ConfirmingQueue(ConsumedQueue):
         return oldest
 
     cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1:
-        """A message with an origin goes out."""
+        """A message with an origin is delivered."""
         if no_ack:
             return self.resolve_message(message, place, True)
         return self.note_origin(message, place)
 
     cdef int note_origin(self, Message* message, Place* place) except -1:
-        """A message is taken and its record stays: who waits for it is kept."""
+        """A message is delivered and its record stays: its origin is remembered."""
         if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
             return 0
         self.holds = True
@@ -71,7 +71,7 @@ cdef class ConfirmingQueue(ConsumedQueue):
         return 0
 
     cdef int resolve_message(self, Message* message, Place* place, bint acked) except -1:
-        """A message has found its end. It may have been taken before and have come back."""
+        """A message is settled. It may have been delivered and requeued before."""
         if self.taken is not None:
             self.taken.pop(place_key(place), None)
         if not message.flags & HAS_ORIGIN or not self.is_ours(&message.origin):
@@ -79,7 +79,7 @@ cdef class ConfirmingQueue(ConsumedQueue):
         return self.persister.origins.resolve(message.origin.channel, message.origin.tag, acked)
 
     cdef int resolve_place(self, Place* place, bint acked) except -1:
-        """What was taken from this place has found its end."""
+        """The delivered message of this place is settled."""
         return self.resolve_key(place_key(place), acked)
 
     cdef int resolve_key(self, uint64_t key, bint acked) except -1:
@@ -90,14 +90,14 @@ cdef class ConfirmingQueue(ConsumedQueue):
         return 0
 
     cdef int resolve_lost(self) except -1:
-        """Messages that had come back and that the store cannot read any more."""
+        """Requeued messages that the store cannot read any more."""
         lost, self.store.lost = self.store.lost, None
         for key in lost:
             self.resolve_key(key, False)
         return 0
 
     cdef int refuse_taken(self) except -1:
-        """The queue is deleted: whoever still waits is told."""
+        """The queue is deleted: publishers that still wait get a negative confirm."""
         if self.taken is not None:
             for key in list(self.taken):
                 self.resolve_key(key, False)
@@ -127,8 +127,8 @@ cdef class ConfirmingQueue(ConsumedQueue):
         return 0
 
     cdef bint drain(self) except -1:
-        """The ready messages before the mark of a purge go, and their publishers are told. False
-        while some have to be read from disk or are left for another turn."""
+        """Removes the ready messages before the mark of a purge, with a negative confirm for each.
+        False while some must be read from disk first or are left for the next turn."""
         cdef QueueStore store = self.store
         cdef Message message
         cdef Place place
@@ -165,8 +165,8 @@ cdef class ConfirmingQueue(ConsumedQueue):
         return 0
 
     cdef int deliver_unstored(self, Message* message, bint confirm) except -2:
-        """Lean mode, and nothing is ready: straight to a consumer. What publish answers, or -1 if
-        no consumer can take it."""
+        """Lean mode with no ready message: delivers directly to a consumer. Returns what publish
+        returns, or -1 if no consumer can take it."""
         cdef Consumer consumer = self.next_consumer()
         cdef Place place
         if consumer is None:

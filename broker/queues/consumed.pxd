@@ -8,7 +8,7 @@ from broker.queues.stored cimport StoredQueue
 cdef class ConsumedQueue(StoredQueue):
     cdef list _consumers                 # highest priority first; equals in the order they came
     cdef Capacity capacity               # None until no consumer had room for a message
-    cdef list expected                   # consumers whose clients are not told yet, or None
+    cdef list expected                   # consumers that have not got basic.consume-ok yet, or None
     cdef bint is_joined                  # consumers came since it delivered last
     cdef uint64_t ready_joined           # messages that were ready then, which they share
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A queue's consumers, and whose turn it is: the highest priority first, among equals the one that
+"""A queue's consumers, and which is the next: the highest priority first, among equals the one that
 waited longest."""
 
 from cpython.list cimport PyList_GET_ITEM
@@ -86,7 +86,7 @@ cdef class ConsumedQueue(StoredQueue):
         return self.capacity.share()
 
     cdef bint has_room(self) noexcept:
-        """Whether a consumer could take a message now; changes nobody's turn."""
+        """Whether a consumer could take a message now; does not change the order of consumers."""
         cdef Consumer consumer
         for consumer in self._consumers:
             if consumer.channel.can_take(consumer):
@@ -117,16 +117,16 @@ cdef class ConsumedQueue(StoredQueue):
         return bool(self.features & PAUSED)
 
     def pause(self) -> None:
-        """Nothing is delivered from now on, to consumers or gets; publishing goes on."""
+        """Stops all deliveries, to consumers and to basic.get; publishes are still accepted."""
         self.deliver_pending()
         self.features |= PAUSED
 
     def resume(self) -> None:
-        """Deliveries go on."""
+        """Resumes deliveries."""
         self.features &= ~PAUSED
         self.touch()
 
-    # -- whose turn it is --------------------------------------------------------------------------
+    # -- the next consumer -------------------------------------------------------------------------
 
     cdef bint serve_consumers(self) except -1:
         """Delivers what consumers can take. Whether there is more than one turn may deliver."""
@@ -137,7 +137,7 @@ cdef class ConsumedQueue(StoredQueue):
         return self._consumers is not None and not self.features & PAUSED
 
     cdef Consumer next_consumer(self):
-        """Whose turn it is: the highest priority with room, and among equals the one that waited
+        """The next consumer: the highest priority with room, and among equals the one that waited
         longest."""
         cdef list consumers = self._consumers
         cdef Py_ssize_t count = len(consumers)
@@ -169,7 +169,7 @@ cdef class ConsumedQueue(StoredQueue):
 
     def open_store(self):
         StoredQueue.open_store(self)
-        # What is written stays in memory for those who are about to get it.
+        # Written records stay in memory for consumers that are about to read them.
         self.store.keep = self._consumers is not None
         return self.store
 
@@ -232,7 +232,7 @@ cdef class ConsumedQueue(StoredQueue):
         return True
 
     cdef int hand_turn_on(self, Py_ssize_t at) except -1:
-        """Before the consumer at an index goes: the turn of its equals stays where it is."""
+        """Before the consumer at an index is removed: the order of its equals does not change."""
         cdef Consumer leaving = <Consumer> self._consumers[at]
         cdef Consumer first
         cdef Py_ssize_t start = 0

@@ -57,12 +57,13 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         return 0
 
     cdef bint is_choked(self) noexcept:
-        """Whether dead letters wait for a full queue: nothing more dies until they are gone."""
+        """Whether dead letters wait for a full queue: no further message dies until they are
+        moved."""
         return self.dying is not None and self.dying.count >= self.dying.most
 
     cdef bint may_drop(self) except -1:
-        """Whether one more message may go in this turn; if not, the queue goes on in the next one,
-        or when dead letters have left."""
+        """Whether one more message may be moved in this turn; if not, the queue continues in the
+        next turn, or when dead letters have been moved."""
         if self.is_choked():
             return False
         if self.turn.drops_left <= 0:
@@ -72,16 +73,16 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         return True
 
     def deaths(self) -> dict:
-        """By RabbitMQ's word for the reason: how many messages were given up without a dead-letter
-        exchange, and how many went to one."""
+        """By RabbitMQ's word for the reason: how many messages were discarded because there is no
+        dead-letter exchange, and how many were published to one."""
         return {reason_name(reason): (self.given_up[reason], self.lettered[reason])
                 for reason in range(REASON_COUNT)}
 
     # -- handing over ------------------------------------------------------------------------------
 
     cdef int bury(self) except -1:
-        """Hands dead letters over. One queue does at a time: who takes a letter may make room by
-        doing its own work, and may be this queue, or hand letters over to it."""
+        """Publishes the waiting dead letters. Only one queue does so at a time: a target queue may
+        make room by its own work, may be this queue, or may dead-letter to this queue."""
         if self.turn.burying:
             self.turn.touch_queue(self)
             return 0
@@ -170,8 +171,8 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         return result
 
     cdef bint may_pass_on(self) noexcept:
-        """Whether a message that just came may go on without being stored here: not through any
-        number of queues, which call each other then."""
+        """Whether a new message may pass to the next queue without being stored here. The number of
+        queues that it may pass so is limited, because each calls the next."""
         return self.turn.hops < HOPS_MAX
 
     cdef void forget_takers(self) noexcept:
@@ -180,9 +181,9 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         self.buried_result = STORED
 
     cdef int bury_message(self, Message* message, int reason) except -1:
-        """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a queue that has to
-        take it is full. The queues that have it then (`takers`) are not offered it again; any other
-        is, so that it goes where an operator sends it meanwhile."""
+        """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a target queue is
+        full. Queues that have it already (`takers`) do not get it again; all others do, so a
+        binding that an operator changes meanwhile counts."""
         cdef Message letter
         cdef bytes exchange, routing_key, properties, reference
         cdef bytes body = None
@@ -213,7 +214,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             self.held_letters = NOWHERE
             return STORED
         targets, exchange, routing_key, properties = found
-        # A target may be this very queue, whose buffers move when it takes a message.
+        # A target may be this queue, whose buffers move when it stores a message.
         if message.body != NULL:
             body = message.body[:message.body_length]
         set_parts(&letter, exchange, routing_key, properties, body or b"")

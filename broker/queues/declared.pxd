@@ -55,8 +55,8 @@ cdef class DeclaredQueue(Queue):
     cdef readonly bint deleted
     cdef readonly object bounds          # `broker.bounds.Bounds`
     cdef public object owner
-    cdef public str declared_by          # the user who did it; None where that is not known
-    cdef public object unused            # called when an auto-delete queue's last consumer has left
+    cdef public str declared_by          # name of the user who declared it; None if it is not known
+    cdef public object unused            # called when an auto-delete queue loses its last consumer
     cdef public object policy            # the policies it is under (`broker.policies`), or None
     cdef public object later             # later(seconds, callback) -> timer with .cancel()
     cdef public object dead_letter       # (queue, reason, exchange, routing key, properties) -> ...

@@ -9,8 +9,8 @@ from broker.kernel cimport clock
 
 cdef class DeclaredQueue(Queue):
     """The base of all types. `incarnation` is the number of this declaration, never used twice in a
-    vhost; `owner` the connection of an exclusive queue, `declared_by` the name of the user who
-    declared it."""
+    vhost; `owner` is the connection of an exclusive queue, `declared_by` the name of the user who
+    declared the queue."""
 
     def __init__(self, str vhost_name, str name, uint64_t incarnation, *, bint durable,
                  bint exclusive, bint auto_delete, arguments, owner, bounds):
@@ -85,7 +85,7 @@ cdef class DeclaredQueue(Queue):
     def arguments(self):
         return self._arguments or {}
 
-    # -- what not every type of queue knows of its messages: None ----------------------------------
+    # -- figures that some types of queue cannot give: None ----------------------------------------
 
     messages_persistent = property(lambda self: None)
     messages_ram = property(lambda self: None)

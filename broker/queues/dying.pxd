@@ -21,7 +21,7 @@ cdef class Dying:
     cdef uint32_t capacity
     cdef uint32_t first
     cdef readonly uint32_t count
-    cdef readonly uint32_t most      # with so many nothing more dies
+    cdef readonly uint32_t most      # at this number no further message dies
 
     cdef int add(self, Place* place, int reason) except -1
     cdef Death* head(self) noexcept

@@ -1,6 +1,6 @@
 # cython: language_level=3
-"""Messages that a queue gives up and that still have to go somewhere: their places, in the order of
-their deaths. They count as unacknowledged until they are gone."""
+"""Places of messages that the queue has removed and that still have to be dead-lettered, in the
+order of removal. They count as unacknowledged until they are published or discarded."""
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
@@ -16,8 +16,8 @@ def reason_name(int reason) -> str:
 
 
 cdef class Dying:
-    """A ring of places, `most` of them if those who add look at it. Owns no memory while it is
-    empty."""
+    """A ring of at most `most` places; callers check the limit before they add. An empty ring owns
+    no memory."""
 
     def __init__(self, uint32_t most=0):
         self.most = most

@@ -17,8 +17,8 @@ cdef class Latencies:
     """Of one queue, since they were forgotten last."""
 
     cdef void add(self, int64_t ms, uint32_t count) noexcept:
-        """So many messages took so long. A clock that was set back between two starts may make it
-        less than nothing."""
+        """Adds messages that waited the same time. The time is negative if the clock was set back
+        between two starts."""
         cdef int octave
         cdef int bucket
         if ms < 2:

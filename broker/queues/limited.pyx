@@ -51,7 +51,7 @@ cdef class LimitedQueue(DeadLetteringQueue):
         self.refusals.add(message.body_length)
         if (self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS
                 and self.may_pass_on()):
-            # Nobody relies on it: its publisher is told that it was refused.
+            # It need not be stored first: its publisher gets a negative confirm.
             self.bury_unstored(message, DEAD_MAXLEN)
         return REJECTED
 
@@ -147,7 +147,7 @@ cdef class LimitedQueue(DeadLetteringQueue):
         return ttl >= 0 and message.timestamp + ttl < clock.now_ms
 
     cdef int expire_at_once(self, Message* message) except -1:
-        """A message whose time is over before anybody could take it is never stored."""
+        """A message whose TTL is over before a consumer could take it is never stored."""
         cdef int result = STORED
         self.published += 1
         self.bytes_in += message.body_length

@@ -14,7 +14,7 @@ cdef enum:
     IS_LEAN = 64
     DEDUPLICATES = 128
     HAS_PRIORITIES = 512
-    PAUSED = 256                 # set by a person, not by a limit: nothing is delivered
+    PAUSED = 256                 # paused by an operator, not by a limit: no deliveries
 
 
 cdef class Limits:

@@ -1,6 +1,6 @@
 # cython: language_level=3
-"""A look at the ready messages of a queue that leaves them as they are: nothing is taken, marked,
-counted or put in another order."""
+"""A read-only view of the ready messages of a queue: messages are not taken, marked, counted or
+reordered."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

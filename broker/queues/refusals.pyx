@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Publishes that a queue refused because it was full: how many a second, since when, and whose."""
+"""Publishes that a full queue refused: how many a second, since when, and from which publishers."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -7,10 +7,10 @@ from broker.kernel import clock as _clock
 from broker.kernel cimport clock
 
 cdef enum:
-    PUBLISHERS = 100             # that are told apart; the one that was refused longest ago goes
+    PUBLISHERS = 100             # that are listed; the one that was refused longest ago is replaced
 
 SPELL_MS = 30_000
-"""A queue that refused nothing for so long refuses no more."""
+"""A queue without a refusal for this time is no longer refusing."""
 
 
 cdef class Refusals:

@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Direct reply-to: a queue that is nothing but one channel's reply consumer.
+"""Direct reply-to: a queue that stands for the reply consumer of one channel.
 
-A requester consumes from `amq.rabbitmq.reply-to` and publishes with that name as reply-to, which
-goes out as the name of its own reply queue, with a token nobody can guess. What is published to the
-default exchange with that name as routing key is delivered at once, past every store; if the
-requester has gone, it is unroutable.
+A requester consumes from `amq.rabbitmq.reply-to` and publishes with that name as reply-to. The
+broker replaces it by the name of the requester's own reply queue, with a token that cannot be
+guessed. A message published to the default exchange with that name as routing key is delivered at
+once and never stored; if the requester has disconnected, it is unroutable.
 """
 
 from libc.stdint cimport uint64_t
@@ -36,8 +36,8 @@ cdef class ReplyQueue(Queue):
         cdef Place place
         place.segment = place.position = place.length = 0
         place.redelivered = place.body_length = 0
-        # Nothing holds back who replies: what a requester does not take in time is lost to it. Only
-        # one without room is asked how full it is.
+        # A client that replies is never blocked: replies that the requester does not take in time
+        # are dropped. Only a requester without room is asked how full it is.
         if consumer is not None and consumer.active and (
                 consumer.channel.can_take(consumer) or not consumer.channel.connection.is_stuck):
             consumer.channel.deliver(consumer, message, &place)

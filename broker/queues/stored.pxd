@@ -16,11 +16,11 @@ cdef class StoredQueue(DeclaredQueue):
     cdef str parent
     cdef readonly QueueStore store
     cdef bint had_store                  # it may have left a directory
-    cdef uint32_t next_segment           # the number to go on with when there is no store
+    cdef uint32_t next_segment           # number of the next segment while there is no store
     cdef double idle_since
     cdef uint64_t moved
     cdef readonly uint64_t lean_unacked  # deliveries of lean mode
-    cdef Head head                       # None until its first message is asked for
+    cdef Head head                       # None until its first message is read
     cdef uint64_t transient              # of `published`, where the queue is durable
     cdef uint64_t stored_from            # `published` when it was known to be empty,
     cdef uint64_t transient_from         # and `transient`

@@ -22,8 +22,8 @@ from broker.store.recovery import recover
 
 
 cdef object among_resident(StoredQueue queue, uint64_t figure):
-    """The figure of the messages whose records are in memory, from that of all: known where all are
-    there or none. None where it is not."""
+    """The part of a figure that is in memory, if all records or no record are in memory; otherwise
+    None."""
     resident = in_memory(queue.store)
     if resident == 0:
         return 0
@@ -77,8 +77,8 @@ cdef class StoredQueue(DeclaredQueue):
         return self.store.total_bytes if self.store is not None else 0
 
     cdef int persistence(self) except -2:
-        """Whether all stored messages are persistent, 1, or none of them, 0; -1 where there are
-        both, or where that is not known. Who is not durable holds nothing persistent."""
+        """Whether all stored messages are persistent, 1, or none of them, 0; -1 if there are both,
+        or if it is not known. A transient queue holds no persistent messages."""
         if self.store is None or self.store.total == 0:
             self.stored_from = self.published
             self.transient_from = self.transient
@@ -108,7 +108,7 @@ cdef class StoredQueue(DeclaredQueue):
 
     @property
     def messages_ram(self):
-        """Messages whose records are in memory; None where that is not known."""
+        """Messages whose records are in memory; None if it is not known."""
         return in_memory(self.store) if self.store is not None else 0
 
     @property
@@ -130,7 +130,7 @@ cdef class StoredQueue(DeclaredQueue):
 
     @property
     def messages_paged_out(self):
-        """Messages whose records are on disk only; None where that is not known."""
+        """Messages whose records are on disk only; None if it is not known."""
         resident = in_memory(self.store) if self.store is not None else 0
         return None if resident is None else self.messages - resident
 
@@ -194,7 +194,7 @@ cdef class StoredQueue(DeclaredQueue):
         return clock.now_ms if clock.now_ms > self.turn.began_ms else self.turn.began_ms
 
     cdef int note_latency(self, int64_t published_at, uint32_t count) except -1:
-        """So many messages that were published at once go out for the first time."""
+        """Counts first deliveries of messages that were published at the same moment."""
         if not self.is_timed:
             return 0
         if self.latencies is None:
@@ -274,8 +274,8 @@ cdef class StoredQueue(DeclaredQueue):
         return problems
 
     def delete_store(self) -> None:
-        """The queue is gone: so are its messages and its directory, which stays while an idle queue
-        has no store."""
+        """The queue is deleted, with its messages and its directory. An idle queue without a store
+        may still have the directory."""
         if self.store is None and self.had_store:
             self.open_store()
             self.store.directory_made = True
@@ -291,8 +291,8 @@ cdef class StoredQueue(DeclaredQueue):
                 self.store.delete()
 
     def rest_if_idle(self, double now, double after) -> None:
-        """Called now and then: a queue without traffic for `after` seconds gives back what it does
-        not need."""
+        """Called from time to time: a queue without traffic for `after` seconds frees the memory
+        that it does not need."""
         cdef uint64_t moved = (self.published + self.acked + self.delivered_no_ack
                                + self.got_no_ack + self.rejected)
         if moved != self.moved:

@@ -1,6 +1,6 @@
 # cython: language_level=3
-"""The stream: a log that many consumers read, each at its own place, and that nobody takes messages
-from. Retention takes the oldest, a segment at a time.
+"""The stream: a log that many consumers read, each at its own offset. Reading does not remove
+messages; retention removes the oldest, a segment at a time.
 
 Every message is kept on disk, whatever its delivery mode, and is delivered once it is synced.
 """
@@ -161,13 +161,13 @@ cdef class StreamQueue(DeclaredQueue):
         }
 
     def forgot_offset(self, str tag):
-        """A consumer's place made room for another one's. The 1st, 2nd, 4th, 8th … are told in the
-        log."""
+        """The offset of a consumer was dropped to make room for another. The 1st, 2nd, 4th, 8th …
+        is logged."""
         cdef uint64_t count = self.store.offsets.forgotten
         if count & (count - 1) == 0:
             log.warning(
                 "%s keeps the places of %d consumer tags (stream_offsets_max): that of %r, stored "
-                "longest ago, is forgotten, %d since the start; its consumer would go on at the "
+                "longest ago, was removed, %d since the start; its consumer would continue at the "
                 "end",
                 describe("queue", self.name, self.vhost_name), self.bounds.stream_offsets, tag,
                 count)
@@ -189,15 +189,15 @@ cdef class StreamQueue(DeclaredQueue):
     # -- retention ---------------------------------------------------------------------------------
 
     def advanced(self):
-        """More of the log is synced: readers may go on, and if a segment was sealed, the oldest may
-        go."""
+        """More of the log is synced: readers may continue, and if a segment was sealed, the oldest
+        may be removed."""
         self.readers.wake()
         if len(self.store.summaries) > 1:
             self.retain()
 
     def retain(self) -> None:
-        """Drops the oldest segments that the limits do not allow for. A mistake of ours in it is
-        logged, once: it keeps what could go, and nothing that is confirmed rests on it."""
+        """Removes the oldest segments that exceed the limits. An internal error here is logged once
+        and keeps segments that could be removed; confirmed messages do not depend on it."""
         try:
             self.drop_old()
             self.cannot_drop = False
@@ -272,11 +272,11 @@ cdef class StreamQueue(DeclaredQueue):
         StreamBrowser(self.store, start, count, bytes_max, self.later, done).go_on()
 
     def pause(self) -> None:
-        """Nothing is delivered from now on; publishing goes on."""
+        """Stops all deliveries; publishes are still accepted."""
         self.readers.paused = True
 
     def resume(self) -> None:
-        """Deliveries go on."""
+        """Resumes deliveries."""
         self.readers.resume()
 
     def get(self, getter, *, bint forced=False) -> None:
@@ -310,15 +310,15 @@ cdef class StreamQueue(DeclaredQueue):
         return 0
 
     def settle_place(self, tuple place, bint acked=True) -> None:
-        """Nothing was taken."""
+        """A stream has no delivered messages to settle or requeue."""
 
     def requeue_place(self, tuple place) -> None:
-        """Nothing was taken."""
+        """A stream has no delivered messages to settle or requeue."""
 
     # -- end ---------------------------------------------------------------------------------------
 
     def purge(self) -> int:
-        """Everything kept so far goes; offsets go on. Returns the number of messages."""
+        """Removes all messages; offsets continue. Returns the number of messages."""
         clock.refresh()
         self.note_held(clock.now_ms)
         self.purged += self.store.total
@@ -379,4 +379,4 @@ cdef class StreamQueue(DeclaredQueue):
         """Clean stop: the persister writes what is left."""
 
     def rest_if_idle(self, double now, double after) -> None:
-        """Nothing to give back: an idle stream has no buffers."""
+        """An idle stream has no buffers to free."""

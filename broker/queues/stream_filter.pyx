@@ -2,9 +2,9 @@
 """Which messages of a stream a consumer wants: by their header x-stream-filter-value, for which
 segments keep a Bloom filter, and by other headers, for which every record is read.
 
-A message is walked through once, however much a consumer asks for: each part of its filter value,
-and each name of a header, is looked for among all that is asked for. That is a search of halves and
-no hash table: whoever publishes and consumes could choose texts whose hashes are the same.
+A message is read once, however many values a consumer asks for: each part of its filter value, and
+each name of a header, is looked up among the wanted values. The look-up is a binary search and not
+a hash table, because clients could choose texts with equal hashes.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

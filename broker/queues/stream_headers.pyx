@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Headers of messages without making objects of them: finds one, and adds the one that tells a
+"""Reads headers of messages without creating objects: finds a header, and adds the one that gives a
 message's offset in its stream.
 
-Nothing here trusts the bytes: what is malformed has no headers.
+All lengths are checked: a malformed header table counts as empty.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -152,8 +152,8 @@ def stamped(bytes properties, uint64_t offset) -> bytes:
 
 
 cdef int note_values(Summary summary, const uint8_t* properties, uint32_t length) except -1:
-    """Tells a segment's summary which filter values a message has: the header as it stands, and,
-    where it is a list with commas, each part."""
+    """Passes the filter values of a message to a segment's summary: the header as it is, and each
+    part if it is a list with commas."""
     cdef Header found
     cdef const uint8_t* part
     cdef const uint8_t* comma

@@ -16,8 +16,8 @@ cdef class Readers:
     cdef StreamStore store
     cdef Buffer stamped
     cdef readonly list all
-    cdef readonly list expected      # consumers whose clients are not told yet
-    cdef public bint paused          # nothing is delivered
+    cdef readonly list expected      # consumers that have not got basic.consume-ok yet
+    cdef public bint paused          # no deliveries
     cdef list waiting                # those that want the next message
     cdef readonly uint64_t delivered
     cdef readonly uint64_t acked
@@ -29,7 +29,7 @@ cdef class Readers:
     cdef uint64_t redelivered_bytes
     cdef uint64_t acked_bytes
     cdef uint64_t rejected_bytes
-    cdef uint64_t skipped_before     # segments skipped by readers that are gone
+    cdef uint64_t skipped_before     # segments skipped by readers that have ended
 
     cdef uint32_t share(self) noexcept
 

@@ -25,7 +25,7 @@ from broker.store.stream_summary cimport Summary
 cdef enum:
     TURN_RECORDS = 512           # at most read for one reader in one turn of the loop
     TURN_RECORDS_ALL = 2048      # shared by all readers of a stream,
-    TURN_RECORDS_LEAST = 16      # but so many each
+    TURN_RECORDS_LEAST = 16      # at least this many each
     RECORD_BYTES = 1024          # larger ones count as several
 
 
@@ -66,7 +66,7 @@ cdef class Readers:
             reader.touch()
 
     def resume(self):
-        """The stream was paused: every reader may go on."""
+        """The stream was resumed after a pause: every reader may continue."""
         cdef StreamReader reader
         self.paused = False
         for reader in self.all:
@@ -162,7 +162,7 @@ cdef class StreamReader(Queue):
         self.readers.expected.append(consumer)
 
     def add_consumer(self, Consumer consumer) -> None:
-        """The consumer is told of its success: deliveries may begin."""
+        """basic.consume-ok is sent: deliveries may begin."""
         self.stop_expecting(consumer)
         self.consumer = consumer
         self.readers.all.append(self)
@@ -201,7 +201,8 @@ cdef class StreamReader(Queue):
     # -- delivering --------------------------------------------------------------------------------
 
     cdef int work(self) except -1:
-        """Delivers what there is room for; a long way goes on in the next turn."""
+        """Delivers as many messages as there is room for; a long backlog continues in the next
+        turn."""
         cdef Readers readers = self.readers
         cdef StreamCursor cursor = self.cursor
         cdef Consumer consumer = self.consumer
@@ -271,8 +272,8 @@ cdef class StreamReader(Queue):
         return 0
 
     cdef int wait(self) except -1:
-        """Nothing more to read: `Readers.wake` tells when there is. What is appended and not synced
-        is asked for."""
+        """There is nothing more to read: `Readers.wake` is called when there is. A sync of appended
+        messages is requested."""
         if not self.is_waiting:
             self.is_waiting = True
             self.readers.waiting.append(self)

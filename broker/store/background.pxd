@@ -8,7 +8,7 @@ cdef class Dirty:
     cdef bint dirty
     cdef bint comes_first        # what it writes is referred to by others
     cdef bint attended              # listed for work in the background
-    cdef bint behind                # speaks of what others write: it is written behind them
+    cdef bint behind                # refers to data of other stores: it is written after them
     cdef bint waits_for_files       # listed for `retry`
     cdef object __weakref__
 
@@ -29,8 +29,8 @@ cdef class Background(OpenFiles):
     cdef readonly IoThread remover
     cdef dict removing              # numbers of removals that have not ended, oldest first
     cdef list attended              # stores with work in the background
-    # Address of a round -> who is told of its end. A thread writes into the owner's memory: it
-    # stays until then, even where nothing else holds it any more.
+    # Address of a round -> its owner, which is called at its end. A thread writes into the owner's
+    # memory: this reference keeps it alive until then.
     cdef dict owners
     cdef uint64_t removals          # number of the last removal that began
     cdef dict behind                # number of a removal -> (directory, paths that go after it)

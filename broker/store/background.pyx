@@ -1,6 +1,6 @@
 # cython: language_level=3
-"""What the store does when nobody waits: files are removed, whole small ones written, and disk
-space is given back, by a thread of its own.
+"""The store's work that has no waiting client: a thread of its own removes files, writes small
+files and frees disk space.
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger("leveret.store")
 
 
 cdef class Dirty:
-    """Somebody with bytes to write: a queue's store."""
+    """A store with unwritten data: that of a queue."""
 
     cdef int take_up(self) except -1:
         """A round begins, and what is `behind` others is frozen in its last part: that writes what
@@ -42,8 +42,8 @@ cdef class Dirty:
         raise NotImplementedError
 
     cdef bint background(self) except? True:
-        """Everything written so far is synced: time for what nobody waits for. Returns whether to
-        be called again after the next such round."""
+        """All data written so far is synced: deferred work may be done. Returns whether to be
+        called again after the next such round."""
         raise NotImplementedError
 
     cdef int background_done(self, Round* round) except -1:
@@ -97,14 +97,15 @@ cdef class Background(OpenFiles):
         return 0
 
     cdef int remove_for(self, Round* round, Dirty owner) except -1:
-        """Hands a round to the thread for what nobody waits for; `owner.background_done` follows.
+        """Passes a round of deferred work to the thread; `owner.background_done` is called after
+        it.
         """
         self.owners[<size_t> round] = owner
         self.remover.submit(round)
         return 0
 
     cdef int background_over(self, Round* round) except -1:
-        """A round of the remover has ended: tells its owner, if it has one."""
+        """A round of the remover has ended: calls its owner, if it has one."""
         cdef Dirty owner = self.owners.pop(<size_t> round, None)
         if owner is not None:
             owner.background_done(round)
@@ -113,8 +114,8 @@ cdef class Background(OpenFiles):
     # -- files that go behind others ---------------------------------------------------------------
 
     def leave_behind(self, uint64_t removal, str directory, list paths):
-        """These files of a directory go when it is on disk that those of the removal of this number
-        are gone; with no paths, just that comes on disk."""
+        """Removes these files of a directory when the removal with this number is on disk; without
+        paths, only waits for that."""
         self.behind[removal] = (directory, paths)
 
     def outlive(self, str directory, list paths):
@@ -122,7 +123,8 @@ cdef class Background(OpenFiles):
         self.orphans.append((directory, paths))
 
     def left_behind(self, str directory):
-        """The directory goes as a whole: what of it still had to go is the caller's now."""
+        """The directory is removed as a whole. Returns its files whose removal was still
+        pending."""
         paths = []
         for number, (place, names) in list(self.behind.items()):
             if place == directory:

@@ -1,12 +1,12 @@
 # cython: language_level=3
 """A pair of Bloom filters over the ids of an index: a cheap, certain "not in it".
 
-A filter forgets nothing, so entries that were removed fill it up. When more than 60 % of the
+Entries cannot be removed from a filter, so removed ones fill it up. When more than 60 % of the
 capacity were added and more than 30 % removed since the last rotation, a second filter is filled
-from the index and takes the first one's place. While that goes on, additions go to both and
-questions to the first, so there is never a false negative. The second filter has memory only then.
+from the index and replaces the first. Meanwhile additions go to both filters and look-ups to the
+first, so there is never a false negative. The second filter has memory only during a rotation.
 
-More entries than the capacity make wrong "maybe" answers more frequent; nothing breaks.
+More entries than the capacity cause more false positives and no other error.
 """
 
 import math
@@ -128,8 +128,8 @@ cdef class RotatingBloom:
                 and self.removes * 100 > self.capacity * REMOVED)
 
     def begin_rotation(self) -> None:
-        """From now on the second filter hears of every addition; what is in the index now has to
-        come by `fold_in`."""
+        """From now on additions go to the second filter, too; entries that are in the index already
+        are added by `fold_in`."""
         if self.next != NULL:
             return
         self.next = <uint8_t*> calloc(1, self.filter_bytes)

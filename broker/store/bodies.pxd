@@ -16,11 +16,11 @@ cdef class BodyStore(BodyBlocks):
     cdef readonly uint32_t embed_below
     cdef object index
     cdef RamIndex ram                # the index, where it is in memory
-    cdef ReferenceCounter counter    # while starting, where nobody knows the references
+    cdef ReferenceCounter counter    # while starting, where the references are not known
     cdef list changes                # for an index that is asked in a thread
     cdef readonly BodyFiles files
     cdef readonly BodyFile current
-    cdef list leaving                # files that go when nothing is in flight on them
+    cdef list leaving                # files that are removed when they are not in flight
     cdef set reading                 # readers with a question or a read in flight
     cdef uint32_t next_file
     cdef readonly bint closed

@@ -1,10 +1,11 @@
 # cython: language_level=3
-"""Bodies that several queues share: written once, counted, and kept until the last queue is done.
+"""Bodies that several queues share: written once, counted, and kept until the last reference is
+removed.
 
 A publish to two or more queues puts a large body here (`share`); each queue's record holds the
-body's id and length and counts as one reference (`take`, `drop`). The body waits in memory for the
-persister's next round, from where consumers that keep up are served. One whose last reference goes
-before a round took it is never written. Afterwards the location index knows where it lies.
+body's id and length and counts as one reference (`take`, `drop`). The body stays in memory until
+the persister's next round, and consumers that keep up are served from there. A body whose last
+reference is removed before that round is never written. After it, the location index has its place.
 
 Invariants:
 - Every round writes all bodies that wait, before the records that refer to them.
@@ -88,8 +89,8 @@ cdef class BodyStore(BodyBlocks):
         return self.recovery.problems
 
     cdef bint count_recovered(self, const uint8_t* reference) except? True:
-        """A queue's recovery found a record with this reference; False: its body is not there.
-        Raises OSError where nobody can tell."""
+        """A queue's recovery found a record with this reference; False: its body does not exist.
+        Raises OSError if that cannot be determined."""
         if self.counter is None or self.counter.count_reference(reference):
             self.references += 1
             return True
@@ -105,15 +106,15 @@ cdef class BodyStore(BodyBlocks):
 
     @property
     def knows_references(self) -> bool:
-        """While starting: whether a clean stop saved who refers to what."""
+        """While starting: whether a clean stop saved the references."""
         return self.recovery is not None and self.recovery.clean
 
     def count_known(self, uint32_t references) -> None:
-        """A queue's recovery found so many records with references, which are known already."""
+        """A queue's recovery found `count` records with references, which are counted already."""
         self.references += references
 
     def finish_recovery(self) -> None:
-        """Every queue has told its references."""
+        """Every queue has reported its references."""
         if self.recovery is None:
             return
         self.recovery.finish()
@@ -122,15 +123,15 @@ cdef class BodyStore(BodyBlocks):
         self.let_go(list(self.files))
 
     def let_go(self, files) -> None:
-        """These files are not in hand any more: one in which everything died meanwhile goes."""
+        """These files are not in use any more: one without living bodies is removed."""
         cdef BodyFile file
         for file in files:
             file.collecting = False
             self.freed(file.first, 0)
 
     def keep_all(self) -> None:
-        """Some queue's messages cannot be read at this start, and any body may be of theirs,
-        whoever else refers to it: all that are there now stay until a start that can."""
+        """The messages of a queue cannot be read at this start, and they may refer to any body: all
+        bodies that exist now are kept until a start that can read them."""
         self.doubt()
         self.recovery.keeps_all = True
 
@@ -139,13 +140,13 @@ cdef class BodyStore(BodyBlocks):
         self.dangling += 1
 
     def doubt(self) -> None:
-        """Some record with a reference cannot be read any more: its body may be kept for ever. The
-        next start counts all references again."""
+        """A record with a reference cannot be read any more: its body may never be freed. The next
+        start counts all references again."""
         self.unsure = True
 
     def clean_up(self) -> None:
-        """Clean stop, before the persister's last rounds: what the threads have in hand comes to
-        its end."""
+        """Clean stop, before the persister's last rounds: completes the work that threads have
+        begun."""
         self.collector.stop()
         if self.index is not None:
             self.index.hurry()
@@ -164,9 +165,9 @@ cdef class BodyStore(BodyBlocks):
         try:
             self.save_index(clean)
         except Exception as error:
-            # All of it is a cache, and without the marker, which comes last, nothing of it counts.
-            log.error("%s: the index of shared bodies cannot be saved: %s; nothing is lost, the "
-                      "next start builds it anew", self.directory, error)
+            # These files are a cache, and are ignored without the marker, which is written last.
+            log.error("%s: the index of shared bodies cannot be saved: %s; no message is lost, "
+                      "the next start rebuilds it", self.directory, error)
 
     def save_index(self, bint clean) -> None:
         """`close`. Raises what the disk or the index's library does; the index is closed then."""
@@ -190,10 +191,11 @@ cdef class BodyStore(BodyBlocks):
             save(self)
 
     def delete(self) -> None:
-        """The vhost is gone. Its directory is removed with the next start."""
+        """The vhost is deleted. Its directory is removed at the next start."""
         self.closed = True
         self.collector.stop()
-        # Its queues give back their references when there is no store any more that hears of it.
+        # Its queues give back their references when there is no store any more that could count
+        # them.
         self.forget_all()
         self.changes = []
         if self.index is not None:
@@ -247,7 +249,7 @@ cdef class BodyStore(BodyBlocks):
                 self.sync_soon(found.file)
             return 0
         if durable:
-            # Only the index knows which file.
+            # Only the index has the file's number.
             self.persister.hurry()
         return self.changed((reference[:16], 1))
 
@@ -316,7 +318,7 @@ cdef class BodyStore(BodyBlocks):
         """What is in the index may not be true any more. That of a store that ends need not be."""
         self.doubt()
         if not isinstance(error, location_index.IndexHasNoRoom):
-            # Nothing that was synced is in doubt: the next start only builds the index anew.
+            # Synced data is not affected: the next start only rebuilds the index.
             self.persister.give_up(f"the location index failed: {error}", False)
 
     cdef int freed(self, uint32_t number, uint32_t length) except -1:
@@ -325,9 +327,9 @@ cdef class BodyStore(BodyBlocks):
         if file is None:
             return 0
         if length > file.valid:
-            # A file goes when its sum comes to nothing: with a wrong one it would take along what
-            # still lives in it.
-            log.error("%s: more was given up than the file held; it is kept", file.path)
+            # A file is removed when its live bytes reach 0: with a wrong count, living bodies would
+            # be removed with it.
+            log.error("%s: live-byte count underflow; keeping the file", file.path)
             self.doubt()
             return 0
         self.files.died(file, length)
@@ -446,7 +448,7 @@ cdef class BodyStore(BodyBlocks):
         return file
 
     cdef int seal(self, BodyFile file) except -1:
-        """Nothing more is added to the file: its table of contents goes beside it."""
+        """The file is complete: its table of contents is written beside it."""
         file.sealed = True
         if self.current is file:
             self.current = None
@@ -505,7 +507,8 @@ cdef class BodyStore(BodyBlocks):
     # -- files that go -----------------------------------------------------------------------------
 
     cdef int leave(self, BodyFile file) except -1:
-        """Nothing in the file lives, or another one stands for it: it goes when nobody reads it."""
+        """All bodies in the file are dead, or another file replaces it: it is removed when no
+        reader uses it."""
         cdef Round* round
         cdef Op* op
         self.files.remove(file)
@@ -516,7 +519,7 @@ cdef class BodyStore(BodyBlocks):
         self.persister.forget(file.file)
         self.persister.unsync(file.file)
         round = round_new()
-        # The bodies go first: a table of contents without its file says nothing.
+        # The bodies are removed first: a table of contents without its file is ignored.
         round_add(round, STAGE_REMOVE, OP_UNLINK, file.file)
         file.file = NULL
         encoded = os.fsencode(file.toc_path)
@@ -533,8 +536,8 @@ cdef class BodyStore(BodyBlocks):
     # -- collecting --------------------------------------------------------------------------------
 
     def tick(self, double now) -> None:
-        """Now and then: starts a collection if it is worth it. `now` is of the broker's clock,
-        seconds."""
+        """Called from time to time: starts a collection if it is worth it. `now` is the broker's
+        clock, in seconds."""
         if not self.closed and self.index is not None:
             self.collector.tick(now)
 
@@ -589,7 +592,7 @@ cdef class BodyStore(BodyBlocks):
             self.leave(old)
         self.freed(merged.first, 0)
 
-    # -- Python's door: dead letters, the API, tests -----------------------------------------------
+    # -- for Python: dead letters, the API, tests --------------------------------------------------
 
     def share_bytes(self, bytes body) -> bytes:
         """Takes in a body that is published to several queues; `release_bytes` has to follow.
@@ -625,7 +628,7 @@ cdef class BodyStore(BodyBlocks):
 
     @property
     def unused(self) -> bool:
-        """Whether no body was ever shared here, as far as anybody knows."""
+        """Whether no body was ever shared here, as far as is known."""
         return self.shared == 0 and self.references == 0 and len(self.files) == 0
 
     def figures(self) -> dict:

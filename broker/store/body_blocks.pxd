@@ -5,7 +5,7 @@ from broker.store.number_table cimport NumberTable
 from broker.store.persister cimport Dirty, Persister
 
 
-# Bodies gather in blocks of memory. A block goes when no body in it is in flight any more.
+# Bodies are collected in blocks of memory. A block is freed when none of its bodies is in flight.
 cdef struct BodyBlock:
     uint8_t* data
     size_t capacity

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Shared bodies in flight: in memory until a round of the persister has written them.
 
-They gather in blocks, as the records they will be in a file. Whoever asks for a body meanwhile gets
-it from here. One that nobody wants any more before a round took it just goes.
+They are collected in blocks, in the form that they will have in a file. Until they are written they
+are read from here. A body whose last reference is removed before a round takes it is dropped.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -98,7 +98,7 @@ cdef class BodyBlocks(Dirty):
         return body if memcmp(body.id, id, 16) == 0 else NULL
 
     cdef uint8_t* room(self, size_t size, BodyBlock** where) except NULL:
-        """Where a record of this size goes."""
+        """Where a record of this size is put."""
         cdef BodyBlock* block = self.last_block
         cdef size_t capacity = self.write_buffer
         cdef uint8_t* grown

@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""Counts who refers to which body, before there is an index on disk.
+"""Counts the references to each body, before there is an index on disk.
 
-An index that is built anew learns of the bodies from their files and of the references from the
-queues, one at a time and in the order of each queue. A database would be asked and written for each
-of them. Here the bodies of each file are rows in the order of their ids, in a file without a name;
-the queues' references come mostly in that order too, so that nearly all of them are found in the
-row behind the last one. What has references in the end goes into the index in one pass.
+When an index is rebuilt, the bodies come from their files and the references from the queues, one
+at a time and in the order of each queue. A database would need a read and a write for each of them.
+Here the bodies of each file are rows in the order of their ids, in an unnamed file; the queues'
+references come mostly in that order too, so nearly all of them are found in the row behind the last
+one. Bodies with references are added to the index in one pass at the end.
 
 Memory does not grow with the number of bodies: a few pages of the file are held, and a line for
 each body file. Where the disk has no room for the file, the rows are in memory.
@@ -40,15 +40,15 @@ cdef int by_first(const void* one, const void* other) noexcept nogil:
 
 
 class CannotCount(ValueError):
-    """The references counted so far are lost: the start has to be made again. No OSError, which
-    would be taken for one of the queue whose reference it is."""
+    """The references counted so far are lost: the start must be repeated. Not an OSError, which
+    would be taken for an error of the queue that has the reference."""
 
 
 cdef class ReferenceCounter:
-    """Hears of every body, then of every reference, while an index is built anew."""
+    """Gets every body, then every reference, while an index is rebuilt."""
 
     def expect(self, uint64_t bodies) -> None:
-        """About so many bodies will come."""
+        """The expected number of bodies."""
 
     def add_file(self, uint32_t number, bytes rows) -> None:
         """The bodies of a file: its table of contents (`TOC_ROW`). Files come in the order of their
@@ -290,7 +290,7 @@ cdef class BodyCensus(ReferenceCounter):
         page.number = number
         return 0
 
-    # -- who refers to it --------------------------------------------------------------------------
+    # -- references --------------------------------------------------------------------------------
 
     cdef int count_reference(self, const uint8_t* id) except -1:
         cdef Location* row
@@ -352,9 +352,9 @@ cdef class BodyCensus(ReferenceCounter):
         return 0
 
     def survivors(self, bint keeps_all):
-        """What has references, as `Location` rows, many at a time; in the order of the ids but
-        where body files overlap. `keeps_all`: all there is, with one reference more than was
-        counted, which nobody gives back."""
+        """Bodies with references, as `Location` rows, many at a time; in the order of the ids
+        except where body files overlap. `keeps_all`: all bodies, with one reference more than was
+        counted, which is never given back."""
         cdef Buffer kept = Buffer()
         cdef Location row
         cdef size_t i

@@ -28,7 +28,7 @@ TOC_ROW = struct.Struct("<16sII")
 
 
 cdef class BodyFile:
-    """A body file of a store; it knows no more of its content than sums."""
+    """A body file of a store; of its content only the sums are known here."""
 
     def __cinit__(self, str directory, uint32_t first, uint32_t last, uint32_t generation):
         self.first = first
@@ -47,7 +47,7 @@ cdef class BodyFile:
 
     @property
     def garbage(self) -> int:
-        """Bytes of records that nobody refers to any more."""
+        """Bytes of records without references."""
         cdef uint64_t content = self.size - FILE_HEADER if self.size > FILE_HEADER else 0
         return content - self.valid if content > self.valid else 0
 
@@ -62,8 +62,8 @@ def toc_bytes(bytes rows, uint64_t incarnation, uint32_t first) -> bytes:
 
 
 def read_toc(bytes data, uint64_t incarnation, uint32_t first, uint64_t size):
-    """The rows of a table of contents (`TOC_ROW`: id, offset, length of the record); None if it is
-    not sound or speaks of more than the file has."""
+    """The rows of a table of contents (`TOC_ROW`: id, offset, length of the record); None if its
+    checksum is wrong or a row lies outside the file."""
     cdef const TocEntry* entries
     cdef size_t i
     end = len(data) - 4

@@ -1,10 +1,9 @@
 # cython: language_level=3
 """The files of a body store: in order, with their sums, and which of them are worth collecting.
 
-Nothing here takes longer the more files there are, but for `sum_up` at a start. Sums are kept with
-every change. A run of files that gives back at least what it copies always has a file in it of
-which half or more is dead, so the choice begins at those, some at a time, and takes neighbours to
-them.
+No operation here takes longer with more files, except `sum_up` at a start: sums are kept with every
+change. A run of files that frees at least as much as it copies always contains a file of which half
+or more is dead, so the choice begins at those, some at a time, and adds their neighbours.
 """
 
 import collections
@@ -34,7 +33,8 @@ cdef inline bint is_half_dead(BodyFile file) noexcept:
 
 
 cdef inline bint is_free(BodyFile file, double now) noexcept:
-    """Whether nobody writes or collects the file, and it can be collected as far as is known."""
+    """Whether the file is neither written nor being collected, and can be collected as far as is
+    known."""
     return (file.sealed and not file.flying and not file.collecting
             and file.spared_until <= now)
 
@@ -45,8 +45,8 @@ cdef inline bint is_due(BodyFile file, double now, double quiet) noexcept:
 
 
 cdef class BodyFiles:
-    """Iterating goes in the order of the numbers. A file is in the table until `remove`; the caller
-    keeps the ones that another took the place of until then."""
+    """Iterates in the order of the numbers. A file is in the table until `remove`; the caller
+    keeps replaced files until then."""
 
     def __init__(self, files=()):
         self.by_number = {}
@@ -71,7 +71,7 @@ cdef class BodyFiles:
 
     @property
     def garbage(self) -> int:
-        """Bytes of records that nobody refers to any more."""
+        """Bytes of records without references."""
         cdef uint64_t content = self.size - FILE_HEADER * len(self.by_number)
         return content - self.valid if content > self.valid else 0
 
@@ -80,7 +80,7 @@ cdef class BodyFiles:
         self.add(file)
 
     def sum_up(self) -> None:
-        """Adds up anew what the files say of themselves."""
+        """Computes the sums again from the files' own."""
         cdef BodyFile file
         self.size = self.valid = 0
         for file in self:

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Where one queue reads shared bodies: the one in memory, or one at a time from disk, without a
-wait on the loop and without a lock. A body file never changes; one that is replaced while it is
-read goes when that is done.
+"""How one queue reads shared bodies: those in memory, or one at a time from disk, without waiting
+on the loop and without a lock. A body file never changes; one that is replaced while it is read is
+removed after that.
 """
 
 import logging
@@ -91,7 +91,8 @@ cdef class BodyReader(Dirty):
         self.state = MISSING
         self.store.reading.discard(self)
         if error is not None:
-            # Nobody knows whether there is a body: who asks again, looks again.
+            # It is not known whether there is a body: the caller asks again, and it is looked up
+            # again.
             self.state = NOTHING
             self.store.persister.failed_reads.add(
                 f"the index of {self.store.directory}", str(error), self.wake)
@@ -155,7 +156,7 @@ cdef class BodyReader(Dirty):
         cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
         self.store.reading.discard(self)
         if round.error:
-            # A disk that does not answer says nothing about the body: its message stays.
+            # A disk that does not answer proves nothing about the body: its message is kept.
             self.state = NOTHING
             self.store.persister.failed_reads.add(
                 f"a shared body of {self.store.directory}", os.strerror(round.error), self.wake)

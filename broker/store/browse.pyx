@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Looks at the ready messages of a queue's store in the order of their delivery, and changes
-nothing: no cursor moves, nothing is marked as delivered, and nothing is counted.
+"""Reads the ready messages of a queue's store in the order of their delivery without changing it:
+cursors do not move, messages are not marked as delivered, and they are not counted.
 
-Between two calls of `next` in one turn the store does not change. Before the loop goes on,
-`interrupt` says that it may: the places that came back are then listed again, and what was taken
-meanwhile is not shown.
+Between two calls of `next` in one turn the store does not change. Before the loop continues,
+`interrupt` must be called: requeued places are then listed again, and messages that were taken
+in between are not shown.
 """
 
 import heapq

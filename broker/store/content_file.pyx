@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Where a large body is collected while its frames come: a file without a name.
+"""Where a large body is collected while its frames come: an unnamed file.
 
-Each has one file, in the data directory, that nobody else can open and that is gone when it is
-closed. Bytes gather in a block; full blocks are written by a thread of their own, one body is read
-back at a time, and so a message that is sent by halves costs no more memory than its blocks. What
-is read back soon never reaches the disk: the pages of a file without a name go with it.
+Each body has one file, in the data directory, that no other process can open and that is removed
+when it is closed. Bytes are collected in a block; full blocks are written by a thread of their own,
+and one body is read back at a time, so a half-sent message costs no more memory than its blocks. A
+body that is read back soon never reaches the disk: closing an unnamed file drops its pages.
 """
 
 import collections
@@ -75,7 +75,7 @@ cdef class ContentFile(Dirty):
         """Gives the block to the thread."""
         cdef Round* round = round_new()
         cdef Op* op = round_add(round, STAGE_WRITE, OP_WRITE_CONTENT, self.file)
-        # No space is an answer here, nothing to wait for.
+        # A full disk is a final error here: the write does not wait for space.
         op.can_wait = True
         op.data = self.block
         op.owns_data = True
@@ -128,8 +128,8 @@ cdef class ContentFile(Dirty):
         return 0
 
     cdef int end(self) except -1:
-        """The message is routed, or will never be: the file goes. `tell` is called no more, but
-        once when it is gone."""
+        """The message is routed, or never will be: the file is removed. After that `tell` is called
+        once more, when it is removed."""
         if not self.closing:
             self.closing = True
             free(self.data)
@@ -150,12 +150,12 @@ cdef class ContentFile(Dirty):
 
 
 cdef class ContentFiles:
-    """All bodies that are being collected. `under_pressure()` says that unwritten messages fill
-    their memory: nothing is read back then. At most `limit` at a time."""
+    """All bodies that are being collected. `under_pressure()` returns whether unwritten messages
+    fill their memory: bodies are not read back then. At most `limit` at a time."""
 
     def __init__(self, str directory, under_pressure):
         self.thread = IoThread("contents")
-        # Where there is no space a write fails, and nobody touches the reserve.
+        # Without space a write fails; the reserve is not used.
         self.thread.impatient = True
         self.directory = directory
         self.under_pressure = under_pressure
@@ -169,7 +169,7 @@ cdef class ContentFiles:
         return len(self.open)
 
     cdef ContentFile begin(self, uint64_t length, tell):
-        """A file for a body of so many bytes. Raises PreconditionFailed."""
+        """A file for a body of `size` bytes. Raises PreconditionFailed."""
         cdef ContentFile content
         if len(self.open) >= <Py_ssize_t> self.limit:
             raise PreconditionFailed(

@@ -46,7 +46,7 @@ cdef struct Op:
     uint64_t incarnation     # seed of OP_WRITE_RECORDS and OP_WRITE_ACKS
     uint32_t segment
     bint owns_data
-    bint can_wait            # its data stays, and nothing is confirmed, while the disk is full
+    bint can_wait            # its data is kept, and confirms wait, while the disk is full
     size_t done              # bytes read or written
 
 

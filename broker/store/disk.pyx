@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""The only door to the file system.
+"""All access to the file system.
 
 Everything the store does to a file is one `Op`, run by a thread of the store (`run_op`), or one of
-the plain functions below, for start, stop and definitions. Both pass the same two turnstiles,
-those of `broker.store.recorder`: failpoints and the recorder.
+the plain functions below, for start, stop and definitions. Both pass through
+`broker.store.recorder`: failpoints and the recorder.
 """
 
 import contextlib
@@ -153,7 +153,7 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
     elif op.kind == OP_SYNC_DIRECTORY:
         op.error = native_sync_directory(op.path)
         if op.error == 2:
-            # Its queue was deleted meanwhile: nothing is left to sync.
+            # Its queue was deleted: there is no file to sync.
             op.error = 0
     elif op.kind == OP_SYNC_FILE_SYSTEM:
         op.error = directory_open(op.file)
@@ -287,8 +287,8 @@ def read_part(path: str, offset: int, length: int) -> bytes:
 
 
 def read_readable(path: str) -> tuple:
-    """(content, how many bytes of it could not be read) of a file that the disk reads in parts
-    only; what it does not read is 0xFF. Raises OSError where that says nothing about the file."""
+    """(content, how many bytes of it could not be read) of a file that the disk reads only in
+    parts; unread bytes are 0xFF. Raises OSError if the error does not concern the file."""
     try:
         return read(path), 0
     except OSError as error:
@@ -354,7 +354,7 @@ def sync_directory(path: str) -> None:
 
 
 def sync_file_system(descriptor: int) -> None:
-    """Syncs all of the file system that an open file or directory lies on. An error is told if it
+    """Syncs the whole file system of an open file or directory. Errors are reported if they
     happened after that was opened: so open it before the first write. Raises OSError."""
     cdef int fd = descriptor
     cdef int error
@@ -424,8 +424,8 @@ def write_plain(path: str, data: bytes) -> None:
 
 
 def append(path: str, data: bytes) -> None:
-    """Adds bytes at the end of a file, which is made if it is missing. Not synced. Raises OSError;
-    then nothing is added, as far as the file can be cut."""
+    """Appends bytes to a file, which is created if it is missing. Not synced. Raises OSError; then
+    the file is cut to its former length, if it can be."""
     _pass("write", path, len(data), os.path.getsize(path) if os.path.exists(path) else 0, data)
     with altering():
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)

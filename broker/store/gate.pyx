@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""The gate of the door to the file system: whatever alters a file or a directory passes it.
+"""The gate of the file system: every change of a file or a directory passes it.
 
-While it is shut nothing is altered, by whichever thread, and none is in the middle of it: what can
-be read then is what a process that is killed at that moment leaves behind. Reads and syncs alter
-nothing and go on. Shut for moments only: confirms wait meanwhile.
+While it is shut, no thread changes a file, and no change is under way: the files are then what a
+process that is killed at that moment leaves behind. Reads and syncs continue. It is shut for
+moments only: confirms wait meanwhile.
 """
 
 import contextlib
@@ -48,14 +48,14 @@ cdef bint holes_held() noexcept nogil:
 
 
 def hold_holes(bint held):
-    """No holes are made in segments while they are held: somebody copies them."""
+    """Holes are not punched in segments while they are held: their files are being copied."""
     global holes_are_held
     holes_are_held = held
 
 
 @contextlib.contextmanager
 def shut():
-    """Nothing is altered within."""
+    """No file is changed inside."""
     with nogil:
         gate_shut()
     try:

@@ -44,7 +44,7 @@ cdef struct Round:
     char* failed_path        # borrowed from the operation
     bint sync
     bint whole               # by one syncfs
-    bint thorough            # leaves nothing unsynced
+    bint thorough            # syncs all data
     uint64_t nanoseconds     # from taking it up to its end
     uint64_t sync_nanoseconds  # of its syncs, directories included
     int sync_files           # files and directories that they covered

@@ -92,8 +92,8 @@ cdef Op* round_add(Round* round, int stage, int kind, File* file) except NULL:
 
 
 cdef bint passes(int kind, int error) noexcept nogil:
-    """Whether the operation found no space and may be repeated: anything but a sync. After a failed
-    sync nobody knows what is on the disk."""
+    """Whether the operation found no space and may be repeated: any operation except a sync. After
+    a failed sync the state of the disk is unknown."""
     return is_full(error) and kind != OP_SYNC and kind != OP_SYNC_DIRECTORY and (
         kind != OP_SYNC_FILE_SYSTEM)
 
@@ -187,9 +187,9 @@ cdef class IoThread:
         round.nanoseconds = nanoseconds() - began
 
     cdef Op* run_stage(self, OpList* ops, bint in_order) noexcept nogil:
-        """Carries out the operations of a stage, but for those that can wait. One that finds the
-        disk full is tried again, at the same place, until there is space: nothing of it was synced,
-        so nothing is lost by it. Where the order does not matter, the others go on meanwhile.
+        """Carries out the operations of a stage, except those that can wait. One that finds the
+        disk full is repeated until there is space: it has synced nothing, so it loses nothing.
+        Where the order does not matter, the other operations continue meanwhile.
 
         Returns the operation that failed for good; those behind it were not tried.
         """
@@ -223,9 +223,9 @@ cdef class IoThread:
                 return waiting
 
     cdef Op* run_postponable(self, OpList* ops) noexcept nogil:
-        """Writes the records of a round, behind all else: what is found after a crash has to be
-        known as delivered. Where there is no space they are postponed to the next round, so that
-        acks, watermarks and definitions go on: consumers need those, and consumers free the disk.
+        """Writes the records of a round, after everything else: messages that a crash leaves must
+        be known as delivered. Without space they are postponed to the next round, so that acks,
+        watermarks and definitions are still written: consumers need those, and free the disk.
 
         Returns the operation that failed for good.
         """
@@ -276,7 +276,7 @@ cdef class IoThread:
         self.syncs = syncs
         self.sync_next = 0
         self.syncs_left = syncs.count
-        # A thread for each but one, which is for this thread: waking more costs and brings nothing.
+        # One thread fewer than parts, since this thread takes one: more wake-ups bring no gain.
         for _ in range(syncs.count - 1 if syncs.count <= self.helper_count else self.helper_count):
             pthread_cond_signal(&self.shared)
         pthread_mutex_unlock(&self.sharing)
@@ -305,7 +305,7 @@ cdef class IoThread:
             self.sync_next += 1
             pthread_mutex_unlock(&self.sharing)
             if op.file == NULL or op.file.fd >= 0 or not op.file.gone:
-                # Else it went before it was opened: there is nothing to sync.
+                # Else it was removed before it was opened: there is nothing to sync.
                 run_op(op)
             pthread_mutex_lock(&self.sharing)
             self.syncs_left -= 1

@@ -2,8 +2,9 @@
 """An append-only journal of small entries: the definitions of a vhost.
 
 Entry: u32 length of the payload, u32 CRC-32C of length and payload (little-endian), payload.
-A tail without a sound entry was never confirmed and is cut. Where sound entries follow behind one
-that does not check, that one is damaged: the file is kept in quarantine, and what is sound counts.
+A tail without a sound entry was never confirmed and is cut. If sound entries follow an entry that
+fails its checksum, that entry is damaged: the file is kept in quarantine, the sound entries are
+used.
 Rewriting (compaction) is a new file put in place by rename.
 """
 
@@ -60,8 +61,8 @@ def end_of(data: bytes, at: int) -> int:
 
 
 def sound_entries(data: bytes) -> tuple:
-    """(payloads, bytes that are none) of all a journal's content: what is damaged is stepped over.
-    For journals whose entries do not build on one another."""
+    """(payloads, bytes that are none) of all a journal's content: damaged parts are skipped. For
+    journals whose entries do not depend on each other."""
     cdef EntrySearch search = EntrySearch(data)
     payloads = []
     unsound = 0
@@ -146,7 +147,7 @@ cdef class Journal(Dirty):
         file_free(self.file)
 
     cdef int salvage(self, bytes data, size_t following, EntrySearch search) except -1:
-        """Keeps a copy of the damaged file and goes on with all that is sound in it."""
+        """Keeps a copy of the damaged file and continues with its sound entries."""
         kept = self.keep_copy()
         while following < search.length:
             end = end_of(data, following)
@@ -181,7 +182,7 @@ cdef class Journal(Dirty):
         return kept
 
     def append(self, payload: bytes) -> None:
-        """Adds an entry; `persister.after_round` tells when it is on disk."""
+        """Adds an entry; `persister.after_round` calls back when it is on disk."""
         self.pending.append(encode(payload))
         if not self.listed:
             self.listed = True
@@ -219,6 +220,6 @@ cdef class Journal(Dirty):
         self.length = len(data)
 
     def delete(self) -> None:
-        """Removes the file; nothing may be pending in a round."""
+        """Removes the file; no entry may be pending in a round."""
         file_close(self.file)
         disk.unlink(self.path)

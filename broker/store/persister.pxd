@@ -25,7 +25,7 @@ cdef class Persister(Background):
     cdef bint left_thorough
     cdef uint64_t round_files       # how many files one part may use
     cdef list flying
-    cdef readonly Origins origins    # who waits for consumers instead of the disk
+    cdef readonly Origins origins    # publishers that wait for consumers instead of the disk
     cdef list confirmers
     cdef list flying_confirmers
     cdef list journals
@@ -52,7 +52,7 @@ cdef class Persister(Background):
     cdef readonly object quarantine
     cdef readonly object failed_reads
     cdef readonly object sync_method
-    cdef bint thorough              # the next round has to leave nothing unsynced
+    cdef bint thorough              # the next round has to sync all data
     cdef dict unsynced_directories
     cdef readonly uint64_t rounds
     cdef readonly uint64_t syncs

@@ -1,13 +1,13 @@
 # cython: language_level=3
-"""Group commit: gathers what has to be written, hands it to the writing thread in rounds, and tells
-who waited for what.
+"""Group commit: collects writes, passes them to the writing thread in rounds, and notifies those
+who wait for a sync.
 
-A round starts when somebody waits (a confirm, a definition change, a transaction) and none is in
-flight, when unwritten tails grow too large, and otherwise every 200 ms. Whoever asks for a sync
-while a round is in flight gets the next one: there is no timer in the way of a confirm. A round
-that would hold more files open than it may goes in parts, one after the other; who waits is told
-after the last. The first write or sync that fails ends all confirming (`failed`); the process then
-exits with 74 and recovers at its next start.
+A round starts when a confirm, a definition change or a transaction waits and no round is in flight,
+when unwritten tails grow too large, and otherwise every 200 ms. A sync that is requested while a
+round is in flight is part of the next one: no timer delays a confirm. A round that would hold too
+many files open is written in parts, one after the other; its waiters are notified after the last.
+The first write or sync that fails ends all confirming (`failed`); the process then exits with 74
+and recovers at its next start.
 """
 
 import collections
@@ -126,9 +126,9 @@ cdef class Persister(Background):
         file_free(self.root_file)
 
     def open_root(self):
-        """Opens the data directory, before anything is written. A file system that could not write
-        tells that once to each descriptor that was open before, and to one opened later only if
-        nobody was told yet: so the one of all our syncs stays open. Raises OSError."""
+        """Opens the data directory, before anything is written. A file system reports a failed
+        write once to each descriptor that was open before, and to one opened later only if it was
+        not reported yet: so the descriptor of all our syncs stays open. Raises OSError."""
         error = directory_open(self.root_file)
         if error:
             raise OSError(error, os.strerror(error), self.root)
@@ -158,15 +158,15 @@ cdef class Persister(Background):
         return 0
 
     cdef int retry_later(self, Dirty store) except -1:
-        """The store waits until nothing is in flight on some of its files: `retry` is called behind
-        the next round, once, whatever number of files it has to look at then."""
+        """The store waits until some of its files are not in flight: `retry` is called after the
+        next round, once, however many files it has to look at then."""
         if not store.waits_for_files:
             store.waits_for_files = True
             self.retries.append(store)
         return 0
 
     cdef int want_confirm(self, Confirmer confirmer) except -1:
-        """Everything the confirmer stored so far has to be on disk; it is told by `confirm`."""
+        """All messages of the confirmer so far must be synced; then its `confirm` is called."""
         if not confirmer.confirming:
             confirmer.confirming = True
             self.confirmers.append(confirmer)
@@ -205,7 +205,7 @@ cdef class Persister(Background):
         return self.tail_bytes > self.tail_limit
 
     def has_to_wait(self):
-        """Whether whoever has more to store has to wait until `relieved` is called."""
+        """Whether a writer with more data has to wait until `relieved` is called."""
         if self.tail_bytes > self.tail_limit:
             self.pressed = True
         return self.pressed
@@ -219,7 +219,7 @@ cdef class Persister(Background):
     # -- rounds ------------------------------------------------------------------------------------
 
     def collect(self):
-        """End of a turn: starts a round if somebody waits for one and none is in flight."""
+        """End of a turn: starts a round if a sync was requested and no round is in flight."""
         if self.calls_left:
             self.call_waiting()
         if self.in_flight == NULL and (
@@ -228,7 +228,7 @@ cdef class Persister(Background):
             self.start_round(self.sync_asked)
 
     def tick(self):
-        """Every 200 ms: writes and syncs what nobody waits for."""
+        """Every 200 ms: writes and syncs data without a waiting client."""
         self.failed_reads.tick()
         self.thorough = True
         if (self.first or self.dirty or self.journals or self.waiting or self.unsynced
@@ -242,7 +242,7 @@ cdef class Persister(Background):
             self.work_in_background()
 
     cdef int hurry(self) except -1:
-        """What was to be synced within 200 ms goes with the next sync."""
+        """Syncs that were due within 200 ms are part of the next sync."""
         cdef size_t address
         for address in self.lazily_unsynced:
             (<File*> address).lazy = False
@@ -251,8 +251,8 @@ cdef class Persister(Background):
         return 0
 
     cdef int start_round(self, bint sync) except -1:
-        """Gathers a round and hands it over. An error of ours in it is as bad as one of the disk:
-        nothing more is confirmed."""
+        """Builds a round and passes it to the thread. An internal error in it counts as a failed
+        disk: confirms end."""
         if self.broken:
             return 0
         try:
@@ -385,8 +385,8 @@ cdef class Persister(Background):
             for address in self.unsynced:
                 round_add(round, STAGE_SYNC, OP_SYNC, <File*> address)
         for address in self.unsynced:
-            # Nobody may take the file away before the round is over, not even where one syncfs
-            # covers all.
+            # The file must not be removed before the round is over, not even if one syncfs covers
+            # all.
             (<File*> address).busy += 1
         self.flying_unsynced = self.unsynced
         self.unsynced = []
@@ -395,11 +395,11 @@ cdef class Persister(Background):
         return 0
 
     def forget_directory(self, str path):
-        """The directory goes away: there is nothing to sync in it."""
+        """The directory is being removed: it is not synced any more."""
         self.unsynced_directories.pop(path, None)
 
     cdef void unsync(self, File* file) noexcept:
-        """The file goes away: nothing is left to sync."""
+        """The file is being removed: it is not synced any more."""
         if file.dirty:
             file.dirty = False
             (self.lazily_unsynced if file.lazy else self.unsynced).remove(<size_t> file)
@@ -488,7 +488,7 @@ cdef class Persister(Background):
         for store in flying:
             store.written(round)
             if self.postponed.any:
-                # It is told again, once its records are written.
+                # It is called again when its records are written.
                 self.add(store)
         retries = self.retries
         self.retries = []
@@ -531,8 +531,8 @@ cdef class Persister(Background):
         return 0
 
     cdef int call_waiting(self) except -1:
-        """Calls those whose round is over. What a file's going settles (a purge, the last acks of a
-        segment) is settled only when the file is gone: removals begun before they asked come first.
+        """Calls back those whose round is over. Where the removal of a file settles messages (a
+        purge, the last acks of a segment), callbacks wait for the removals begun before them.
         Thousands may have waited for one round: those that do not fit into a slice are called at
         the end of the next turn, in the same order, but for the end of the process.
         """
@@ -590,11 +590,12 @@ cdef class Persister(Background):
         self.collecting.stop()
 
     def end_without_room(self, text):
-        """The broker stops on a full disk. What is left was promised to nobody: messages without
-        a confirm, and acks, which no client is told of."""
+        """The broker stops on a full disk. The rest was never acknowledged to a client: messages
+        without a confirm, and acks, which have no answer."""
         self.broken = True
-        log.error("%s: stopping without it. Nothing that was confirmed is lost; messages whose "
-                  "acks had no room come again, marked as redelivered", text)
+        log.error("%s: stopping without free space. No confirmed message is lost; "
+                  "messages whose acks could not be written are delivered again, as redelivered",
+                  text)
 
     def drain_writer(self):
         ready = select.poll()

@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""The messages of a priority queue: a store for each level, behind the face of one.
+"""The messages of a priority queue: a store for each level, with the interface of one store.
 
-A level is a `QueueStore` of its own in the queue's directory. The level stands in the top byte of
-its segments' numbers, so that a place, a ledger entry, a file's name and a record's check need
-nothing more. Levels are made when they are used, and a bitmap tells which have ready messages: the
-highest of 256 is found in four words, and a queued message costs no memory here either.
+A level is a `QueueStore` of its own in the queue's directory. The level is the top byte of its
+segments' numbers, so a place, a ledger entry, a file's name and a record's checksum need no other
+change. Levels are made when they are used, and a bitmap has a bit for each one with ready messages:
+the highest of 256 is found in four words, and a queued message costs no memory here either.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -241,7 +241,7 @@ cdef class PriorityStore(QueueStore):
         level.deadline = deadline
         level.deadline_ttl = queue_ttl
         if level is not self.kept:
-            # Nobody reads on here; 256 levels must not hold a buffer each.
+            # Reading does not continue here; 256 levels must not hold a buffer each.
             level.forget_read()
 
     cdef int advance(self, Place* place) except -1:
@@ -327,8 +327,8 @@ cdef class PriorityStore(QueueStore):
                 level.close()
 
     def delete(self) -> None:
-        """The queue is gone, with all levels. The last one without files takes the directory with
-        it: for another one the writer may just be making a file."""
+        """The queue is deleted, with all levels. The last level without files removes the
+        directory: the writer may be making a file for another one."""
         cdef Level level
         cdef bint made = self.directory_made
         self.deleted = True

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""What a queue knows of the shared bodies that its records refer to.
+"""The references of one queue to shared bodies.
 
-Every living record with a reference counts once in the vhost's body store. It is either unread, and
-then nothing is known but how many a segment has; or it was read, and then its id is kept in `taken`
-until it is settled. So unread messages cost no memory here either.
+Every living record with a reference counts once in the vhost's body store. Of unread records only
+their number in each segment is known; the ids of read ones are kept in `taken` until they are
+settled. So unread messages cost no memory here either.
 """
 
 import logging
@@ -90,8 +90,8 @@ cdef class QueueBodies(Sealed):
         return self.bodies.drop(id)
 
     cdef int release_unread(self) except -1:
-        """What was not read yet goes: a thread finds the references in it, and then they are given
-        back. Files stay until they were read through."""
+        """Removes unread records: a thread finds their references, and then they are given back.
+        The files stay until they are read."""
         cdef Segment* segment = self.cursor
         cdef Block* block
         cdef uint32_t start = self.cursor_position

@@ -12,7 +12,7 @@ cdef class QueueDamage(QueueBodies):
     cdef readonly uint64_t ready_bytes
     cdef readonly uint64_t total
     cdef readonly uint64_t total_bytes
-    cdef Segment* read_segment       # what the read buffer is of; NULL: of nothing
+    cdef Segment* read_segment       # segment of the read buffer's data; NULL: empty
     cdef bint at_taken               # the read at hand is for a message that was taken
     cdef bint damaged
     cdef list lost                   # places of messages that came back and are unreadable now

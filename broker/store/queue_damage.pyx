@@ -1,10 +1,9 @@
 # cython: language_level=3
-"""What lies in a queue's segment and is no message, or not the one that was written: found when it
-is read, kept aside, and passed over.
+"""Damage in a queue's segment: found when it is read, copied to quarantine, and skipped.
 
-A message that was taken, or came back, is lost alone: its place is known. At the cursor only the
-next sound record tells where the damage ends; a thread looks for it, and the cursor goes on behind.
-Both are settled, so that no later start finds them again.
+A delivered or requeued message has a known place and is lost alone. At the cursor only the next
+sound record shows where the damage ends; a thread looks for it, and the cursor continues behind it.
+Both kinds are settled, so that no later start finds them again.
 """
 
 import functools
@@ -32,9 +31,8 @@ cdef class QueueDamage(QueueBodies):
 
     cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
                        size_t have) except -1:
-        """The record at a position is not what was written. One that was taken, or came back, is
-        lost; what lies at the cursor goes to quarantine up to the next sound record, and is
-        settled."""
+        """The record at a position is damaged. If it was delivered or requeued, it is lost; damage
+        at the cursor is copied to quarantine up to the next sound record, and is settled."""
         cdef Place place
         if self.at_taken:
             self.damaged = True
@@ -100,7 +98,7 @@ cdef class QueueDamage(QueueBodies):
             self.owner_touch()
 
     cdef int pass_gap(self, Segment* segment, uint32_t position) except -1:
-        """The cursor goes on behind what was searched through."""
+        """The cursor continues behind the searched part."""
         cdef uint32_t body = 0
         cdef uint32_t length = self.gap[2]
         cdef bytes begin = self.gap[3]

@@ -121,8 +121,8 @@ cdef class QueueStore(QueueDamage):
         return self.view(segment, position, message, place, False)
 
     cdef int read(self, Place* place, Message* message) except -1:
-        """Points at a message that was taken and is not settled. WAIT: the owner is touched when it
-        can be had. EMPTY: its bytes are damaged; nobody will ever have them."""
+        """Points at a message that was delivered and is not settled. WAIT: the owner is touched
+        when it is read. EMPTY: its bytes are damaged and it is lost."""
         cdef Segment* segment = self.find(place.segment)
         cdef Block* block = self.block_of(segment, place.position)
         cdef uint8_t* record
@@ -149,14 +149,14 @@ cdef class QueueStore(QueueDamage):
         return self.peek(message, place)
 
     cdef int look_at(self, int level, Message* message) except -1:
-        """As `peek_at` for somebody who only looks: it leaves no mark that the message may have
-        been delivered."""
+        """As `peek_at`, but only for reading: leaves no mark that the message may have been
+        delivered."""
         cdef Place place
         return self.read(&place, message) if self.first_place(&place) else EMPTY
 
     cdef bint first_place(self, Place* place) noexcept:
-        """Segment and position of the next message to deliver; False without any. It reads and
-        changes nothing."""
+        """Segment and position of the next message to deliver; False without any. Has no side
+        effects."""
         cdef Segment* segment = self.cursor
         cdef uint32_t position = self.cursor_position
         cdef uint32_t skip = self.cursor_skip
@@ -211,7 +211,7 @@ cdef class QueueStore(QueueDamage):
     # -- from memory or disk -----------------------------------------------------------------------
 
     cdef int leave_segment(self, Segment* segment) except -1:
-        """The cursor goes on to the next segment: the skips are of no more use."""
+        """The cursor moves to the next segment: the skipped spans are not needed any more."""
         free(segment.skips)
         segment.skips = NULL
         segment.skip_count = 0
@@ -253,8 +253,8 @@ cdef class QueueStore(QueueDamage):
         return FOUND
 
     cdef int want_watermark(self, Segment* segment) except -1:
-        """Nothing of this segment may be delivered from disk before a watermark beyond it is
-        written: asks for the next round."""
+        """Messages of this segment must not be delivered from disk before a watermark beyond it is
+        written: requests the next round."""
         if segment.watermark < segment.length:
             segment.watermark = segment.length
             self.note(segment, segment.watermark, ACK_WATERMARK << 30)
@@ -477,8 +477,8 @@ cdef class QueueStore(QueueDamage):
             return purged
         if self.references:
             self.release_unread()
-        # What is unread lies in the cursor's segment behind the cursor and in all later segments,
-        # which hold nothing else.
+        # Unread messages are in the cursor's segment behind the cursor, and in all later segments,
+        # which hold only those.
         unread = self.ready
         self.total -= unread
         self.total_bytes -= self.ready_bytes
@@ -502,7 +502,7 @@ cdef class QueueStore(QueueDamage):
                            &self.tail.pending_capacity, self.cursor_position, run)
             else:
                 self.note(segment, self.cursor_position, run)
-        # Nothing is added to the purged segments any more; the next message opens a new one.
+        # The purged segments are closed; the next message opens a new one.
         if self.tail != NULL:
             if self.tail.length and not (self.tail.segment == self.active
                                          and self.active.settled == self.active.count):
@@ -559,7 +559,7 @@ cdef class QueueStore(QueueDamage):
         self.closing = True
 
     def delete(self) -> None:
-        """The queue is gone: all it has in memory and on disk goes too."""
+        """The queue is deleted: frees its memory and removes its files."""
         cdef Block* block = self.first_block
         cdef Block* next_block
         self.deleted = True

@@ -16,7 +16,7 @@ cdef class RamIndex(ReferenceCounter):
     cdef str path
     cdef readonly uint64_t count
     cdef readonly uint64_t memory        # bytes of all slots
-    cdef FileSums sums                   # while it is built anew
+    cdef FileSums sums                   # while it is rebuilt
 
     cdef Location* find(self, const uint8_t* id) noexcept
     cdef Location* put(self, const uint8_t* id) except NULL

@@ -173,7 +173,7 @@ cdef class RamIndex(ReferenceCounter):
 
     @property
     def counter(self):
-        """Who counts references while the index is built anew."""
+        """Gets the references while the index is rebuilt."""
         return self
 
     def apply(self, batch) -> None:
@@ -214,7 +214,7 @@ cdef class RamIndex(ReferenceCounter):
                            (<const char*> &shard.slots[at].file)[:16])
 
     def flush(self) -> None:
-        """There is nothing behind it."""
+        """Has no database behind it."""
 
     def step(self) -> bool:
         """There is no work that was put off."""
@@ -224,7 +224,7 @@ cdef class RamIndex(ReferenceCounter):
         return {"backend": self.backend, "entries": self.count, "memory": self.memory,
                 "lookups": 0, "bloom": None}
 
-    # -- built anew --------------------------------------------------------------------------------
+    # -- rebuilding --------------------------------------------------------------------------------
 
     def expect(self, uint64_t bodies) -> None:
         cdef double mean = <double> bodies / SHARDS
@@ -302,10 +302,10 @@ cdef class RamIndex(ReferenceCounter):
     # -- saved -------------------------------------------------------------------------------------
 
     def hurry(self) -> None:
-        """It waits for nothing."""
+        """Never waits."""
 
     def close(self, bint clean) -> None:
-        """Saves the parts as they lie if `clean`. Raises OSError, and leaves nothing then."""
+        """Saves the parts as they are if `clean`. Raises OSError, and leaves no file then."""
         if not clean:
             return
         disk.unlink(self.path)
@@ -353,7 +353,7 @@ cdef class RamIndex(ReferenceCounter):
             raise IndexDamaged(f"{self.path} has a wrong checksum")
 
     def load_parts(self, uint64_t size, uint64_t wanted) -> int:
-        """Each part goes where it was, in one read. Returns the CRC."""
+        """Reads each part to its former place, in one read. Returns the CRC."""
         cdef const uint32_t* table
         cdef uint64_t slots = 0
         cdef uint64_t entries = 0

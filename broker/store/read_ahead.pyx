@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""Asks the disk for small files before recovery comes to them.
+"""Reads small files ahead of recovery.
 
-After a power cut nothing is in the page cache, and each file of many thousand queues would be
-waited for by itself. Some threads go ahead of the reader, directory by directory, and only ask:
-what they cannot open, the reader will say.
+After a power cut the page cache is empty, and recovery would wait for each file of many thousand
+queues. Some threads read ahead of it, directory by directory, only to fill the cache: recovery
+reports what cannot be opened.
 """
 
 import os
@@ -64,7 +64,7 @@ cdef class ReadAhead:
         pthread_mutex_unlock(&self.mutex)
 
     def stop(self) -> None:
-        """The reader needs nothing more."""
+        """The reader is done."""
         pthread_mutex_lock(&self.mutex)
         self.stopping = True
         pthread_cond_broadcast(&self.going_on)

@@ -163,7 +163,7 @@ def recorded() -> list:
 
 
 def mark(str kind):
-    """Notes, in a recording, something that passes the door to the file system in no other way."""
+    """Notes, in a recording, a change of the file system that no other function reports."""
     if recording:
         encoded = kind.encode()
         record_mark(encoded, 0)
@@ -175,8 +175,7 @@ def recorded_count() -> int:
 
 
 def recorded_bytes() -> list:
-    """What each event of the recording wrote; of a rename, the old name. None where there is
-    nothing."""
+    """The data that each event of the recording wrote; of a rename, the old name; else None."""
     cdef size_t i
     rows = []
     pthread_mutex_lock(&guard)

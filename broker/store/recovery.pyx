@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Finds a queue's messages again: reads its segments and acks, checks every record, and sets the
-store up to go on in a fresh segment.
+"""Recovers a queue's messages: reads its segments and acks, checks every record, and prepares the
+store to continue in a fresh segment.
 
-A record that does not check is no end: the search goes on for the next one whose seeded CRC is
-right, and what lies between is reported and skipped. Only a tail with no sound record behind it is
-cut.
+A record that fails its checksum does not end recovery: it searches for the next record whose seeded
+CRC is right, and reports and skips what lies between. Only a tail without a sound record behind it
+is cut.
 """
 
 import bisect
@@ -112,8 +112,8 @@ cdef bint is_summary(bytes data, uint64_t incarnation, uint32_t number):
 
 cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* settled,
                        Content* content):
-    """Takes what a summary tells, if that is exact with what the acks settle. Of shared bodies it
-    tells how many records refer to one, not to which: enough where the references are known."""
+    """Uses a summary, if the acks agree with it exactly. Of shared bodies it has only the number of
+    records with a reference: enough where the references are known."""
     cdef uint64_t incarnation = store.incarnation
     cdef const uint8_t* p = data
     cdef const Summary* summary = <const Summary*> p
@@ -129,8 +129,8 @@ cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* s
     if settled.entries and not summary.overhead:
         return False
     if settled.count:
-        # Acks are written before the records of their round: of one that a kill kept from the file,
-        # the summary knows nothing.
+        # Acks are written before the records of their round: if a kill prevented a record, the
+        # summary has no trace of it.
         last = &settled.spans[settled.count - 1]
         if <uint64_t> last.position + last.length > summary.length:
             return False
@@ -234,7 +234,8 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
 
 
 def summary_at(str path) -> bytes:
-    """What a segment's summary holds; nothing where the disk fails: the segment tells the same."""
+    """The content of a segment's summary; None if the disk fails: the segment has the same
+    facts."""
     try:
         return disk.read(path)
     except OSError as error:
@@ -368,9 +369,9 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
 
 
 def keep_bodies_of(BodyStore bodies, str directory, uint64_t incarnation) -> None:
-    """While starting: the queue with this id lies in quarantine, and a person may put it back. So
-    its records count as references to shared bodies, those that were settled too, whoever else
-    refers to them."""
+    """While starting: the queue with this id is in quarantine, and an operator may restore it. So
+    its records count as references to shared bodies, settled ones too, whatever other references
+    there are."""
     if bodies.knows_references:
         # It came there when these were counted, or has none: see `Definitions`.
         return

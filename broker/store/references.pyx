@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Which shared bodies the records of a stretch of a queue's segments refer to.
 
-Purging a queue and deleting one settle messages that nobody read. A thread reads them here, so that
+Purging or deleting a queue settles messages that were never read. A thread reads them here, so that
 their shared bodies can lose these references.
 """
 

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""What is done for a sealed segment when nobody waits: its summary is written, and the disk space
-of what is settled in it is given back.
+"""Deferred work for a sealed segment: writes its summary, and frees the disk space of its settled
+messages.
 
-Both wait until what they rest on is synced: a summary says that the whole segment is on disk, and a
-hole must never be older on disk than the acks that allow it. Positions never change.
+Both wait for a sync: a summary promises that the whole segment is on disk, and a hole must never be
+older on disk than the acks that allow it. Positions never change.
 """
 
 import errno
@@ -71,7 +71,7 @@ cdef class Sealed(Segments):
         cdef Summary* summary
         cdef Block* block
         if segment.messages == NULL or segment.overhead == 0:
-            # Nothing of it was handed to the writer yet.
+            # None of it has been passed to the writer yet.
             return False
         if not self.synced(segment.messages):
             return False
@@ -107,8 +107,8 @@ cdef class Sealed(Segments):
         return True
 
     cdef bint punch(self, Segment* segment) except? True:
-        """Lets holes be made where the synced acks say that whole blocks are settled. A segment
-        that the cursor has not left will soon go as a whole."""
+        """Allows holes where the synced acks cover whole blocks. A segment that the cursor has not
+        left is skipped: it will soon be removed as a whole."""
         cdef Round* round
         cdef Op* op
         if segment.acks == NULL:
@@ -136,11 +136,11 @@ cdef class Sealed(Segments):
         cdef Op* op = &round.stages[STAGE_REMOVE].ops[0]
         cdef Segment* segment
         if op.kind == OP_WRITE_FILE:
-            # A summary that could not be written is missed by nobody.
+            # A missing summary does no harm.
             return 0
         self.punching = 0
         if op.error == errno.EAGAIN:
-            # Somebody copies the files; the next settled message asks again.
+            # The files are being copied; the next settled message tries again.
             return 0
         if op.error in (errno.EOPNOTSUPP, errno.ENOSYS):
             self.persister.no_holes()

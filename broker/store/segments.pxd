@@ -90,7 +90,7 @@ cdef class Segments(Dirty):
     cdef str parent              # the directory of the queues' directories
     cdef bint directory_made
     cdef readonly bint deleted
-    cdef bint closing            # nothing is delivered any more
+    cdef bint closing            # no deliveries any more
     cdef public bint keep        # consumers are there: keep what they will read next in memory
     cdef Segment* head
     cdef Segment* active

@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""A queue's segments: what lies in memory, what on disk, and how the one becomes the other.
+"""A queue's segments: which records are in memory, which on disk, and how they are written.
 
-New records gather in the tail, a block in memory. `freeze` turns what is unwritten into operations
-of a round; `written` takes what has reached its file out of memory, unless a consumer is about to
-read it. A sealed segment with nothing unsettled goes, files and all.
+New records are added to the tail, a block in memory. `freeze` turns unwritten records into
+operations of a round; `written` frees the memory of records that are in their file, unless a
+consumer is about to read them. A sealed segment whose messages are all settled is removed.
 
 Layouts: docs/formats/queue-segment.md. All writing goes through the persister.
 """
@@ -29,8 +29,8 @@ from broker.store.record cimport (
 
 cdef enum:
     TAIL_FIRST = 4096            # bytes a new tail starts with
-    # How far a watermark is written ahead of what is delivered: so much, and what so many rounds
-    # like this one write.
+    # How far a watermark is written ahead of the deliveries: this much, and what this many rounds
+    # like the current one write.
     AHEAD = 1 << 20
     AHEAD_ROUNDS = 8
 
@@ -73,7 +73,7 @@ cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uin
 
 
 def not_needed():
-    """Instead of `touch`, of a store that is gone."""
+    """Replaces `touch` in a store that is removed."""
 
 
 cdef class Segments(Dirty):
@@ -167,7 +167,7 @@ cdef class Segments(Dirty):
         return tail
 
     cdef Block* room_for(self, uint32_t length) except NULL:
-        """The tail, with room for so many bytes more; a full one is left to the next round."""
+        """The tail, with room for `length` bytes more; a full one is written by the next round."""
         cdef Block* tail = self.tail
         cdef uint8_t* grown
         cdef size_t capacity
@@ -264,10 +264,10 @@ cdef class Segments(Dirty):
             self.persister.add(self)
         return 0
 
-    # -- what goes ---------------------------------------------------------------------------------
+    # -- removal -----------------------------------------------------------------------------------
 
     cdef int drop_segment(self, Segment* segment) except -1:
-        """Every record of a sealed segment is settled: it goes from memory and disk."""
+        """All records of a sealed segment are settled: removes it from memory and disk."""
         cdef Segment* before = NULL
         cdef Segment* each = self.head
         cdef Block* block
@@ -303,10 +303,10 @@ cdef class Segments(Dirty):
         return 0
 
     cdef void segment_gone(self, Segment* segment) noexcept:
-        """Nothing may point to the segment any more."""
+        """No pointer to the segment may be left."""
 
     cdef int remove_segment(self, Segment* segment) except -1:
-        """Removes the files, or waits until nothing is in flight on them."""
+        """Removes the files, or waits until they are not in flight any more."""
         cdef Round* round
         if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
             segment.removal = self.persister.removal_begins()
@@ -323,8 +323,8 @@ cdef class Segments(Dirty):
         if segment.messages != NULL or segment.acks != NULL:
             round = round_new()
             round.number = segment.removal
-            # Until it is on disk that the messages are gone, nothing may go that says which of them
-            # were settled.
+            # Until the removal of the messages is on disk, the files that mark them as settled must
+            # stay.
             later = self.durable and not self.deleted and segment.messages != NULL
             behind = []
             if segment.messages != NULL:
@@ -492,8 +492,8 @@ cdef class Segments(Dirty):
             segment.acks_length += segment.pending_count * ACK_BYTES
             segment.pending = NULL
             segment.pending_count = segment.pending_capacity = 0
-            # A watermark has to be on disk with the records it speaks of; acks may be lost for
-            # 200 ms.
+            # A watermark must be on disk with the records that it covers; acks may be lost for 200
+            # ms.
             self.persister.note_written(segment.acks, segment.watermark == segment.watermark_flying)
             segment.watermark_flying = segment.watermark
             self.persister.bytes_written += op.length
@@ -553,7 +553,8 @@ cdef class Segments(Dirty):
         return 0
 
     cdef bint has_no_files(self) noexcept:
-        """Whether there is no segment, nor one that goes when nothing is in flight on it."""
+        """Whether there is no segment, not even one that is removed when its files are not in
+        flight."""
         return self.head == NULL and not self.removing
 
     # -- figures -----------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 # cython: language_level=3
 """Finds the next sound record behind bytes that are none: one search for all files of the store.
 
-Every record begins with its length and its check (u32 each), and any byte behind a damaged one may
-be where the next begins. Clients choose what stands there: a body of heads that fit, each claiming
-all that follows, would have it summed up anew at every byte. So once something is damaged the sums
-of all beginnings of the content are noted, and what a head claims is judged by two of them, in the
-same short time whatever its length. That only says where to look: what it finds is checked byte by
-byte before it counts, so the time is one of the content's length, and nothing passes that would not
-pass at its own place.
+Every record begins with its length and its checksum (u32 each), and after a damaged record the next
+one may begin at any byte. Clients choose these bytes: a body full of plausible headers, each with a
+length up to the end, would cost a checksum of the rest at every byte. So, once damage is found, the
+checksums of all prefixes of the content are computed; whether a header's claim is true then follows
+from two of them, in constant time. This only selects candidates: each is then verified byte by
+byte, so the time is linear in the content's length, and no record is accepted that would not be
+accepted at its own place.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -109,8 +109,8 @@ def damaged_stretch(str path, uint64_t incarnation, uint32_t segment, uint32_t p
 
 def set_aside(quarantine, tuple owner, str path, uint64_t incarnation, uint32_t segment,
               uint32_t position, uint32_t limit, uint32_t end):
-    """`damaged_stretch`, kept in quarantine: (length, its first bytes, what the quarantine has to
-    `note` on the loop; None where there is nothing). Raises OSError, also where it cannot be kept.
+    """`damaged_stretch`, copied to quarantine: (length, its first bytes, what the quarantine has to
+    `note` on the loop, or None). Raises OSError, also if the copy cannot be written.
     """
     length, content = damaged_stretch(path, incarnation, segment, position, limit, end)
     entry = None

@@ -1,8 +1,7 @@
 # cython: language_level=3
-"""What a full disk needs of the file system: which errors pass, and the reserve that is given back.
+"""Full disks: which errors pass when there is space again, and the reserve that is freed then.
 
-A part of the door that `broker.store.disk` is; who makes the reserve and when is in
-`broker.store.reserve`.
+A part of `broker.store.disk`; when the reserve is made is decided in `broker.store.reserve`.
 """
 
 import os
@@ -30,7 +29,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
-# The last of the disk is not for records that waited: without acks nothing is ever freed.
+# The end of the disk is not for postponed records: without acks, disk space is never freed.
 cdef enum:
     LEFT_FOR_ACKS = 256 << 10
 
@@ -49,8 +48,8 @@ cdef bint is_full(int error) noexcept nogil:
 
 
 cdef bint give_reserve() noexcept nogil:
-    """Gives the reserve to whoever met a full disk, all but what the next start needs. False: it
-    was given before."""
+    """Frees the reserve when the disk is full, except what the next start needs. False: it was
+    freed before."""
     global reserve_whole, reserve_given
     cdef bint given = False
     pthread_mutex_lock(&guard)
@@ -69,8 +68,8 @@ cdef bint has_space(int fd, size_t length) noexcept nogil:
 
 
 cdef void cut_back(int fd, uint64_t length) noexcept nogil:
-    """Records found no space: what of them reached the end of the file goes, so that acks have
-    it."""
+    """Records found no space: what was written of them is cut from the file, to leave room for
+    acks."""
     c_ftruncate(fd, length)
 
 

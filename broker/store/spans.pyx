@@ -23,7 +23,7 @@ cdef int by_position(const void* a, const void* b) noexcept nogil:
 cdef int read_settled(const uint8_t* data, size_t length, uint64_t incarnation, uint32_t segment,
                       Settled* settled) noexcept nogil:
     """Fills `settled` from the bytes of an acks file; the caller frees it by `settled_free`.
-    Returns an errno. A file without a header of this version settles nothing."""
+    Returns an errno. A file without a header of this version counts as empty."""
     cdef size_t at = HEADER_BYTES
     cdef const AckEntry* entry
     cdef uint32_t kind, i, unsound

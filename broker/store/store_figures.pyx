@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""What a store takes of the memory, and what its first message says: for people who look.
+"""The memory of a store, and the facts about its first message: for pages and the API.
 
-Nothing here waits, asks a reading thread or changes the store. What cannot be known so is None.
+The functions here never wait, use a reader thread or change the store. Unknown values are None.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -71,8 +71,8 @@ cdef uint64_t memory_of(QueueStore store) noexcept:
 
 
 cdef bint add_resident(QueueStore store, uint64_t* count) noexcept:
-    """Adds the messages whose records are in memory. False where that is not known: of a block
-    that consumers are reading, nobody counts what has been settled."""
+    """Adds the messages whose records are in memory. False if the number is not known: settled
+    messages of a block that consumers are reading are not counted."""
     cdef Block* block = store.first_block
     cdef uint64_t found = 0
     while block != NULL:
@@ -123,7 +123,7 @@ cdef int64_t timestamp_in(const uint8_t* p, size_t length) noexcept:
 
 
 cdef int64_t timestamp_at(const uint8_t* record, size_t have) noexcept:
-    """The same for a record of which so many bytes are there."""
+    """The same for a record of which only this many bytes are in memory."""
     cdef const RecordHead* head = <const RecordHead*> record
     cdef size_t offset = RECORD_FIXED
     cdef size_t end

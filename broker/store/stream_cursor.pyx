@@ -1,10 +1,9 @@
 # cython: language_level=3
-"""One reader's place in a stream: goes to an offset or a time, and shows one message after the
-other from there.
+"""One reader's position in a stream: seeks to an offset or a time, and reads message by message
+from there.
 
-A seek begins at the last anchor before its goal and steps over at most `ANCHOR_EVERY` bytes. What
-the page cache holds is read at once; for the rest the reader thread is asked, and `wake` is called
-when it has answered.
+A seek begins at the last anchor before its goal and skips at most `ANCHOR_EVERY` bytes. Data in the
+page cache is read at once; the rest is read by the reader thread, which then calls `wake`.
 """
 
 import functools
@@ -146,7 +145,7 @@ cdef class StreamCursor(Dirty):
         return True
 
     cdef bint next_segment(self) except -1:
-        """Goes on to the segment behind. False: this is the last one."""
+        """Moves to the next segment. False: this is the last one."""
         cdef StreamStore store = self.store
         cdef Py_ssize_t index
         if self.segment.number >= store.safe_number:
@@ -163,7 +162,7 @@ cdef class StreamCursor(Dirty):
         return True
 
     cdef int pass_segments(self) except -1:
-        """A segment that holds nothing of interest is left at once."""
+        """A segment without messages of interest is skipped at once."""
         if self.passing and self.segment.sealed and self.segment.number < self.store.safe_number:
             if self.passes(self.segment):
                 self.segments_skipped += 1
@@ -193,7 +192,7 @@ cdef class StreamCursor(Dirty):
                     have < RECORD_FIXED or (
                         <size_t> head.length + 4 > have
                         and self.position + <uint64_t> head.length + 4 <= limit)):
-                # It goes on behind what was read.
+                # It continues behind the part that was read.
                 if have >= RECORD_FIXED and <size_t> head.length + 4 > wanted:
                     wanted = <size_t> head.length + 4
             else:
@@ -205,9 +204,8 @@ cdef class StreamCursor(Dirty):
         return NULL
 
     cdef int pass_over(self) except -1:
-        """The record at the position is not what was written: goes on at the next sound one. Where
-        nobody has passed here before, a thread searches for that, and puts what lies before it
-        into quarantine."""
+        """The record at the position is damaged: continues at the next sound one. If the damage is
+        new, a thread searches for that record, and copies the bytes before it to quarantine."""
         cdef StreamStore store = self.store
         cdef uint32_t limit = store.limit(self.segment)
         if self.segment.gaps is not None and self.position in self.segment.gaps:
@@ -298,7 +296,7 @@ cdef class StreamCursor(Dirty):
         self.length = op.done
         self.short = op.done < op.length
         if round.error:
-            # A disk that does not answer says nothing about the records: the reader waits here.
+            # A disk that does not answer proves nothing about the records: the reader waits here.
             self.length = 0
             self.store.persister.failed_reads.add(
                 f"messages in {self.store.directory}", os.strerror(round.error), self.wake)
@@ -309,7 +307,7 @@ cdef class StreamCursor(Dirty):
         return self.read_ends(not round.error)
 
     cdef void rest(self) noexcept:
-        """Nothing to read for now: gives the buffer back."""
+        """There is nothing to read for now: frees the buffer."""
         if not self.reading:
             free(self.data)
             self.data = NULL

@@ -6,13 +6,13 @@ from broker.store.persister cimport Persister
 from broker.store.segments cimport Segments
 
 
-# Where one consumer goes on.
+# The offset at which one consumer continues.
 cdef class TrackedOffset:
     cdef readonly bytes tag
     cdef readonly uint64_t offset            # of the last message it is done with
     cdef bint known                          # `offset` was stored, ever
     cdef bint changed                        # since it was handed to the writer
-    cdef uint32_t readers           # that go on from it
+    cdef uint32_t readers           # consumers that continue from it
 
 
 cdef class ConsumerOffsets:
@@ -28,7 +28,7 @@ cdef class ConsumerOffsets:
     cdef readonly uint64_t length
     cdef uint64_t live                       # bytes that a new file would have
     cdef list stale                          # names of files that the next sync makes needless
-    cdef list retired                        # addresses of files that are in the way of nothing
+    cdef list retired                        # addresses of files that may be removed
 
     cdef TrackedOffset track(self, bytes tag)
     cdef int make_room(self) except -1

@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""Where the consumers of a stream go on: by consumer tag, the offset of the last message each is
-done with.
+"""Where the consumers of a stream continue: by consumer tag, the offset of its last acknowledged
+message.
 
-Changes gather until the next round and are appended to `offsets.N`, entries as in a journal: offset
-(u64, big-endian; all ones where the tag was forgotten) and tag. The file is synced as acks files
+Changes are collected until the next round and are appended to `offsets.N`, entries as in a journal:
+offset (u64, big-endian; all ones if the tag was removed) and tag. The file is synced as acks files
 are, within 200 ms. When most of it is outdated, and at the first change after a start,
-`offsets.N+1` begins with everything, and the older file goes once that is synced.
+`offsets.N+1` begins with all offsets, and the older file is removed once that is synced.
 """
 
 import os
@@ -36,9 +36,9 @@ cdef class TrackedOffset:
 
 
 cdef class ConsumerOffsets:
-    """The places of a stream's consumers, `most` at the most: beyond, of those that nobody reads
-    from now, the one that was not stored for longest is forgotten, and `forgot(tag)` called. Those
-    of consumers that are there are kept, however many."""
+    """The offsets of a stream's consumers, at most `most`: beyond that, the one that was not stored
+    for longest, of those without a consumer, is removed, and `forgot(tag)` called. Offsets of
+    connected consumers are always kept."""
 
     def __init__(self, str directory, uint32_t most):
         self.directory = directory
@@ -80,9 +80,8 @@ cdef class ConsumerOffsets:
         return 0
 
     cdef int make_room(self) except -1:
-        """Forgets the oldest places that nobody reads from. Those met on the way that somebody
-        does read from become the newest, here and in the file, so that the next start would forget
-        the same."""
+        """Removes the oldest offsets without a consumer. Those that do have one become the newest,
+        here and in the file, so that the next start would remove the same."""
         cdef TrackedOffset oldest
         cdef uint32_t looks = 0
         while len(self.tracked) > self.most and looks < LOOKS_MAX:
@@ -223,7 +222,7 @@ cdef class ConsumerOffsets:
         return False
 
     cdef int delete(self, Persister persister) except -1:
-        """The stream is gone; nothing may be in flight."""
+        """The stream is deleted; no operation may be in flight."""
         if self.file != NULL:
             self.stale.append(f"offsets.{self.number:010d}")
             self.retired.append(<size_t> self.file)

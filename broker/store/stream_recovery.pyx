@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""Finds a stream again: takes the summary of each segment from its meta file, or reads the segment
-where that is missing or does not fit, and sets the store up to go on in a fresh segment.
+"""Recovers a stream: takes the summary of each segment from its meta file, or reads the segment if
+that is missing or does not match, and prepares the store to continue in a fresh segment.
 
-A record that does not check is no end: the search goes on for the next one whose seeded CRC is
-right, and what lies between goes to quarantine. A tail with no sound record behind it is cut, and
-the offsets that it could have held are not given again. A segment with damage gets no meta file, so
-that every start tells of it.
+A record that fails its checksum does not end recovery: it searches for the next record whose seeded
+CRC is right, and copies what lies between to quarantine. A tail without a sound record behind it is
+cut, and the offsets that it could have held are not used again. A damaged segment gets no meta
+file, so that every start reports it.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -58,7 +58,7 @@ def recover(StreamStore store) -> list:
             problems.append(
                 f"{path} cannot be read: {error.strerror}; it was left alone, and its messages are "
                 "missing until it can be read at a start")
-            # What it holds, at the most: nobody else gets these offsets.
+            # The most it can hold: these offsets are never used again.
             store.next_offset += disk.size(path) // RECORD_LEAST + 1
         store.next_number = number + 1
     drop_purged(store)
@@ -82,7 +82,7 @@ def recover(StreamStore store) -> list:
 
 cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint is_last,
                          list problems) except -1:
-    """Adds one segment to the store, or removes it if it holds nothing."""
+    """Adds one segment to the store, or removes it if it is empty."""
     cdef Summary summary = None
     cdef Segment* segment
     cdef Segment* last
@@ -93,7 +93,7 @@ cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint
         if summary is not None:
             store.next_offset = max(store.next_offset, summary.end_offset)
         else:
-            # Nobody would know of it when the segment goes before it has another one.
+            # Otherwise the quarantine would not list it if the segment is removed before that.
             disk.unlink(meta)
     if summary is None:
         summary = scan(store, path, number, is_last, problems)
@@ -169,7 +169,7 @@ cdef Summary scan(StreamStore store, str path, uint32_t number, bint is_last, li
         if not is_last or summary.count == 0 and length > HEADER_BYTES:
             set_aside(store, summary, <uint32_t> at, content[at:])
         disk.truncate(path, at)
-        # It may have held confirmed messages: nobody else gets their offsets.
+        # It may have held confirmed messages: their offsets are never used again.
         store.next_offset += (length - at) // RECORD_LEAST + 1
     return summary
 
@@ -203,7 +203,7 @@ cdef int tell_missing(StreamStore store, list problems) except -1:
 
 
 cdef int drop_purged(StreamStore store) except -1:
-    """What lies before the last mark was purged: it goes at the first sync."""
+    """Messages before the last mark were purged: they are removed at the first sync."""
     cdef Py_ssize_t index
     for index in range(len(store.summaries) - 1, 0, -1):
         if (<Summary> store.summaries[index]).begins_anew:

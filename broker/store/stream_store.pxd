@@ -9,8 +9,8 @@ from broker.store.stream_offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.stream_summary cimport Summary
 
 
-# Flag of a record that is no message: its offset is where the stream goes on after a purge, and
-# everything before its segment is gone.
+# Flag of a record that is no message: its offset is where the stream continues after a purge, and
+# all earlier segments are removed.
 cdef enum:
     MARK = 64
     OFFSET_BYTES = 8             # in front of the properties of every record of a stream

@@ -2,12 +2,12 @@
 """A stream's log: records in order, each with its offset, in the segments of a queue.
 
 Invariants:
-- A record is a queue's record whose properties begin with the message's offset; nothing is ever
+- A record is a queue's record whose properties begin with the message's offset; messages are never
   acked in it, so there are no acks files. Offsets rise by one; a damaged stretch leaves a gap.
-- Readers see what is synced (`safe_offset`), so an offset that anybody saw never names another
-  message, not even after a power cut.
-- The oldest segments go, whole, and only when a later segment is synced: the next offset can always
-  be told from what is on disk.
+- Readers see synced messages only (`safe_offset`), so an offset that a client has seen never means
+  another message, not even after a power cut.
+- The oldest segments are removed, whole, and only when a later segment is synced: the next offset
+  can always be derived from the files on disk.
 - A message costs no memory once it is written; a segment costs its summary, about 1 KiB for 8 MiB.
 
 Layouts: docs/formats/stream.md.
@@ -123,7 +123,8 @@ cdef class StreamStore(Segments):
         return 0
 
     cdef int ask(self) except -1:
-        """Somebody waits for what is appended: the next round writes and syncs it."""
+        """A reader or publisher waits for appended messages: the next round writes and syncs
+        them."""
         if not self.dirty:
             self.persister.add(self)
         self.persister.sync_asked = True
@@ -170,7 +171,7 @@ cdef class StreamStore(Segments):
         self.damaged += length
         return 0
 
-    # -- what goes ---------------------------------------------------------------------------------
+    # -- removal -----------------------------------------------------------------------------------
 
     def retain(self, int64_t max_length, int64_t max_bytes, int64_t oldest) -> int:
         """Drops the oldest segments while there are more messages or bytes than the limits (-1 =
@@ -224,8 +225,8 @@ cdef class StreamStore(Segments):
         return 0
 
     def purge(self) -> int:
-        """Everything goes: a new segment begins with a mark, and the older ones go when the mark is
-        synced. Offsets go on. Returns how many messages went."""
+        """Removes all messages: a new segment begins with a mark, and the older ones are removed
+        when the mark is synced. Offsets continue. Returns the number of removed messages."""
         cdef Message mark
         cdef uint64_t count = self.total
         if count == 0:
@@ -310,7 +311,7 @@ cdef class StreamStore(Segments):
     # -- end ---------------------------------------------------------------------------------------
 
     def delete(self) -> None:
-        """The stream is gone: all it has in memory and on disk goes too."""
+        """The stream is deleted: frees its memory and removes its files."""
         cdef Block* block = self.first_block
         cdef Block* next_block
         self.deleted = True
