@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
+import struct
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -78,6 +81,54 @@ def test_charts_are_saved_as_png_files(page: Page, addresses: list[str]) -> None
             button.click()
         assert saved.value.suggested_filename == f"{button.get_attribute('data-name')}.png"
         assert saved.value.path().read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_charts_are_saved_as_png_files_with_the_colours_of_the_page(
+    page: Page, addresses: list[str]
+) -> None:
+    page.goto(next(one for one in addresses if "/traffic" in one), wait_until="domcontentloaded")
+    chart = page.locator("#report-stacked")
+    with page.expect_download(timeout=60_000) as download:
+        page.locator("[data-png=report-stacked]").click()
+    assert re.fullmatch(r"traffic-\w+\.png", download.value.suggested_filename)
+    data = Path(download.value.path()).read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    _, _, width, height = map(float, (chart.get_attribute("viewBox") or "").split())
+    assert struct.unpack(">II", data[16:24]) == (2 * width, 2 * height)
+    colours = page.evaluate(
+        """async (base64) => {
+          const image = new Image();
+          image.src = `data:image/png;base64,${base64}`;
+          await image.decode();
+          const canvas = document.createElement("canvas");
+          [canvas.width, canvas.height] = [image.width, image.height];
+          const context = canvas.getContext("2d");
+          context.drawImage(image, 0, 0);
+          const { data } = context.getImageData(0, 0, image.width, image.height);
+          const found = new Set();
+          for (let at = 0; at < data.length; at += 4) {
+            found.add(`rgb(${data[at]}, ${data[at + 1]}, ${data[at + 2]})`);
+          }
+          return [...found];
+        }""",
+        base64.b64encode(data).decode(),
+    )
+    bar = chart.locator("rect").first.evaluate("(one) => getComputedStyle(one).fill")
+    assert bar in colours and len(colours) > 3
+
+
+def test_paper_has_the_result_and_nothing_to_press(page: Page, addresses: list[str]) -> None:
+    page.goto(next(one for one in addresses if "/traffic" in one), wait_until="domcontentloaded")
+    page.evaluate("window.print = () => { document.title = 'printed'; }")
+    page.get_by_role("button", name="Print").click()
+    expect(page).to_have_title("printed")
+    page.emulate_media(media="print")
+    expect(page.locator("table.report tbody tr").first).to_be_visible()
+    expect(page.locator("#report-stacked")).to_be_visible()
+    for hidden in (".side", ".toolbar", ".page-actions", ".report-tabs", "[data-png]"):
+        for one in page.locator(hidden).all():
+            expect(one).to_be_hidden()
+    page.emulate_media(media="screen")
 
 
 NAME = Column("queue", "text", "Queue")
