@@ -317,6 +317,10 @@ cdef class StreamQueue(DeclaredQueue):
 
     # -- end ---------------------------------------------------------------------------------------
 
+    def purge_part(self, uint32_t most) -> int:
+        """Nothing comes back to a stream."""
+        return 0
+
     def purge(self) -> int:
         """Removes all messages; offsets continue. Returns the number of messages."""
         clock.refresh()

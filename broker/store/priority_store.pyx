@@ -273,6 +273,19 @@ cdef class PriorityStore(QueueStore):
             self.again(level)
         return 0
 
+    def purge_part(self, uint32_t most) -> int:
+        """Settles so many of the messages that came back to one of the levels. Returns how
+        many."""
+        cdef Level level
+        for level in self.levels:
+            if level is not None and level.requeued.count:
+                self.without(level)
+                level.deadline = 0
+                purged = level.purge_part(most)
+                self.again(level)
+                return purged
+        return 0
+
     def purge(self) -> int:
         """Settles every ready message of every level without reading it. Returns how many."""
         cdef Level level

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
 
+PURGED_AT_ONCE = 2_000
+"""Messages that came back to a queue and are purged in one step, 0.1 microseconds each."""
 ACK, REJECT, REQUEUE = range(3)
 """What settling means, as in `delivering.pxd`."""
 
@@ -53,6 +55,22 @@ def given_back(channel: WireChannel, last: int, held: HeldBack) -> Iterator[None
     settles; the queues are `held` back until the caller lets them go."""
     held.add(consumer.queue for consumer in channel.holders())
     yield from _slices(channel, last, REQUEUE)
+
+
+def purged(queue: Any) -> Generator[None, None, int]:
+    """Settles all ready messages of a queue; the unacked ones stay. Returns their number. Very many
+    may have come back, each to a place of its own."""
+    queue.deliver_pending()
+    held = HeldBack()
+    held.add([queue])
+    count = 0
+    try:
+        while found := queue.purge_part(PURGED_AT_ONCE):
+            count += found
+            yield
+        return count if queue.deleted else count + int(queue.purge())
+    finally:
+        held.let_go()
 
 
 def _slices(channel: WireChannel, last: int, how: int) -> Iterator[None]:

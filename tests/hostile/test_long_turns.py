@@ -130,12 +130,37 @@ def test_no_turn_is_long_whatever_is_done_with_very_many_deliveries(
                 unacknowledged_is_over(other, "q", COUNT)
 
             timed("the end of the connection", leave)
+        timed("queue.purge", lambda: other.call(1, "queue.purge", queue="q"))
+        fill(other, "q", COUNT)
         with opened(broker) as client:
             consume(client, "q")
             passed_over(client, "q", COUNT)
             timed("basic.ack", lambda: done(client, "basic.ack", delivery_tag=COUNT))
         assert other.call(1, "queue.delete", queue="q").message_count == 0
     assert {name: took for name, took in longest.items() if took > LONGEST_MS} == {}
+
+
+def test_a_purge_of_what_came_back_takes_all_and_others_are_served_meanwhile(
+    broker: Appliance,
+) -> None:
+    many = 300_000
+    with opened(broker) as other:
+        other.call(1, "queue.declare", queue="purged")
+        with opened(broker) as client:
+            fill(client, "purged", many)
+            consume(client, "purged")
+            passed_over(client, "purged", many)
+            client.reset()
+        unacknowledged_is_over(other, "purged", many)
+        with opened(broker) as client:
+            client.send_method(1, "queue.purge", queue="purged")
+            seen = set()
+            while 0 not in seen:
+                found = other.call(2, "queue.declare", queue="purged", passive=True)
+                seen.add(found.message_count)
+            assert seen - {0, many}, "all went between two answers"
+            assert client.expect("queue.purge-ok", 1).message_count == many
+        other.call(1, "queue.delete", queue="purged", if_empty=True)
 
 
 def test_a_message_with_very_many_routing_keys_is_refused_and_the_limit_says_so(

@@ -43,10 +43,11 @@ from broker.server.control.requests import (
     not_found,
 )
 from broker.server.control.views import name_of
-from broker.server.pace import Pace
+from broker.server.pace import Pace, paced
 from broker.wire import properties
 from broker.wire.commands import added_queues
 from broker.wire.commands.publishing import check_properties, check_target
+from broker.wire.settling import purged
 
 _REASON_MAX = 255
 HTTP_API = "HTTP API"
@@ -95,7 +96,7 @@ async def queue_purge(request: Request[QueuePurge]) -> Any:
     vhost = caller.vhost(args.vhost)
     name = full_name(vhost.queues, args.name)
     caller.check(vhost.name, "read", "queue", name)
-    return {"messages": queue_of(vhost, name, caller, use=False).purge()}
+    return {"messages": await paced(purged(queue_of(vhost, name, caller, use=False)))}
 
 
 @handles("queue.pause")

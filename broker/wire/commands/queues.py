@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import AMQPError
@@ -15,6 +16,8 @@ from broker.wire.commands.rules import (
     plain_name,
     queue_name,
 )
+from broker.wire.long_work import LongWork
+from broker.wire.settling import purged
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel
@@ -121,10 +124,15 @@ def queue_purge(session: Session, channel: WireChannel, queue: str, no_wait: boo
     name = queue_name(session, channel, queue)
     session.check("read", "queue", name)
     found = session.vhost.queue(name, session)
-    count = found.purge()
-    if count and found.durable:
-        channel.hold(False)
-    answer(channel, no_wait, "queue.purge-ok", message_count=count)
+
+    def steps() -> Iterator[None]:
+        count = yield from purged(found)
+        if session.is_open:
+            if count and found.durable:
+                channel.hold(False)
+            answer(channel, no_wait, "queue.purge-ok", message_count=count)
+
+    LongWork(session, steps()).begin()
 
 
 def queue_delete(
