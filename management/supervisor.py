@@ -40,6 +40,7 @@ BACKOFF_FIRST = 0.5
 BACKOFF_MAX = 30.0
 STEADY_AFTER = 60.0  # a child that ran this long is started again without a wait
 READY_POLL = 0.05
+LONG_STOP_S = 5.0  # a part that takes longer to stop is named in the log
 STOP_ORDER = ("reports", "web", "broker")
 #: Setting and note of each listener that may get its port from the kernel.
 PORTS = {
@@ -459,7 +460,8 @@ class Supervisor:
         assert child.process is not None
         process = child.process
         process.terminate()
-        deadline = time.monotonic() + self.config.stop_timeout
+        began = time.monotonic()
+        deadline = began + self.config.stop_timeout
         while not self._has_ended(child):
             left = deadline - time.monotonic()
             if left <= 0 or self.interrupts > 1:
@@ -468,4 +470,7 @@ class Supervisor:
                 break
             select.select([self.wake_read], [], [], left)
             self._drain()
+        took = time.monotonic() - began
+        if took > LONG_STOP_S:
+            log.info("%s took %.1f s to stop", child.name, took)
         return self._collect(child)

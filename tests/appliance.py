@@ -21,7 +21,8 @@ LIFETIME = os.pipe()
 # A report that is due would start Spark in the middle of a test.
 NEVER = "0 0 1 1 *"
 START_TIMEOUT = 60.0
-STOP_TIMEOUT = 30.0
+STOP_TIMEOUT = 70.0
+"""Three parts stop one after the other, and each has 20 s (`stop_timeout`) on a busy machine."""
 
 
 class NotReadyError(AssertionError):
