@@ -85,6 +85,16 @@ class BasicOrSession(HttpBasicAuth):
         return User(found["name"], tuple(found["tags"]))
 
 
+def claimed(request: HttpRequest) -> str | None:
+    """Whose name a call has that was not let in; None if its user is known."""
+    if request.user.is_authenticated:
+        return None
+    try:
+        return credentials(request.headers.get("Authorization", ""))[0]
+    except NoCredentials:
+        return ""
+
+
 ADMINISTRATOR = BasicOrSession("administrator")
 POLICYMAKER = BasicOrSession("policymaker")
 

@@ -7,7 +7,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
-from api.identity import BasicOrSession, ForeignOrigin, NoCredentials
+from api.identity import BasicOrSession, ForeignOrigin, NoCredentials, claimed
 from api.json_body import BadBody, ObjectParser, Renderer
 from management import refusals
 from management.broker_client import BrokerError
@@ -61,6 +61,7 @@ def not_found(request: HttpRequest) -> HttpResponse:
 
 @api.exception_handler(BrokerError)
 def _broker_refused(request: HttpRequest, refusal: BrokerError) -> HttpResponse:
+    refusals.note(request, refusal.status, refusal.reason, claimed(request))
     body = {"error": refusal.error, "reason": refusal.reason}
     if refusal.status == 503 and request.path.startswith(HEALTH_CHECKS):
         # A check that cannot be made has failed.
@@ -82,6 +83,7 @@ def _no_credentials(request: HttpRequest, _: NoCredentials) -> HttpResponse:
 
 @api.exception_handler(ForeignOrigin)
 def _foreign_origin(request: HttpRequest, refusal: ForeignOrigin) -> HttpResponse:
+    refusals.note(request, 403, str(refusal), claimed(request))
     return error(request, 403, "not_authorised", str(refusal))
 
 

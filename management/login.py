@@ -83,6 +83,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
         "the header X-CSRFToken, or a user and password instead of the session's cookie."
     )
     if request.path.startswith("/api/"):
+        refusals.note(request, 403, text)
         return JsonResponse({"error": "not_authorised", "reason": text}, status=403)
     return refusals.answer(request, BrokerError(401, "not_authorised", text))
 

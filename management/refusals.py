@@ -1,12 +1,20 @@
-"""What a person sees when the broker refused or is away and the view did not say more itself."""
+"""What a person sees when the broker refused or is away and the view did not say more itself, and
+the lines of the log about who was not allowed what."""
+
+import logging
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
 
+from broker.logs import one_line
 from management.broker_client import BrokerError
 from management.middleware import Middleware
+from management.peer import peer_of
 
+log = logging.getLogger(__name__)
+
+NOT_ALLOWED = (401, 403)
 RETRY_AFTER_S = 2
 _TAGS = {
     "Not management user": "management",
@@ -25,12 +33,31 @@ TITLES = {
 }
 
 
+def note(request: HttpRequest, status: int, reason: str, user: str | None = None) -> None:
+    """A line of the log if a right was missing: who, from where, what and why. `user` is the name
+    of one who is not let in. One address of RabbitMQ's holds a password, which is left out."""
+    if status not in NOT_ALLOWED:
+        return
+    name = user if user is not None else request.user.name
+    match = request.resolver_match
+    has_secret = match is not None and "password" in match.kwargs
+    log.info(
+        "user %s from %s was refused %s %s: %s",
+        one_line(repr(name[:255])),
+        peer_of(request.scope),
+        request.method,
+        f"/{match.route}" if has_secret else one_line(request.path[:500]),
+        one_line(reason[:500]),
+    )
+
+
 def answer(request: HttpRequest, error: BrokerError) -> HttpResponseBase:
     """JSON below `/api/`, else the page `error.html` with `status`, `title` and `reason`.
 
     401 becomes 403 on a page: the person is signed in, but not allowed. 503 comes with a refresh,
     so that the page is itself again when the broker is back.
     """
+    note(request, error.status, error.reason)
     if request.path.startswith("/api/"):
         response: HttpResponseBase = JsonResponse(
             {"error": error.error, "reason": error.reason}, status=error.status

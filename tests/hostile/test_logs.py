@@ -160,6 +160,29 @@ def test_who_signs_in_to_the_web_app_and_who_cannot_is_in_the_log(quiet: Applian
     assert "user 'guest' from 127.0.0.1 signed in" in found[1]
 
 
+@pytest.mark.parametrize(
+    ("auth", "address", "found"),
+    [
+        (("logged", "logged"), "GET /api/users", "user 'logged' from 127.0.0.1 was refused GET "),
+        (("logged", "logged"), "GET /api/queues/%2F", "GET /api/queues/%2F: User not authorised"),
+        (("a\nb", "wrong"), "GET /api/whoami", "user 'a\\nb' from 127.0.0.1 was refused GET "),
+        (("logged", "wrong"), "GET /api/auth/hash_password/in-the-path", "hash_password"),
+    ],
+)
+def test_calls_that_are_refused_for_want_of_rights_are_in_the_log(
+    quiet: Appliance, auth: tuple[str, str], address: str, found: str
+) -> None:
+    method, _, path = address.partition(" ")
+    with httpx.Client(base_url=quiet.http_url, auth=("guest", "guest"), timeout=60) as client:
+        user = {"password": "logged", "tags": "management"}
+        client.put("/api/users/logged", json=user).raise_for_status()
+        before = len(quiet.log())
+        assert client.request(method, path, auth=auth).status_code == 401
+    written = quiet.log()[before:]
+    assert [line for line in written.splitlines() if "was refused" in line and found in line]
+    assert "in-the-path" not in written
+
+
 def test_floods_through_every_door_write_few_lines_and_no_traceback(quiet: Appliance) -> None:
     before = len(quiet.log().splitlines())
     for number in range(150):
