@@ -18,6 +18,7 @@ from django.urls import reverse
 from frontend.asking import done, is_fragment
 from frontend.report_cells import Layout
 from frontend.views.report_charts import charts
+from frontend.views.report_forecast import forecast
 from management.appliance import config
 from management.reports import desk as queries
 from management.reports import parameters
@@ -245,6 +246,7 @@ def _result(
         "query": {"vhost": "", "q": "", "top": ""} | query,
         "previous_url": _address(request, query, page - 1) if page > 1 else "",
         "next_url": _address(request, query, page + 1) if page < page_count else "",
+        "forecast": forecast(result, view, where, run.ended_at or run.asked_at),
         "history": None if report.charges else _history(result, view, where),
         **charts(report, result, view, where, request.GET.get("measure", "")),
     }

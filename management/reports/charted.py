@@ -21,6 +21,8 @@ STACKED = 6
 BARS_MAX = 62
 STEPS = ("", "day", "month")
 CHARTED_KINDS = ("count", "bytes", "money")
+NEVER_ADDED = ("days",)
+"""Counts of which a sum over objects says nothing."""
 HOURS_A_WEEK = 7 * 24
 
 
@@ -43,7 +45,11 @@ class Stack:
 
 def measures(view: View) -> list[Column]:
     """The columns that charts can add up."""
-    return [column for column in view.columns if column.kind in CHARTED_KINDS]
+    return [
+        column
+        for column in view.columns
+        if column.kind in CHARTED_KINDS and column.name not in NEVER_ADDED
+    ]
 
 
 def measure(view: View, wanted: str = "") -> Column | None:

@@ -88,6 +88,7 @@ def test_a_report_is_charted_by_what_it_is_sorted_by() -> None:
     found = {report.name: charted.measure(report.view()) for report in REPORTS.values()}
     names = {name: column.name for name, column in found.items() if column}
     assert (names["cost"], names["refused"], names["backlog"]) == ("cost", "failed", "held")
+    assert names["growth"] == names["disk"] == "held_bytes", "days are no sum"
     wanted = charted.measure(COST.view(), "cost_storage")
     assert wanted is not None and wanted.name == "cost_storage"
     assert charted.measure(COST.view(), "vhost") == charted.measure(COST.view())

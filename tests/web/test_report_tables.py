@@ -117,6 +117,15 @@ def test_charts_are_saved_as_png_files_with_the_colours_of_the_page(
     assert bar in colours and len(colours) > 3
 
 
+def test_growth_and_disk_show_their_forecast_with_bands(page: Page, addresses: list[str]) -> None:
+    for name, lines, limits in (("growth", 3, 0), ("disk", 3, 1)):
+        page.goto(f"/reports/{name}", wait_until="domcontentloaded")
+        chart = page.locator("#report-forecast")
+        expect(chart.locator("polygon.band")).to_have_count(lines)
+        expect(chart.locator("line.limit")).to_have_count(limits)
+        expect(chart).to_be_visible()
+
+
 def test_paper_has_the_result_and_nothing_to_press(page: Page, addresses: list[str]) -> None:
     page.goto(next(one for one in addresses if "/traffic" in one), wait_until="domcontentloaded")
     page.evaluate("window.print = () => { document.title = 'printed'; }")

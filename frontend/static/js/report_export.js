@@ -1,7 +1,7 @@
 // Charts as PNG files, and the print button. A drawing is copied with the colours it has on the page.
 
 const SCALE = 2;
-const COPIED = ["fill", "fill-opacity", "stroke", "stroke-width", "font-size", "font-family", "opacity"];
+const COPIED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-family", "opacity"];
 
 function drawn(svg) {
   const copy = svg.cloneNode(true);
