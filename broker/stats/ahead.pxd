@@ -20,6 +20,7 @@ cdef extern from *:
     void fetch_line(const void *address) noexcept nogil
 
 cdef enum:
+    PAIRED = 256                 # octets of the second of a pair that are fetched
     AHEAD = 3                    # objects between two steps of `look_ahead`
 
 
@@ -31,6 +32,9 @@ cdef inline void look_ahead(list things, Py_ssize_t place) noexcept:
         return
     fetch(<PyObject*> things[place + 3 * AHEAD], Py_TYPE(things[place]).tp_basicsize)
     thing = things[place + 2 * AHEAD]
+    if isinstance(thing, tuple) and len(<tuple> thing) == 2:
+        # An exchange or a binding, with its vhost.
+        fetch(<PyObject*> (<tuple> thing)[1], PAIRED)
     if isinstance(thing, StoredQueue):
         fetch(<PyObject*> (<StoredQueue> thing).store, (<PyTypeObject*> QueueStore).tp_basicsize)
     thing = things[place + AHEAD]

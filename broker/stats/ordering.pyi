@@ -34,4 +34,12 @@ def consumers_by_trouble(
     stop: int,
     found: array[float],
 ) -> None: ...
+def consumer_timeouts(
+    consumers: list[Any],
+    usual: float,
+    other: Callable[[Any], int],
+    start: int,
+    stop: int,
+    found: array[float],
+) -> None: ...
 def first_places(keys: array[float], wanted: int, reverse: bool = False) -> list[int]: ...

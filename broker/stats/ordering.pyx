@@ -227,6 +227,21 @@ def consumers_by_trouble(list consumers, dict ranks, int64_t now, double stuck_a
         found[place] = <double> ranks[word] * MESSAGES_MOST - <double> consumer.unacked
 
 
+def consumer_timeouts(list consumers, double usual, other, Py_ssize_t start, Py_ssize_t stop,
+                      double[::1] found) -> None:
+    """Like `figures`: the timeouts of consumers in ms. `usual` is that of queues without one of
+    their own; `other` says it of another queue."""
+    cdef Py_ssize_t place
+    for place in range(start, min(stop, len(consumers))):
+        look_ahead(consumers, place)
+        queue = consumers[place].queue
+        limits = queue.limits
+        if (limits is None or limits.consumer_timeout < 0) and queue.type != "stream":
+            found[place] = usual
+        else:
+            found[place] = other(queue)
+
+
 cdef struct Entry:
     double key
     Py_ssize_t place

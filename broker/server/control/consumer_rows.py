@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -27,7 +28,7 @@ from broker.server.control.views import (
     reader_facts,
 )
 from broker.server.pace import Pace
-from broker.stats.ordering import consumers_by_trouble
+from broker.stats.ordering import consumer_timeouts, consumers_by_trouble
 from broker.wire.ack_timeouts import timeout_of
 
 _tag = attrgetter("tag")
@@ -60,7 +61,7 @@ class Consumers(View):
     are_clients = True
     kept_order = ("queue.vhost", "queue.name")
     fixed = frozenset(_KEYS.keys() - {"prefetch_count", "active", "unacked"})
-    figures = frozenset(("trouble",))
+    figures = frozenset(("trouble", "consumer_timeout"))
 
     async def in_kept_order(self, caller: Caller, args: List, pace: Pace) -> list[Any]:
         found: list[Any] = []
@@ -84,8 +85,13 @@ class Consumers(View):
     def read_figures(
         self, things: list[Any], field: str, start: int, stop: int, found: array[float]
     ) -> None:
-        ranks, after = troubles.RANK, self.stuck_after
-        consumers_by_trouble(things, ranks, self.now, after, start, stop, found)
+        if field == "trouble":
+            ranks, after = troubles.RANK, self.stuck_after
+            consumers_by_trouble(things, ranks, self.now, after, start, stop, found)
+            return
+        usual = self.broker.config.consumer_timeout
+        other = partial(timeout_of, default_s=usual)
+        consumer_timeouts(things, int(usual * 1000), other, start, stop, found)
 
     def candidates(self, vhosts: list[Any], args: List) -> Iterator[Any]:
         for vhost in vhosts:
@@ -131,20 +137,7 @@ class Consumers(View):
         return (thing.queue.vhost_name, thing.queue.name, thing.tag)
 
     def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        return self._timeout() if field == "consumer_timeout" else _KEYS.get(field)
-
-    def _timeout(self) -> Read:
-        """Reads the timeout; most queues have that of the settings."""
-        seconds = self.broker.config.consumer_timeout
-        usual = int(seconds * 1000)
-
-        def timeout(consumer: Any) -> int:
-            queue = consumer.queue
-            if queue.limits is None and queue.type == "classic":
-                return usual
-            return timeout_of(queue, seconds)
-
-        return timeout
+        return _KEYS.get(field)
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         return consumer_row(self, thing)

@@ -184,7 +184,21 @@ EXCHANGE_FIELDS: dict[str, Read] = {
 
 def _policy_key(read: Callable[[Any], Any]) -> AsText:
     """Sorts exchanges by something of the policies they are under."""
-    return AsText(lambda thing: None if thing[1].policy is None else read(thing[1]))
+
+    def of_policy(thing: Any) -> Any:
+        exchange = thing[1]
+        return None if exchange.policy is None else read(exchange)
+
+    return AsText(of_policy)
+
+
+def _arguments_in_force(thing: Any) -> list[str] | None:
+    exchange = thing[1]
+    if exchange.policy is None:
+        arguments = exchange.arguments
+        return list(arguments) if arguments else None
+    found: list[str] = governed("exchange", exchange)["effective_arguments"]
+    return found
 
 
 _EXCHANGE_ORDERS: dict[str, Read] = {
@@ -195,13 +209,7 @@ _EXCHANGE_ORDERS: dict[str, Read] = {
     "effective_policy_arguments": _policy_key(
         lambda exchange: governed("exchange", exchange)["effective_policy_arguments"]
     ),
-    "effective_arguments": AsText(
-        lambda thing: (
-            thing[1].arguments and list(thing[1].arguments)
-            if thing[1].policy is None
-            else governed("exchange", thing[1])["effective_arguments"]
-        )
-    ),
+    "effective_arguments": AsText(_arguments_in_force),
 }
 """What exchanges are sorted by, of what need not be built."""
 
