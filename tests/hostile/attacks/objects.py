@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
+from broker.arguments import memory_of
 from tests.amqp import raw
 from tests.hostile.attacks.attacker import (
     DIGITS,
@@ -223,44 +223,37 @@ def stream_tags(attacker: Attacker) -> str:
 
 
 def stream_filters(attacker: Attacker) -> str:
-    """Consumers of a stream whose filters name as many values as are taken, and more."""
+    """Consumers of a stream whose filters name as many values as are taken, as many as a connection
+    may have; one more, and one with one value more."""
     client = attacker.amqp()
     client.call(1, "queue.declare", queue="f", durable=True, arguments={"x-queue-type": "stream"})
     client.call(1, "basic.qos", prefetch_count=10)
-    most = attacker.limit("stream_filter_values_max")
-    values = [f"v{n:07}" for n in range(most + 1)]
-
-    def pieces() -> Iterator[bytes]:
-        for number in range(attacker.count(1000)):
-            arguments = {"x-stream-filter": values[:-1], "x-stream-offset": "first"}
-            yield raw.method(
-                1,
-                "basic.consume",
-                queue="f",
-                consumer_tag=f"{number}",
-                nowait=True,
-                arguments=arguments,
-            )
-
-    text = until_refused(client, pieces())
-    if text != "nothing was refused":
-        assert "consumer_arguments_max" in text, text
-        client.send(raw.method(1, "channel.close-ok"))
-        client.call(1, "channel.open")
+    values = [f"v{n:07}" for n in range(attacker.limit("stream_filter_values_max") + 1)]
+    arguments = {"x-stream-filter": values[:-1], "x-stream-offset": "first"}
+    most = attacker.limit("consumer_arguments_max") // memory_of(arguments)
+    consume = raw.method(
+        1, "basic.consume", queue="f", consumer_tag=NUMBER, nowait=True, arguments=arguments
+    )
+    count = min(most, attacker.count(1000))
+    text = until_refused(client, numbered(consume, count))
+    assert text == "nothing was refused", text
     with attacker.amqp() as publisher:
         for number in range(attacker.count(20_000)):
             value = f"v{number:07}"
             publisher.publish(1, "", "f", b"", headers={"x-stream-filter-value": value})
         publisher.fence(1)
+    if count == most:
+        client.send(raw.method(1, "basic.consume", queue="f", arguments=arguments))
+        text = until_refused(client, [])
+        assert "consumer_arguments_max" in text, text
+    client.socket.close()
+    client = attacker.amqp()
     client.call(1, "basic.qos", prefetch_count=10)
-    client.send(
-        raw.method(
-            1, "basic.consume", queue="f", arguments={"x-stream-filter": values}, consumer_tag="no"
-        )
-    )
+    client.send(raw.method(1, "basic.consume", queue="f", arguments={"x-stream-filter": values}))
     refused = until_refused(client, [])
     assert "stream_filter_values_max" in refused, refused
     client.socket.close()
     client = attacker.amqp()
     client.call(1, "queue.delete", queue="f")
-    return f"{text}; one value more: {refused}"
+    each = f"{count} with {len(values) - 1} values each"
+    return f"{each}, one more: {text}; one value more: {refused}"
