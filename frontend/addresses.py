@@ -28,6 +28,11 @@ def connection(name: str) -> str:
     return _address("connection", {"name": name})
 
 
+def connections_of(user: str) -> str:
+    """The list of the connections of a user."""
+    return f"{link('connections')}?{urlencode({'user': user})}"
+
+
 def vhost(name: str) -> str:
     """The page of a vhost."""
     return _address("vhost", {"name": name})

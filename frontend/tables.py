@@ -97,7 +97,7 @@ class Table:
 
     @property
     def is_filtered(self) -> bool:
-        return any(self.query.get(key) for key in ("q", "state", "vhost"))
+        return any(self.query.get(key) for key in ("q", "state", "vhost", "user"))
 
     @property
     def here(self) -> str:
@@ -177,7 +177,10 @@ async def load(
 
     A filter the broker cannot read (a regular expression) leaves the table empty with `error` set.
     """
-    query = {key: request.GET.get(key, "") for key in ("vhost", "q", "state", "sort", "page")}
+    keys = ("vhost", "q", "state", "user", "sort", "page")
+    query = {key: request.GET.get(key, "") for key in keys}
+    if noun != "connections":
+        query.pop("user")
     table = Table(noun, columns, query, default_sort, request.path, can_pick)
     return await _filled(request, table, also, arguments)
 
@@ -222,7 +225,7 @@ async def _filled(
         "columns": sorted({*keys, *also, *(column.key for column in table.columns)}),
         **arguments,
     }
-    for key in ("vhost", "state"):
+    for key in ("vhost", "state", "user"):
         if query.get(key):
             asked[key] = query[key]
     if name:

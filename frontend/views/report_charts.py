@@ -44,7 +44,7 @@ def charts(report: Report, result: Result, view: View, where: Where, wanted: str
 
 
 def page_of(view: View, keys: tuple[str, ...]) -> str:
-    """The page of a row's object, if it has one."""
+    """The page of a row's object, if it has one; of a user, the connections."""
     last = view.keys[-1][0]
     if len(keys) == 1:
         return addresses.vhost(keys[0]) if last == "vhost" and keys[0] else ""
@@ -52,6 +52,8 @@ def page_of(view: View, keys: tuple[str, ...]) -> str:
         return ""
     if last == "queue":
         return addresses.queue(*keys)
+    if last == "user":
+        return addresses.connections_of(keys[1])
     return addresses.exchange(*keys) if last == "exchange" else ""
 
 

@@ -6,14 +6,19 @@ import base64
 import re
 import shutil
 import struct
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
+import httpx
+import pika
 import pytest
 from playwright.sync_api import Page, expect
 
 from frontend.report_cells import Layout
+from frontend.views.report_charts import page_of
+from management.reports.catalog import REPORTS
 from management.reports.measures import Column
 from tests.appliance import Appliance
 from tests.web import report_results
@@ -138,6 +143,34 @@ def test_paper_has_the_result_and_nothing_to_press(page: Page, addresses: list[s
         for one in page.locator(hidden).all():
             expect(one).to_be_hidden()
     page.emulate_media(media="screen")
+
+
+def test_a_user_in_a_report_leads_to_the_connections_of_that_user(
+    page: Page, shared_leveret: Appliance
+) -> None:
+    view = REPORTS["traffic"].view("user")
+    address = page_of(view, ("/", "anna & bert"))
+    assert address == "/connections?user=anna+%26+bert"
+    name = f"drill-{uuid.uuid4().hex[:8]}"
+    host, port = shared_leveret.addresses["http"]
+    api = httpx.Client(base_url=f"http://{host}:{port}/api", auth=("guest", "guest"), timeout=60)
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    with api:
+        assert api.put(f"/users/{name}", json={"password": name, "tags": ""}).is_success
+        assert api.put(f"/permissions/%2F/{name}", json=everything).is_success
+        amqp = shared_leveret.addresses["amqp"]
+        credentials = pika.PlainCredentials(name, name)
+        with (
+            pika.BlockingConnection(pika.ConnectionParameters(*amqp, credentials=credentials)),
+            pika.BlockingConnection(pika.ConnectionParameters(*amqp)),
+        ):
+            page.goto(page_of(view, ("/", name)), wait_until="domcontentloaded")
+            expect(page.locator("#table tbody tr")).to_have_count(1)
+            expect(page.locator("#table tbody tr")).to_contain_text(name)
+            expect(page.locator(".sentence")).to_contain_text(f"Of user {name} only.")
+            page.get_by_role("link", name="Show all").click()
+            expect(page.locator("#table tbody tr", has_text="guest").first).to_be_visible()
+        assert api.delete(f"/users/{name}").is_success
 
 
 NAME = Column("queue", "text", "Queue")
