@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The broker's own clock: the wall's time at start plus the monotonic clock since, in ms.
 
-A jump of the system's clock changes nothing here. `now_ms` is taken anew with every received chunk
-and every timer, not per message.
+A change of the system's clock has no effect here. `now_ms` is read with every received chunk and
+every timer, not per message.
 """
 
 import time

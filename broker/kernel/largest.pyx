@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The largest of numbers that come and go, however many there are.
+"""The largest of many numbers that are added and removed.
 
-Clients choose in which order they come and go: a look at all of them each time the largest goes
-would take a client's million of them 50 ms, for each one that goes.
+Clients choose the order of additions and removals: a scan of all numbers at each removal of the
+largest would take 50 ms for a client with a million of them.
 """
 
 from libc.stdint cimport int64_t

@@ -12,8 +12,8 @@ from libc.stdlib cimport free, malloc
 
 
 cdef class Through:
-    """An iterator over what `things` has at the beginning. `piece(most)` gives the next so many as
-    a list, which is empty at the end. What was given is not kept."""
+    """An iterator over the items that `things` has at the beginning. `piece(most)` returns the next
+    `most` as a list, which is empty at the end. Returned items are not kept."""
 
     cdef PyObject** things
     cdef Py_ssize_t count

@@ -1,14 +1,14 @@
 # cython: language_level=3
-"""What is left to do before the turn of the loop ends.
+"""The work that is left for the end of a turn of the loop.
 
-Whoever received bytes or acks touches the queues and connections concerned. At the end of the turn
-every touched queue delivers, then the persister may start a round, then every touched connection
-writes once. A method that looks at a queue before that lets it deliver first (`deliver_first`), so
-that it sees what came before it in the same chunk.
+A caller that received bytes or acks touches the queues and connections concerned. At the end of the
+turn every touched queue delivers, then the persister may start a round, then every touched
+connection writes once. A method that reads a queue before that makes it deliver first
+(`deliver_first`), so that it sees the effect of earlier methods of the same chunk.
 
-However many clients there are, a turn of the loop is short: what connections send is taken apart
-for `TAKE_NS`, and who comes later waits in a line for the next turn. Queues deliver for
-`DELIVER_NS`, connections write for `WRITE_NS`, and those left do so in the next turn, first.
+However many clients there are, a turn of the loop is short: received bytes are parsed for
+`TAKE_NS`, and further connections wait in a queue for the next turn. Queues deliver for
+`DELIVER_NS`, connections write for `WRITE_NS`, and the remaining ones are first in the next turn.
 """
 
 import logging
@@ -94,8 +94,9 @@ cdef class Turn:
         return 0
 
     cdef int touch_share(self, Task share) except -1:
-        """A channel has room again under the limit that its consumers share. Its share comes before
-        all queues, so that what was published last does not take the room from who waited."""
+        """A channel has room again under the limit that its consumers share. Its turn is before
+        that of all queues, so that waiting consumers get the room before messages that were
+        published later."""
         if not share.pending:
             share.pending = True
             self.shares.append(share)
@@ -118,8 +119,8 @@ cdef class Turn:
         return 0
 
     cdef int deliver_first(self, Task queue) except -1:
-        """A method looks at the queue, or changes who is served: what was published, acked and
-        requeued before it in this turn is delivered before it. The queue stays touched."""
+        """A method reads the queue, or changes its consumers: messages that were published, acked
+        or requeued before it in this turn are delivered first. The queue stays touched."""
         if self.shares:
             self.share_out()
         if queue.pending:
@@ -199,7 +200,7 @@ cdef class Turn:
         return self.is_sliced and self.taken_ns >= TAKE_NS
 
     cdef bint is_late_after(self, uint64_t more) noexcept:
-        """The same, if so many ns more were spent."""
+        """The same, if this many ns more were spent."""
         return self.is_sliced and self.taken_ns + more >= TAKE_NS
 
     @property
@@ -211,8 +212,8 @@ cdef class Turn:
         self.taken_ns += nanoseconds
 
     def when_there_is_time(self, callback):
-        """Calls `callback()`, which may take a millisecond: now, or behind those who wait if this
-        turn has no time left. Many clients may ask for such a thing in one turn."""
+        """Calls `callback()`, which may take a millisecond: now, or after the waiting ones if this
+        turn has no time left. Many clients may request this in one turn."""
         cdef uint64_t began
         if self.is_late():
             self.wait_in_line(callback)
@@ -224,7 +225,7 @@ cdef class Turn:
             self.wake()           # and the next turn has its time again
 
     def next_in_line(self, callback):
-        """Calls `callback()` in a turn to come, behind those who wait already."""
+        """Calls `callback()` in a later turn, after those that wait already."""
         self.wait_in_line(callback)
 
     cdef int wait_in_line(self, callback) except -1:
@@ -235,8 +236,7 @@ cdef class Turn:
         return 0
 
     def serve_line(self):
-        """The turn of those who wait: each once, as long as there is time, the first in any
-        case."""
+        """Calls the waiting ones, each once, while there is time; the first in any case."""
         cdef Py_ssize_t count = len(self.line)
         cdef uint64_t began = nanoseconds()
         cdef uint64_t spent = 0

@@ -1,13 +1,13 @@
 # cython: language_level=3
-"""The classic queue: messages in order, each to one consumer, back to its place when it is not
-acked.
+"""The classic queue: messages in order, each delivered to one consumer; a message that is not acked
+returns to its place.
 
-Publishing appends to the store. At the end of the turn, or before a method looks at the queue,
-`work` hands out what is ready: to consumers, the highest priority first, equals in turn, one
-message each; what they leave is for the gets that wait.
+A publish appends to the store. At the end of the turn, or before a method reads the queue, `work`
+delivers the ready messages: to consumers, the highest priority first, those of equal priority in
+turn, one message each; then to waiting calls of basic.get.
 
-What it is made of lies below, a layer each: `declared`, `stored`, `consumed`, `confirming`,
-`dead_lettering`, `limited`.
+It inherits from `declared`, `stored`, `consumed`, `confirming`, `dead_lettering` and `limited`, one
+layer each.
 """
 
 from collections import OrderedDict
@@ -51,7 +51,7 @@ cdef class ClassicQueue(LimitedQueue):
             store = self.open_store()
         if self.features or message.flags & EXPIRES:
             if self.features & HAS_PRIORITIES and self.pending:
-                # What came before it must not be overtaken while a consumer can take it.
+                # Earlier messages must be delivered first if a consumer can take them.
                 self.deliver_pending()
             if self.features & DEDUPLICATES:
                 identity = self._duplicates.identity(

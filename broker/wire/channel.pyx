@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""A channel's content: received, and given to the queues of its route.
+"""A channel: receives the content of publishes and passes it to the queues of its route.
 
-What it is made of lies below, a layer each: `replying`, `delivering`, `confirming`, `collecting`.
-Methods that are asked once in a while are in `broker.wire.commands`.
+It inherits from `replying`, `delivering`, `confirming` and `collecting`, one layer each. Methods
+off the hot path are in `broker.wire.commands`.
 
 A publish whose content lies in one received chunk is routed as a view into that chunk. If the bytes
-end before the content does, `keep` copies what is there and the rest is collected, a large body in
-a file. Nothing reaches a queue before its last byte.
+end before the content does, `keep` copies them and the rest is collected, a large body in a file. A
+message is passed to a queue only when its last byte is received.
 """
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -85,8 +85,8 @@ cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mo
 
 
 cdef bint is_special(Message* message) noexcept:
-    """Whether the properties ask for more than the memo knows: reply-to, expiration, user-id, or CC
-    and BCC among the headers."""
+    """Whether the properties need more than the memo can decide: reply-to, expiration, user-id, or
+    CC and BCC among the headers."""
     cdef uint16_t flags = load16(message.properties)
     cdef const uint8_t* end = message.properties + message.properties_length
     if not flags & SPECIAL_FLAGS:
@@ -470,7 +470,8 @@ cdef class WireChannel(CollectingChannel):
         return result
 
     def forget_content(self):
-        """The channel ends: an unfinished message never happened, and nobody waits for confirms."""
+        """The channel ends: an unfinished message is dropped, and confirms are not sent any
+        more."""
         self.persister.origins.leave(self.serial)
         if self.ack_timeouts is not None:
             self.ack_timeouts.stop()

@@ -18,8 +18,8 @@ cdef class CollectingChannel(ConfirmingChannel):
         raise NotImplementedError
 
     cdef int collect(self, const uint8_t* payload, uint32_t length) except -1:
-        """A part of a large body. Nothing more is read of the connection while the disk is behind,
-        and when the body is whole until it is read back."""
+        """A part of a large body. The connection is not read while the disk is behind, nor from the
+        end of the body until it is read back."""
         self.collected.add(payload, length)
         if self.body_received == self.body_length:
             self.connection.await_collected(self)

@@ -1,6 +1,6 @@
 # cython: language_level=3
-"""What a channel's publisher is told: confirms, numbered and resolved when they are safe, and
-messages that are returned."""
+"""What a channel sends to its publisher: confirms, numbered and sent when the messages are safe,
+and returned messages."""
 
 from collections import deque
 
@@ -113,7 +113,7 @@ cdef class ConfirmingChannel(DeliveringChannel):
         self.refused += len(self.held_confirms.refused)
         self.confirmed += self.held_confirms.write(self.output.out, self.number)
         if self.held_confirms.open == 0:
-            # All is told: confirms come in order again.
+            # All confirms are sent: further ones are sent in order again.
             self.held_confirms = None
             self.told_sequence = self.settled_sequence = self.sequence
         return 0
@@ -147,7 +147,7 @@ cdef class ConfirmingChannel(DeliveringChannel):
         return 0
 
     cdef int write_confirm(self) except -1:
-        """basic.ack of everything confirmed and not yet told."""
+        """basic.ack of all confirms that are not sent yet."""
         cdef uint8_t* p
         cdef uint64_t count = self.settled_sequence - self.told_sequence
         cdef uint64_t told = self.settled_sequence + (planted == PLANTED_CONFIRM_ONE_MORE)

@@ -177,16 +177,16 @@ cdef class Connection(Output):
 
     @property
     def is_stuck(self):
-        """Whether the peer takes nothing, and more than `unsent_max` bytes wait for it."""
+        """Whether the peer does not read, and more than `unsent_max` bytes wait for it."""
         return self.congested and self.out.length > self.unsent_max
 
     @property
     def is_unread(self):
-        """Whether the peer is not read because it takes nothing of what it was answered."""
+        """Whether the peer is not read because it does not read its answers."""
         return self.holding & UNSENT != 0
 
     def writable(self):
-        """The transport takes bytes again: what was answered goes out, then the rest is read."""
+        """The transport takes bytes again: sends the waiting answers, then reads the rest."""
         Output.writable(self)
         if self.holding & UNSENT:
             self.holding &= ~UNSENT
@@ -195,7 +195,7 @@ cdef class Connection(Output):
                 self.take_waiting()
 
     def allow(self, uint64_t size):
-        """So many bytes may still come after the end of the connection."""
+        """This many bytes may still come after the end of the connection."""
         self.budget = size
 
     def discard(self, uint64_t size):
@@ -217,7 +217,7 @@ cdef class Connection(Output):
         self.take_waiting()
 
     cdef int take_waiting(self) except -1:
-        """Takes apart what was left, if nothing holds it any more."""
+        """Parses the remaining bytes, if there is no reason to wait any more."""
         cdef bytes waiting
         if self.holding & WAITING:
             return 0
@@ -240,8 +240,8 @@ cdef class Connection(Output):
             self.take_waiting()
 
     def await_collected(self, WireChannel channel):
-        """The disk is behind with a body of this channel, or reads it back: nothing more is taken
-        until `collected`."""
+        """The disk is behind with a body of this channel, or reads it back: parsing stops until
+        `collected`."""
         if self.collecting is None:
             self.collecting = channel
             self.holding |= COLLECTING
@@ -257,7 +257,7 @@ cdef class Connection(Output):
                 self.take_waiting()
 
     def await_work(self):
-        """Long work takes more than this turn: nothing more is taken until `work_over`."""
+        """Long work takes more than this turn: parsing stops until `work_over`."""
         self.holding |= WORKING
         if self.phase != CLOSED:
             self.stop_reading()
@@ -400,7 +400,7 @@ cdef class Connection(Output):
         if channel.closing:
             return 0
         if channel.expect != 0:
-            # The publish whose content this is.
+            # The method in progress is the publish of this content.
             self.current_method = METHOD_PUBLISH
         if self.publishing is not channel:
             self.keep()
@@ -434,7 +434,7 @@ cdef class Connection(Output):
                 self.cold_method(channel, index, payload[:size])
             return 0
         if channel.expect != 0:
-            # The fault is the publish's, whose content is missing.
+            # The publish without content is at fault.
             self.current_method = METHOD_PUBLISH
             if channel.expect == 1:
                 raise UnexpectedFrame(
@@ -492,7 +492,7 @@ cdef class Connection(Output):
         self.turn.when_there_is_time(callback)
 
     def count_work(self, uint64_t more):
-        """A method did as much as so many others."""
+        """A method did as much work as `more` others."""
         self.count_asked(more)
 
     cdef int count_asked(self, uint64_t more) except -1:
@@ -534,7 +534,7 @@ cdef class Connection(Output):
         self.slots[channel.number] = channel
 
     def drop_channel(self, WireChannel channel):
-        """Forgets a channel; nothing it holds is used any more. What it counted stays."""
+        """Removes a channel; its parts are not used any more. Its counters stay."""
         if self.ended == NULL:
             self.ended = <uint64_t*> calloc(CHANNEL_USES, sizeof(uint64_t))
         if self.ended != NULL:
@@ -562,8 +562,8 @@ cdef class Connection(Output):
         return 0
 
     def stop_deliveries(self, bint are_silent):
-        """The connection ends: its channels take no more deliveries, and if they are silent nothing
-        is written for them. Returns those that have to be ended."""
+        """The connection ends: its channels take no more deliveries, and if they are silent,
+        nothing is written for them. Returns those that have to be ended."""
         cdef WireChannel channel
         found = []
         for channel in self.open_channels():
@@ -595,7 +595,7 @@ cdef class Connection(Output):
             error.reply_code, text, class_id, method_id, getattr(error, "lost_sync", False))
 
     def close_channel(self, WireChannel channel, error, int class_id, int method_id):
-        """Sends channel.close; until its close-ok nothing of the channel is looked at."""
+        """Sends channel.close; frames of the channel are ignored until its close-ok."""
         if channel.closing or self.after_work(functools.partial(
                 self.close_channel, channel, error, class_id, method_id)):
             return
@@ -618,7 +618,7 @@ cdef class Connection(Output):
             return
         self.keep()
         self.phase = CLOSING
-        # What is safe is told before the close; behind it nothing is said any more.
+        # Confirms of safe messages are sent before the close; after it, none.
         self.write_confirms()
         self.end_channels()
         self.send(method_frame(
@@ -637,7 +637,7 @@ cdef class Connection(Output):
         self.phase = phase
 
     def set_closed(self):
-        """The transport is gone: nothing is read or written any more."""
+        """The transport is closed: it is not read or written any more."""
         self.phase = CLOSED
         self.closed = True
         self.publishing = None

@@ -21,9 +21,9 @@ cdef enum:
 
 
 cdef class SharedRoom(Task):
-    """Who waits for room under a channel's own prefetch (basic.qos with global). Room goes to
-    consumers in turn: one that has had none yet before all others, else the one that was refused
-    first. So no queue takes all the room because it is asked first."""
+    """Consumers that wait for room under a channel's own prefetch (basic.qos with global). They get
+    room in turn: first those that have had none, then the one that was refused first. So a queue
+    does not take all the room because it delivers first."""
 
     def __init__(self, DeliveringChannel channel):
         self.channel = channel
@@ -41,7 +41,7 @@ cdef class SharedRoom(Task):
         return 0
 
     cdef int end(self) except -1:
-        """The channel ends: nobody waits."""
+        """The channel ends: no consumer waits any more."""
         cdef Consumer consumer
         for consumer in self.waiting:
             consumer.waits = False
@@ -95,7 +95,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         return self.ledger.count < self.max_unacked
 
     cdef bint make_wait(self, Consumer consumer) noexcept:
-        """No room under the limit of the channel: notes who waits for it, unless its own limit
+        """No room under the limit of the channel: notes the waiting consumer, unless its own limit
         refuses it, too. Consumers without acks do not count, but wait like the others, as in
         RabbitMQ."""
         if (consumer.no_ack or not consumer.prefetch_count
@@ -264,8 +264,8 @@ cdef class DeliveringChannel(ReplyingChannel):
         return 0
 
     def settle_slice(self, uint64_t since, uint64_t last, int how):
-        """Settles some hundred of the deliveries with tags from `since` to `last`, but those that a
-        transaction settles. Returns the tag to go on from, 0 at the end."""
+        """Settles some hundred of the deliveries with tags from `since` to `last`, except those
+        that a transaction settles. Returns the tag to continue from, 0 at the end."""
         cdef Ledger ledger = self.ledger
         cdef uint64_t moves = ledger.moves
         cdef Unacked* entry
@@ -402,9 +402,9 @@ cdef class DeliveringChannel(ReplyingChannel):
         return before
 
     def unacked_of(self, queues, uint64_t since, int most, int looks):
-        """What is unacknowledged of some queues from tag `since` on: rows of (tag, consumer's tag,
-        queue, bytes of the body, whether it was redelivered), `most` of them at most, and the tag
-        to go on from, 0 at the end. Looks at `looks` entries at most, so that a call is short."""
+        """The unacknowledged deliveries of some queues from tag `since` on: at most `most` rows of
+        (tag, consumer's tag, queue, bytes of the body, whether it was redelivered), and the tag to
+        continue from, 0 at the end. Reads at most `looks` entries, so that a call is short."""
         cdef Unacked* entry
         cdef uint64_t at = self.ledger.position_of(since)
         cdef uint64_t end = min(self.ledger.end, at + looks)
@@ -470,7 +470,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         return 0
 
     def resume(self):
-        """Deliveries and gets may go on: the socket took what it had, or flow was turned on."""
+        """Deliveries and gets may continue: the socket took its data, or flow was turned on."""
         self.touch_queues()
         if self.gets is not None:
             self.gets.go_on()
@@ -480,7 +480,7 @@ cdef class DeliveringChannel(ReplyingChannel):
         self.watch_acks_of(consumer)
 
     def remove_consumer(self, Consumer consumer):
-        """The consumer is gone; it stays alive while the ledger points to it."""
+        """The consumer has ended; it stays alive while the ledger points to it."""
         self.consumers.pop(consumer.tag, None)
         if consumer.waits:
             consumer.waits = False

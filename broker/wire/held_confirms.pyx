@@ -36,7 +36,7 @@ cdef int write_answer(Buffer out, uint16_t channel, int method, uint64_t tag,
 
 
 cdef class HeldConfirms:
-    """Every tag up to `low` is told already."""
+    """Every tag up to `low` is confirmed already."""
 
     def __init__(self, uint64_t low):
         self.low = low
@@ -75,7 +75,7 @@ cdef class HeldConfirms:
         return 0
 
     def pass_over(self, uint64_t first, uint64_t last):
-        """Earlier tags that are nacked and told."""
+        """Earlier tags whose nack was sent."""
         if last - first < AHEAD_MAX:
             self.ahead.update(range(first, last + 1))
         else:
@@ -113,7 +113,7 @@ cdef class HeldConfirms:
         if self.parts and tag in self.parts:
             left = self.parts[tag]
             if left < 0:
-                # Nacked already: nothing more is told.
+                # Its nack was sent already: no other confirm follows.
                 if left == -1:
                     del self.parts[tag]
                     self.open -= 1
@@ -133,8 +133,8 @@ cdef class HeldConfirms:
         return 0
 
     cdef int write(self, Buffer out, uint16_t channel) except -1:
-        """Writes what can be told now. Returns how many tags were acked. Only tags without a gap
-        below them are told as multiple."""
+        """Writes the confirms that can be sent now. Returns how many tags were acked. Only tags
+        without a gap below them are sent as multiple."""
         cdef uint64_t top = self.low
         cdef uint64_t highest = 0
         cdef uint64_t tag
@@ -170,7 +170,7 @@ cdef class HeldConfirms:
             for tag in range(self.low + 1, top + 1):
                 ahead.discard(tag)
             if len(ahead) > AHEAD_MAX:
-                # From here on every tag is told for itself, until none is open.
+                # From here on every tag is confirmed alone, until none is open.
                 ahead.clear()
                 self.forgot = True
         self.low = top

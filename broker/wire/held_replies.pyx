@@ -1,9 +1,9 @@
 # cython: language_level=3
-"""A channel's replies that cannot go out yet, in their order.
+"""A channel's replies that have to wait, in their order.
 
-A reply waits for what the persister was asked for before it: every time somebody asks to wait is a
-ticket, and replies bear the last one. A place can be kept for a reply that is not known yet, a
-basic.get whose message is still to be read; what comes behind it waits, too.
+A reply waits for all syncs that were requested before it: each request is a ticket, and a reply has
+the number of the last one. A place can be reserved for a reply that is not known yet, a basic.get
+whose message has to be read from disk; later replies wait behind it.
 """
 
 import collections
@@ -37,7 +37,7 @@ cdef class HeldReplies:
         return 0
 
     cdef bint covers_now(self) noexcept:
-        """Whether who asked last waits for what is asked for at this moment, too."""
+        """Whether the last request waits for the same sync as one made now."""
         return self.round == self.persister.gathering and self.removals == self.persister.removals
 
     cdef HeldReply add(self, bytes data, then):
@@ -64,7 +64,7 @@ cdef class HeldReplies:
         return 0
 
     cdef bint send(self) except -1:
-        """Lets go of the replies whose turn it is. Returns whether nothing is left to wait for."""
+        """Sends the replies that need not wait any more. Returns whether no reply waits."""
         cdef HeldReply reply
         while self.replies:
             reply = self.replies[0]

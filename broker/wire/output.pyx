@@ -1,8 +1,9 @@
 # cython: language_level=3
-"""The writing half of a connection: frames gather here and leave once per turn.
+"""The writing half of a connection: frames are collected here and written once per turn.
 
-A plain socket is written to directly; only what the kernel does not take at once goes through the
-transport, which then says when it is gone. Other transports (TLS, WebSocket) get whole frames.
+A plain socket is written to directly; only bytes that the kernel does not take at once go through
+the transport, which then reports when it has sent them. Other transports (TLS, WebSocket) get whole
+frames.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -95,8 +96,8 @@ cdef class Output(Task):
             self.touch()
 
     def end_writing(self):
-        """Hands over what there is, also to a transport that is full, and ends the writing side
-        behind it. The transport goes on reading."""
+        """Writes all data, also to a transport that is full, and then ends the writing side. The
+        transport still reads."""
         cdef bytes rest
         if self.congested:
             self.write_confirms()
@@ -111,7 +112,7 @@ cdef class Output(Task):
         try:
             self.transport.write_eof()
         except OSError:
-            # The client has reset it: its end is about to be told.
+            # The client has reset the connection: its end is about to be reported.
             pass
 
     def pause_writing(self):

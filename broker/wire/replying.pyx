@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A channel's replies, in the order of what was asked; what speaks for the disk waits for it."""
+"""A channel's replies, in the order of the requests; those that depend on the disk wait for it."""
 
 import functools
 
@@ -77,7 +77,7 @@ cdef class ReplyingChannel(Channel):
             self.output.send(data)
 
     def forget_replies(self):
-        """The connection ends: nothing is said any more."""
+        """The connection ends: no reply is sent any more."""
         self.held = None
 
     def next_turn(self, callback):
@@ -86,5 +86,5 @@ cdef class ReplyingChannel(Channel):
 
     @property
     def is_full(self):
-        """Whether the connection has more to write than it should: nothing more is to be got."""
+        """Whether the connection has too much to write: basic.get waits."""
         return self.output.congested or self.output.out.length > OUT_FULL

@@ -18,7 +18,7 @@ for place, bound in enumerate((*BOUNDS, 0xFFFFFFFF)):
 
 
 cdef void count_size(uint32_t length) noexcept nogil:
-    """A message with a body of so many bytes was received."""
+    """Counts a received message by the size of its body."""
     global total
     cdef int bucket = 0
     while length > bounds[bucket]:
