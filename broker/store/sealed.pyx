@@ -113,8 +113,8 @@ cdef class Sealed(Segments):
         cdef Op* op
         if segment.acks == NULL:
             return segment.pending_count == 0
-        if not segment.recovered and (
-                self.cursor == NULL or segment.number >= self.cursor.number):
+        if (not segment.recovered and self.cursor != NULL
+                and segment.number >= self.cursor.number):
             return True
         if self.punching or not self.synced(segment.acks) or segment.pending_count:
             return False

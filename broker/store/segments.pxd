@@ -116,6 +116,7 @@ cdef class Segments(Dirty):
     cdef int drop_tail(self) except -1
     cdef Block* block_of(self, Segment* segment, uint32_t position) noexcept
     cdef Segment* find(self, uint32_t number) noexcept
+    cdef bint was_read(self, Block* block) noexcept
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1
     cdef int drop_segment(self, Segment* segment) except -1
     cdef void segment_gone(self, Segment* segment) noexcept

@@ -252,6 +252,14 @@ cdef class Segments(Dirty):
         self.last_found = segment
         return segment
 
+    cdef bint was_read(self, Block* block) noexcept:
+        """Whether records of the block may have been delivered."""
+        if self.cursor == NULL:
+            return True              # a purge removed the last segment: only taken records are left
+        if self.cursor == block.segment:
+            return self.cursor_position > block.start
+        return self.cursor.number > block.segment.number
+
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1:
         """An entry for the segment's acks file, written with the next round."""
         push_entry(&segment.pending, &segment.pending_count, &segment.pending_capacity,
@@ -459,9 +467,7 @@ cdef class Segments(Dirty):
                 free(block.pending)
                 block.pending = NULL
                 block.pending_count = block.pending_capacity = 0
-                if self.durable and (
-                        self.keep or self.cursor_position > block.start and self.cursor == segment
-                        or self.cursor.number > segment.number):
+                if self.durable and (self.keep or self.was_read(block)):
                     end = block.start + <uint32_t> block.length
                     if self.closing and self.cursor == segment and self.cursor_position < end:
                         end = self.cursor_position

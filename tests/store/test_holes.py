@@ -218,3 +218,25 @@ def test_purging_behind_an_unacked_message_gives_the_space_back(
     assert again.recover() == []
     assert again.drain() == [body(0), b"next"]
     again.kill()
+
+
+def test_a_purge_of_all_that_comes_later_leaves_no_segment_without_holes(
+    make: Callable[..., Driven],
+) -> None:
+    driven = make()
+    for number in range(3000):
+        driven.publish(body(number))
+    driven.sync()
+    taken = [driven.take()]
+    while taken[-1].place[0] == taken[0].place[0]:
+        taken.append(driven.take())
+    driven.settle(taken.pop())
+    driven.queue.purge()
+    for taker in taken[:500] + taken[501:]:
+        driven.settle(taker)
+    driven.tick()
+    driven.tick()
+    (pinned,) = driven.files("msgs")
+    assert pinned.stat().st_size > 900_000
+    assert allocated(pinned) <= 16384
+    driven.kill()

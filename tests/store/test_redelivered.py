@@ -72,3 +72,27 @@ def test_a_clean_stop_leaves_the_mark_on_what_was_delivered_and_on_nothing_else(
     assert [each.body for each in got] == [bytes([number]) for number in (0, *range(2, 10))]
     assert [bool(each.place[3]) for each in got] == [True, True, *[False] * 7]
     rig.stop()
+
+def test_what_was_taken_is_written_with_its_mark_when_all_behind_it_was_purged(
+    tmp_path: Path,
+) -> None:
+    """A purge of the newest segment leaves the older ones, all of whose messages were taken."""
+    driven = Driven(tmp_path, segment_size=65536)
+    for number in range(100):
+        driven.publish(number.to_bytes(2, "big") * 500)
+    taken = []
+    while not taken or taken[-1].place[0] == 1:
+        taken.append(Taker())
+        driven.queue.get(taken[-1])
+        assert taken[-1].done, "no turn has ended: all is in memory"
+    driven.settle(taken.pop())
+    assert driven.queue.purge() > 0
+    driven.sync()
+    driven.kill()
+    again = Driven(tmp_path)
+    assert again.recover() == []
+    found = [again.take() for _ in taken]
+    assert [taker.body for taker in found] == [taker.body for taker in taken]
+    assert all(taker.redelivered for taker in found)
+    assert again.take().body is None
+    again.kill()
