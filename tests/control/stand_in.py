@@ -189,8 +189,8 @@ class Queue:
         del self.out[place[0]]
         self.counts["ack" if acked else "reject"] += 1
 
-    def wake(self) -> None:
-        pass
+    wake = hold_back = staticmethod(lambda *_: None)
+    deliver_pending = purge_part = staticmethod(lambda *_: 0)
 
     def remove_consumer(self, consumer: Any) -> None:
         self.consumers.remove(consumer)
