@@ -189,8 +189,10 @@ class Queue:
         del self.out[place[0]]
         self.counts["ack" if acked else "reject"] += 1
 
-    wake = hold_back = staticmethod(lambda *_: None)
-    deliver_pending = purge_part = staticmethod(lambda *_: 0)
+    def wake(self) -> None:
+        pass
+
+    hold_back = deliver_pending = purge_part = staticmethod(lambda *_: 0)
 
     def remove_consumer(self, consumer: Any) -> None:
         self.consumers.remove(consumer)
@@ -265,10 +267,7 @@ class VHost:
         return True
 
     def bindings(
-        self,
-        source: str | None = None,
-        destination: str | None = None,
-        destination_type: str | None = None,
+        self, source: Any = None, destination: Any = None, destination_type: Any = None
     ) -> Iterator[Binding]:
         implicit = [Binding("", name, "queue", name, {}) for name in self.queues]
         for one in [*implicit, *self.bound]:
@@ -310,8 +309,7 @@ class Channel:
         self.confirm = self.transactional = False
         self.prefetch_count = self.global_prefetch_count = 0
         self.messages_unacknowledged = self.messages_unconfirmed = self.oldest_unconfirmed = 0
-        self.messages_uncommitted = self.acks_uncommitted = 0
-        self.message_bytes_uncommitted = 0
+        self.messages_uncommitted = self.acks_uncommitted = self.message_bytes_uncommitted = 0
         self.consumers: dict[str, Any] = {}
         self.gauge = None
         self.published = self.delivered = self.acked = self.opened_at = 0
