@@ -93,6 +93,9 @@ class Driven:
     def pump(self, done: Callable[[], bool], seconds: float = 20) -> None:
         """Runs what the loop would until `done()`."""
         threads = {thread.event_fd: on_ready for thread, on_ready in self.persister.threads.items()}
+        poll = select.poll()  # not `select`, which takes no descriptor above 1,023
+        for descriptor in threads:
+            poll.register(descriptor, select.POLLIN)
         deadline = time.monotonic() + seconds
         while not done() and self.failed is None:
             while self.callbacks:
@@ -102,8 +105,8 @@ class Driven:
             if done() or self.failed is not None:
                 break
             assert time.monotonic() < deadline, "nothing happened"
-            for fd in select.select(list(threads), [], [], 0.2)[0]:
-                threads[fd]()
+            for descriptor, _ in poll.poll(200):
+                threads[descriptor]()
 
     def sync(self) -> None:
         """Everything so far is written and synced."""
