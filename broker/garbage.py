@@ -27,10 +27,12 @@ log = logging.getLogger("leveret.garbage")
 
 YOUNG, MIDDLE, OLD = 350, 1, 1
 """Thresholds of `gc.set_threshold`: at most 350 x 2 x 2 objects come to those a walk has kept."""
-LONG_WALK_S = 0.002
+LONG_WALK_S, LONG_IN_ANY_CASE_S = 0.002, 0.005
 KEPT_MIN = 2_500
-"""What a walk kept is frozen if it took so much CPU time, so that the next one is short; but not if
-it gave back so many objects and kept fewer: it was long because of those."""
+"""What a walk kept is frozen if it took so much CPU time and kept so many objects, so that the next
+one is short. Fewer can take long, too, as a list of a million does: then it has to be longer, and
+not because of what it gave back. What is frozen and then refers to itself stays, and on a busy
+machine every walk takes 2 ms."""
 LOOK_EVERY_S = 60.0
 # A process that took less of a core than this, so many seconds in a row, serves hardly anybody.
 IDLE_SHARE, IDLE_S = 0.03, 5
@@ -99,12 +101,16 @@ class Garbage:
             return
         if phase == "start":
             self._began = self._clock()
-        elif self._clock() - self._began > LONG_WALK_S and (
-            # A few objects can take long, too: a list of a million.
-            about["collected"] < KEPT_MIN or len(gc.get_objects(generation=2)) >= KEPT_MIN
-        ):
+        elif self._is_long(self._clock() - self._began, about["collected"]):
             gc.freeze()
             self._is_unchecked = True
+
+    @staticmethod
+    def _is_long(took_s: float, collected: int) -> bool:
+        """Whether what the walk kept made it long."""
+        if took_s > LONG_IN_ANY_CASE_S and collected < KEPT_MIN:
+            return True
+        return took_s > LONG_WALK_S and len(gc.get_objects(generation=2)) >= KEPT_MIN
 
     def tick(self, now: float, is_quiet: bool, is_short: bool = False) -> None:
         """Walks over all if something was frozen since, and what objects hold has grown by

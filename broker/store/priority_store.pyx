@@ -17,6 +17,8 @@ from broker.store.persister cimport Persister
 from broker.store.queue_store cimport EMPTY, NO_END, QueueStore
 from broker.store.segments cimport Block, WRITTEN
 
+from broker.store.segments import not_needed
+
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long) nogil
@@ -354,10 +356,12 @@ cdef class PriorityStore(QueueStore):
         self.leaving = <uint32_t> len(used)
         for level in used:
             level.directory_made = made
-            level.whole = self
+            if made:
+                level.whole = self
             level.delete()
         self.ready = self.ready_bytes = self.total = self.total_bytes = 0
         self.occupied = [0, 0, 0, 0]
+        self.owner_touch = not_needed
 
     cdef int remove_directory(self) except -1:
         if self.leaving > 1:

@@ -34,6 +34,8 @@ from broker.store.segments cimport (
     Block, FROZEN, MIXED, Segment, TAIL_FULL, WRITING, WRITTEN, push_entry,
 )
 
+from broker.store.segments import not_needed
+
 cdef enum:
     READ_AHEAD = 128 << 10
 
@@ -580,4 +582,6 @@ cdef class QueueStore(QueueDamage):
                 self.free_block(block)
             block = next_block
         self.ready = self.ready_bytes = self.total = self.total_bytes = 0
+        if self.body is not None:
+            self.body.wake = not_needed  # the queue's method, as `owner_touch`
         self.finish_delete()

@@ -337,4 +337,5 @@ cdef class StreamStore(Segments):
         self.condemned = []
         self.newest = None
         self.offsets.delete(self.persister)
+        self.offsets.forgot = None
         return Segments.finish_delete(self)

@@ -710,6 +710,8 @@ class Session(Connection):
     def _gone(self) -> None:
         """The channels have ended, and there is no client to answer."""
         self.end_queues()
+        # Exclusive queues are in it, and they have this connection.
+        self._routes.clear()
         self._host.leaving.discard(self)
         self._host.closed(self)
         self._host.clients.changed()

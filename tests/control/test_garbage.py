@@ -73,9 +73,9 @@ def old(count: int = 1) -> list[Held]:
     return made
 
 
-def freeze(machine: Machine) -> None:
+def freeze(machine: Machine, takes: float = garbage.LONG_WALK_S * 2) -> None:
     """Lets a walk over what is younger than the start take too long."""
-    machine.walk_takes = garbage.LONG_WALK_S * 2
+    machine.walk_takes = takes
     gc.collect()
     machine.walk_takes = 0.0
 
@@ -113,8 +113,20 @@ def test_a_walk_that_was_long_because_of_what_it_gave_back_freezes_nothing(
 def test_a_walk_over_few_large_objects_freezes_them(started: Garbage, machine: Machine) -> None:
     kept = [[object] * 1000]
     gc.collect(1)
-    freeze(machine)
+    freeze(machine, garbage.LONG_IN_ANY_CASE_S * 2)
     assert not any(each is kept[0] for each in gc.get_objects())
+
+
+def test_a_walk_that_a_busy_machine_made_long_freezes_no_few_objects(
+    started: Garbage, machine: Machine
+) -> None:
+    """What dies of them in a circle would stay, a little of each connection."""
+    died = weakref.ref(old()[0])
+    kept = old()
+    freeze(machine)
+    gc.collect()
+    assert died() is None
+    assert len(kept) == 1
 
 
 @pytest.fixture

@@ -93,6 +93,31 @@ def deleted_queues(appliance: Appliance, times: int) -> None:
             client.expect_confirms(1, number, number)
 
 
+def used_exclusive_queues(appliance: Appliance, times: int) -> None:
+    """Each connection publishes to its own queue, and leaves without a word."""
+    for number in range(times):
+        arguments = {"x-max-priority": 3} if number % 2 else {}
+        client = raw.Client.open(address(appliance))
+        client.call(1, "queue.declare", queue=f"mine-{number}", exclusive=True, arguments=arguments)
+        client.publish(1, "", f"mine-{number}", b"x", delivery_mode=2)
+        assert client.get(1, f"mine-{number}", no_ack=True)
+        client.cut()
+
+
+def deleted_streams(appliance: Appliance, times: int) -> None:
+    with raw.Client.open(address(appliance)) as client:
+        for number in range(times):
+            queue, arguments = f"log-{number}", {"x-queue-type": "stream"}
+            client.call(1, "queue.declare", queue=queue, durable=True, arguments=arguments)
+            client.publish(1, "", queue, b"x")
+            client.call(1, "queue.delete", queue=queue)
+        client.call(1, "queue.declare", queue="kept", durable=True)
+        client.call(1, "confirm.select")
+        for number in range(1, 4):
+            client.publish(1, "", "kept", b"x", delivery_mode=2)
+            client.expect_confirms(1, number, number)
+
+
 def tls_connections(appliance: Appliance, times: int) -> None:
     """Of every second one the handshake fails."""
     context = ssl.create_default_context()
@@ -158,6 +183,8 @@ def refused_requests(appliance: Appliance, times: int) -> None:
         ("broker", cut_connections),
         ("broker", whole_sessions),
         ("broker", deleted_queues),
+        ("broker", used_exclusive_queues),
+        ("broker", deleted_streams),
         ("broker", tls_connections),
         ("broker", closed_channels),
         ("broker", failed_logins),
