@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -63,6 +64,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     place = tmp_path_factory.mktemp("foreign")
     appliance = Appliance("serve", place, problem_grace=0).start()
     made = House(appliance)
+    deadline = time.monotonic() + 60
+    # Counts of a virtual host are sampled once a second: the first look is to find them.
+    while not all(row["exchanges"] for row in made.clients["management"].get("/api/vhosts").json()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     made.before = {role: snapshot(made.clients[role]) for role in OTHERS}
     made.fill()
     yield made
