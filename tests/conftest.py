@@ -8,6 +8,7 @@ your own. `make_broker` and `make_leveret` start as many as a test needs, with s
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -139,3 +140,5 @@ def pytest_configure(config: pytest.Config) -> None:
         if not name.startswith("LEVERET_TEST_") and name != "LEVERET_BOUNDSCHECK":
             del os.environ[name]
     os.environ["LEVERET_CONFIG"] = ""
+    # A line for each channel and each nack would push what failed out of the log of a run.
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
