@@ -26,6 +26,7 @@ class Bounds:
     queues: int
     exchanges: int
     bindings: int
+    arguments: int
     policies: int
     parameters: int
 
@@ -44,6 +45,7 @@ def bounds_of(config: Config) -> Bounds:
         queues=config.queues_max,
         exchanges=config.exchanges_max,
         bindings=config.bindings_max,
+        arguments=config.arguments_max,
         policies=config.policies_max,
         parameters=config.parameters_max,
     )

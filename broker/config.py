@@ -827,6 +827,14 @@ class Config:
         least=1,
         most=100_000_000,
     )
+    arguments_max: int = setting(
+        "queues",
+        512 * 1024 * 1024,
+        "size",
+        "memory for the arguments of all queues, exchanges and bindings of a virtual host, such as"
+        " the headers that bindings want; what is declared beyond it is refused with 406",
+        least=4096,
+    )
     policies_max: int = setting(
         "queues",
         5_000,

@@ -150,6 +150,18 @@ class Plan:
                 f"({kind.split('_')[-1]}_max); it has {there}"
             )
 
+    def check_argument_room(self, vhost: str, there: int, more: int) -> None:
+        """Counts the memory of one more object's arguments, where those that are there take so much
+        already. Raises ValueError where they would take more than the settings allow."""
+        count = self._more["arguments", vhost] = self._more.get(("arguments", vhost), 0) + more
+        most = self.broker.config.arguments_max
+        if more and there + count > most:
+            raise ValueError(
+                f"the arguments of queues, exchanges and bindings in virtual host '{vhost}' would "
+                f"take more than {most} bytes of memory (arguments_max); those that are there take "
+                f"{there}"
+            )
+
     def change(
         self,
         row: Row,

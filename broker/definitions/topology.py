@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from broker.arguments import memory_of
 from broker.definitions.document import LeftOut, Row
 from broker.errors import AMQPError, BoundReached, NotFound, describe
 from broker.queues import types as queue_types
 from broker.routing.exchange import Binding, BoundExchange, identity
 from broker.routing.types import TYPES
+from broker.vhosts.argument_memory import binding_memory
 from broker.vhosts.changes import binding_change
 from broker.vhosts.declaring import (
     check_new_exchange,
@@ -81,6 +83,7 @@ class Topology:
         if there is not None:
             probe.bounds = there.exchanges[""].bounds
         self._check_room("exchanges", vhost, len(there.exchanges) if there is not None else 0)
+        self._check_argument_room(vhost, memory_of(arguments))
         self._exchanges[vhost, name] = probe
 
         def do() -> Undo:
@@ -127,6 +130,7 @@ class Topology:
             raise LeftOut(f"there is no queue type '{kind[:100]}' here")
         check_new_queue(name, vhost, **given)
         self._check_room("queues", vhost, len(there.queues) if there is not None else 0)
+        self._check_argument_room(vhost, memory_of(arguments))
         self._queues.add((vhost, name))
         self._new_queues[vhost] = self._new_queues.get(vhost, 0) + 1
 
@@ -197,6 +201,7 @@ class Topology:
             before = {"arguments": binding.arguments}
         else:
             self._check_room("bindings", vhost, there.binding_count if there is not None else 0)
+            self._check_argument_room(vhost, binding_memory(binding, source))
             try:
                 source.check(binding)
             except BoundReached as error:
@@ -236,6 +241,11 @@ class Topology:
 
     def _check_room(self, kind: str, vhost: str, there: int) -> None:
         self._plan.check_room(kind, vhost, there, getattr(self._broker.config, f"{kind}_max"))
+
+    def _check_argument_room(self, vhost: str, more: int) -> None:
+        there = self._broker.vhosts.get(vhost)
+        taken = there.argument_memory.taken if there is not None else 0
+        self._plan.check_argument_room(vhost, taken, more)
 
     # -- both --------------------------------------------------------------------------------------
 

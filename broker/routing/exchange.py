@@ -60,6 +60,8 @@ class BoundExchange(Exchange):
     by_key = True
     by_each_key = False
     picks_one = False
+    argument_cost = 0
+    """Bytes of memory, about, that each argument of a binding takes besides itself."""
     bounds = DEFAULTS
 
     def __init__(self, name: str, **properties: Any) -> None:

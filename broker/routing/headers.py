@@ -23,6 +23,7 @@ MATCHES = ("all", "any", "all-with-x", "any-with-x")
 class HeadersExchange(BoundExchange):
     type = "headers"
     by_key = False
+    argument_cost = 650
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from broker.kernel.wide_dict import WideDict
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange, Identity, identity
+from broker.vhosts.argument_memory import ArgumentMemory, binding_memory
 
 End = tuple[str, str]
 """What a binding leads to: `queue` or `exchange`, and a name."""
@@ -24,7 +25,7 @@ WIDE = 1024
 
 class Bindings:
     """Each exchange has those that go out from it; here are those that lead to a queue or an
-    exchange. `exchanges` and `queues` are the vhost's own, by name.
+    exchange. `exchanges` and `queues` are the vhost's own, by name; `memory` counts the arguments.
 
     Those to a deleted queue or exchange are `leaving`: exchanges still have them, they are not
     shown, and they are removed one by one (`broker.vhosts.unbinding`). The name may be used again
@@ -32,10 +33,14 @@ class Bindings:
     """
 
     def __init__(
-        self, exchanges: Mapping[str, BoundExchange], queues: Mapping[str, MessageQueue]
+        self,
+        exchanges: Mapping[str, BoundExchange],
+        queues: Mapping[str, MessageQueue],
+        memory: ArgumentMemory,
     ) -> None:
         self._exchanges = exchanges
         self._queues = queues
+        self._memory = memory
         self._to: dict[End, Rows] = {}
         self._picked: dict[End, Rows] = {}
         self.leaving: dict[End, Rows] = {}
@@ -49,10 +54,11 @@ class Bindings:
         current = exchange.bindings.get(row)
         if current is not None and self.is_leaving(current):
             exchange.unbind(current)
-            self.count -= 1
+            self._uncount(current, exchange)
             _drop(self.leaving, current, row)
         if exchange.bind(binding, row):
             self.count += 1
+            self._memory.taken += binding_memory(binding, exchange)
             rows = self._to.setdefault(end, {})
             rows[binding.source, row] = binding
             if len(rows) == WIDE and isinstance(rows, dict):
@@ -79,7 +85,7 @@ class Bindings:
         row = identity(binding)
         found = exchange.bindings[row]
         exchange.unbind(found)
-        self.count -= 1
+        self._uncount(found, exchange)
         _drop(self._to, found, row)
         if exchange.picks_one:
             _drop(self._picked, found, row)
@@ -115,17 +121,22 @@ class Bindings:
             # Another exchange may have this name now.
             if exchange is not None and exchange.bindings.get(row) is binding:
                 exchange.unbind(binding)
-                self.count -= 1
+                self._uncount(binding, exchange)
             yield exchange
 
     def drop_from(self, gone: BoundExchange) -> Iterator[None]:
         """Removes those of an exchange that is gone, one a step."""
         while gone.bindings:
             row, binding = gone.bindings.popitem()
-            self.count -= 1
+            self._uncount(binding, gone)
             for table in (self._to, self._picked, self.leaving):
                 _drop(table, binding, row)
             yield
+
+    def _uncount(self, binding: Binding, exchange: BoundExchange) -> None:
+        """An exchange has it no more."""
+        self.count -= 1
+        self._memory.taken -= binding_memory(binding, exchange)
 
     def has_exchange(self, exchange: BoundExchange) -> bool:
         """Whether this exchange is there, and not another one of its name."""

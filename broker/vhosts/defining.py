@@ -29,6 +29,7 @@ from broker.store.body_settings import BodySettings
 from broker.store.journal import Journal
 from broker.store.persister import Persister
 from broker.vhosts.applied_policies import AppliedPolicies
+from broker.vhosts.argument_memory import ArgumentMemory, binding_memory
 from broker.vhosts.bindings import Bindings
 from broker.vhosts.changes import (
     QUEUE_DECLARED_BY,
@@ -96,7 +97,8 @@ class DefiningVHost:
         self.queues: dict[str, MessageQueue] = {}
         self.bodies = BodyStore(persister, f"{directory}/bodies", incarnation, body_settings)
         self.queue_limit: Callable[[], int | None] = lambda: None
-        self._bindings = Bindings(self.exchanges, self.queues)
+        self.argument_memory = ArgumentMemory(name, bounds.arguments)
+        self._bindings = Bindings(self.exchanges, self.queues, self.argument_memory)
         self.routes = Routes(self.exchanges, self.queues, self._bindings)
         self._dead_letters = DeadLetters(self.exchanges, self.routes)
         self.slices = Slices(later)
@@ -217,6 +219,7 @@ class DefiningVHost:
     def _add_exchange(self, exchange: BoundExchange) -> None:
         exchange.bounds = self._bounds
         self.exchanges[exchange.name] = exchange
+        self.argument_memory.take(exchange.arguments)
         if self._replaying:
             return
         try:
@@ -265,6 +268,7 @@ class DefiningVHost:
         argument_table.check("exchange", arguments, resource)
         TYPES[type].check_arguments(arguments)
         check_room(resource, self.name, len(self.exchanges), self._bounds.exchanges, "exchanges")
+        self.argument_memory.check(resource, argument_table.memory_of(arguments))
         change = {
             "exchange": name,
             "type": type,
@@ -303,6 +307,7 @@ class DefiningVHost:
         exchange = self.exchanges.pop(name, None)
         if exchange is None:
             return
+        self.argument_memory.give_back(exchange.arguments)
         move("exchange", exchange.policy, None)
         for feature in self._features:
             feature.exchange_deleted(self, exchange)
@@ -412,6 +417,7 @@ class DefiningVHost:
                 f"queue limit in vhost '{self.name}' ({limit}) is reached"
             )
         check_room(resource, self.name, len(self.queues), self._bounds.queues, "queues")
+        self.argument_memory.check(resource, argument_table.memory_of(arguments))
         # An exclusive queue ends with its connection, so there is nothing about it to survive.
         durable = durable and not exclusive
         incarnation = self._next_incarnation()
@@ -455,6 +461,7 @@ class DefiningVHost:
         if queue.auto_delete:
             queue.unused = self._delete_unused
         self.queues[queue.name] = queue
+        self.argument_memory.take(change["arguments"])
         if owner is not None:
             owner.exclusive_queues.add(queue.name)
         if self._replaying:
@@ -534,6 +541,7 @@ class DefiningVHost:
     def _forget_queue(self, queue: MessageQueue) -> None:
         consumers = queue.consumers
         del self.queues[queue.name]
+        self.argument_memory.give_back(queue.arguments)
         if queue.owner is not None:
             queue.owner.exclusive_queues.discard(queue.name)
         move("queue", queue.policy, None)
@@ -557,11 +565,14 @@ class DefiningVHost:
         NotFound, AccessRefused or PreconditionFailed."""
         binding = Binding(source, destination, destination_type, routing_key, arguments or {})
         self._check_ends(binding)
-        self.exchange(source).check(binding)
+        exchange = self.exchange(source)
+        exchange.check(binding)
         if self._bindings.has(binding):
             return False
         there, most = self._bindings.count, self._bounds.bindings
-        check_room(f"a binding of '{source[:100]}'", self.name, there, most, "bindings")
+        resource = f"a binding of '{source[:100]}'"
+        check_room(resource, self.name, there, most, "bindings")
+        self.argument_memory.check(resource, binding_memory(binding, exchange))
         method, change = binding_change(binding, "bind")
         self._change(method, change, durable=self._bindings.is_durable(binding))
         self._emit(

@@ -153,6 +153,7 @@ class VHost(DefiningVHost):
         self.begun_anew += 1
         move("queue", queue.policy, None)
         del self.queues[queue.name]
+        self.argument_memory.give_back(queue.arguments)
         self._add_queue(queue_change(queue), self._next_incarnation(), None)
         if queue.paused:
             self.queues[queue.name].pause()

@@ -23,6 +23,7 @@ LIMITS = {
     "consumers_per_connection_max": 5,
     "consumers_per_queue_max": 7,
     "consumer_arguments_max": 20_000,
+    "arguments_max": 56_000,
 }
 
 
@@ -101,6 +102,62 @@ async def test_a_vhost_has_so_many_bindings_and_no_more(amqp: raw.Client) -> Non
         assert "bindings_max" in refused(
             amqp, "queue.bind", 406, queue="b", exchange="e", routing_key="more"
         )
+        amqp.call(1, "exchange.delete", exchange="e")
+
+
+WIDE = {"x-anything": ["x" * 1000] * 5}
+"""Some 16,000 bytes by count: three fit into `arguments_max`, four do not."""
+
+
+def _some(kind: str, number: int) -> dict[str, Any]:
+    """The fields of a declaration or a binding with wide arguments."""
+    if kind == "queue.bind":
+        return {"exchange": "amq.headers", "queue": "q", "arguments": WIDE | {"n": number}}
+    if kind == "exchange.declare":
+        return {"exchange": f"w{number}", "type": "topic", "arguments": WIDE}
+    return {"queue": f"w{number}", "arguments": WIDE}
+
+
+@pytest.mark.parametrize("kind", ["queue.declare", "exchange.declare", "queue.bind"])
+async def test_the_arguments_of_a_vhost_take_so_much_memory_and_no_more(
+    amqp: raw.Client, kind: str
+) -> None:
+    amqp.call(1, "queue.declare", queue="q")
+    for number in range(2):
+        amqp.call(1, kind, **_some(kind, number))
+    amqp.call(1, kind, **_some(kind, 1))  # it is there
+    # They count together, whatever they are of.
+    amqp.call(1, "queue.declare", queue="third", arguments=WIDE)
+    text = refused(amqp, kind, 406, **_some(kind, 2))
+    assert "(arguments_max)" in text and "56000" in text
+    refused(amqp, "queue.declare", 406, queue="more", arguments=WIDE)
+    amqp.call(1, "queue.declare", queue="without")
+    for _ in range(5):  # what has gone makes room
+        amqp.call(1, "queue.delete", queue="third")
+        amqp.call(1, kind, **_some(kind, 2))
+        refused(amqp, "queue.declare", 406, queue="third", arguments=WIDE)
+        if kind == "queue.bind":
+            amqp.call(1, "queue.unbind", **_some(kind, 2))
+        else:
+            amqp.call(1, f"{kind[:-8]}.delete", **{kind[:-8]: "w2"})
+        amqp.call(1, "queue.declare", queue="third", arguments=WIDE)
+
+
+async def test_bindings_of_what_is_deleted_give_their_memory_back(
+    amqp: raw.Client,
+) -> None:
+    amqp.call(1, "queue.declare", queue="kept")
+    for _ in range(3):
+        amqp.call(1, "exchange.declare", exchange="e", type="headers")
+        amqp.call(1, "queue.declare", queue="q")
+        for number in range(2):
+            amqp.call(1, "queue.bind", exchange="e", queue="q", arguments=WIDE | {"n": number})
+        more = {"exchange": "e", "queue": "kept", "arguments": WIDE}
+        amqp.call(1, "queue.bind", **more)
+        assert "arguments_max" in refused(
+            amqp, "queue.bind", 406, exchange="amq.topic", queue="kept", arguments=WIDE
+        )
+        amqp.call(1, "queue.delete", queue="q")
         amqp.call(1, "exchange.delete", exchange="e")
 
 
@@ -205,6 +262,10 @@ async def test_a_vhost_has_so_many_policies_and_parameters(control: BrokerClient
          "policies_max"),
         ("operator_policies", {"vhost": "t", "pattern": "a", "definition": {"max-length": 1}}, 4,
          "policies_max"),
+        ("queues", {"vhost": "t", "arguments": WIDE}, 4, "arguments_max"),
+        ("exchanges", {"vhost": "t", "type": "topic", "arguments": WIDE}, 4, "arguments_max"),
+        ("bindings", {"vhost": "t", "source": "amq.headers", "destination": "q",
+                      "arguments": WIDE}, 4, "arguments_max"),
         ("parameters", {"vhost": "t", "component": "c", "value": 1}, 3, "parameters_max"),
         ("global_parameters", {"value": 1}, 9, "parameters_max"),
     ],

@@ -17,6 +17,7 @@ from broker.routing.exchange import Binding, BoundExchange
 from broker.routing.fanout import FanoutExchange
 from broker.routing.headers import HeadersExchange
 from broker.routing.topic import TopicExchange, pattern_of
+from broker.vhosts.argument_memory import ArgumentMemory
 from broker.vhosts.bindings import Bindings
 from broker.vhosts.routes import Routes
 from tests.oracles.steps import Counted, grows_with, is_linear, steps
@@ -41,6 +42,8 @@ PATTERNS = [
     "#" + DOTS[:253] + "#",
     "#." * 60 + "b" + ".#" * 60,
 ]
+
+NO_ARGUMENTS = ArgumentMemory("v", 0)
 
 
 def bound(key: str, to: str = "q", kind: str = "queue", **arguments: Any) -> Binding:
@@ -244,7 +247,7 @@ def chain(length: int, *, circle: bool) -> Routes:
         if number + 1 < length or circle:
             exchange.bind(bound("", f"x{(number + 1) % length}", "exchange"))
     exchanges[f"x{length - 1}"].bind(bound("", "q"))
-    return Routes(exchanges, queues, Bindings(exchanges, queues))
+    return Routes(exchanges, queues, Bindings(exchanges, queues, NO_ARGUMENTS))
 
 
 @pytest.mark.parametrize("circle", [False, True])
@@ -261,7 +264,8 @@ def test_alternates_may_form_a_chain_of_any_length() -> None:
         exchanges[f"x{number}"] = DirectExchange(f"x{number}", arguments=arguments)
     exchanges["x5000"] = FanoutExchange("x5000")
     exchanges["x5000"].bind(bound("", "q"))
-    routes = Routes(exchanges, {"q": object()}, Bindings(exchanges, {}))  # type: ignore[dict-item]
+    bindings = Bindings(exchanges, {}, NO_ARGUMENTS)
+    routes = Routes(exchanges, {"q": object()}, bindings)  # type: ignore[dict-item]
     assert len(routes.route(exchanges["x0"], ["k"], {})) == 1
 
 
@@ -282,7 +286,7 @@ def test_exchanges_bound_to_all_others_are_visited_once() -> None:
         for exchange in exchanges.values():
             for other in exchanges:
                 exchange.bind(bound("", other, "exchange"))
-        routes = Routes(exchanges, {}, Bindings(exchanges, {}))
+        routes = Routes(exchanges, {}, Bindings(exchanges, {}, NO_ARGUMENTS))
         return lambda: routes.route(exchanges["x0"], [""], {})
 
     # The bindings are the square of the exchanges; each is looked at once.
@@ -296,7 +300,7 @@ def test_whether_the_key_decides_does_not_grow_with_the_queues() -> None:
         exchange = TopicExchange("x")
         for number in range(count):
             exchange.bind(bound("#", str(number)))
-        routes = Routes({"x": exchange}, {}, Bindings({"x": exchange}, {}))
+        routes = Routes({"x": exchange}, {}, Bindings({"x": exchange}, {}, NO_ARGUMENTS))
         return lambda: routes.is_by_key(exchange)
 
     assert max(grows_with(made, 100)) == 1.0

@@ -25,6 +25,7 @@ class DelayedMessageExchange(BoundExchange):
         self.by_key = self.inner.by_key
         self.by_each_key = self.inner.by_each_key
         self.picks_one = self.inner.picks_one
+        self.argument_cost = self.inner.argument_cost
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:

@@ -38,8 +38,8 @@ def bindings(attacker: Attacker) -> str:
 
 
 def header_bindings(attacker: Attacker) -> str:
-    """Of one queue to a headers exchange, each with a header of its own, and messages routed by
-    them."""
+    """Of one queue to a headers exchange, each with a header of its own, as many as their memory
+    allows."""
     client = attacker.amqp()
     client.call(1, "queue.declare", queue="h", exclusive=True)
     bind = raw.method(
@@ -50,7 +50,9 @@ def header_bindings(attacker: Attacker) -> str:
         arguments={"x-match": "any", f"h{NUMBER}": "1", "another": NUMBER},
         nowait=True,
     )
-    return until_refused(client, numbered(bind, attacker.limit("bindings_max") + 1000))
+    text = until_refused(client, numbered(bind, attacker.limit("bindings_max") + 1000))
+    assert "arguments_max" in text, text
+    return text
 
 
 def header_messages(attacker: Attacker) -> str:
