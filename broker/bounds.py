@@ -57,6 +57,8 @@ NESTING_MAX = 32
 TABLE_VALUES_MAX = 65_536
 PATTERN_CHARACTERS_MAX = 4_096
 PATTERN_STEPS_MAX = 1_500
+PATTERN_MEMORY_MAX = 128 * 1024
+PATTERNS_KEPT_MAX = 128
 RING_WEIGHT_MAX = 256
 
 
@@ -199,6 +201,17 @@ FIXED = (
         "instructions of the compiled form of a pattern that is set or sent",
         PATTERN_STEPS_MAX,
         "a match of the longest name then takes at most about two milliseconds",
+    ),
+    Fixed(
+        "bytes of memory of the compiled form of a pattern that is set or sent, states found while"
+        " matching included; two of them where it begins with a negative lookahead",
+        PATTERN_MEMORY_MAX,
+        "the longest that is allowed fits; with more memory matching takes no less time",
+    ),
+    Fixed(
+        "compiled patterns that are kept for the next request",
+        PATTERNS_KEPT_MAX,
+        "compiling one again takes about a millisecond",
     ),
     Fixed(
         "weight of one binding of a hash ring",

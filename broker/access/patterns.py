@@ -7,13 +7,28 @@ import re
 
 import re2
 
-from broker.bounds import PATTERN_CHARACTERS_MAX, PATTERN_STEPS_MAX
+from broker.bounds import (
+    PATTERN_CHARACTERS_MAX,
+    PATTERN_MEMORY_MAX,
+    PATTERN_STEPS_MAX,
+    PATTERNS_KEPT_MAX,
+)
 
-_options = re2.Options()
-_options.log_errors = False
-_options.max_mem = 1 << 20
-# Whether it matches is all that is asked: without groups RE2 needs its automaton only.
-_options.never_capture = True
+STORED_MEMORY_MAX = 1 << 20
+"""For patterns that were stored before there was a limit: without it those of a user would be
+none."""
+
+
+def _options(memory: int) -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = memory
+    # Whether it matches is all that is asked: without groups RE2 needs its automaton only.
+    options.never_capture = True
+    return options
+
+
+_small, _large = _options(PATTERN_MEMORY_MAX), _options(STORED_MEMORY_MAX)
 
 _NOT_FIRST = "^(?!"
 
@@ -40,15 +55,16 @@ class Pattern:
 
     `steps` is the number of instructions of the compiled program: a match takes at most so many for
     each octet of the name, about 6 ns each.
+    One that is stored already (`is_stored`) may take more memory than one that is set or sent.
     """
 
     __slots__ = ("_excluded", "_search", "steps", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, is_stored: bool = True) -> None:
         self.text = text
         parts = _without(text)
-        excluded = _compile(f"^(?:{parts[0]})") if parts else None
-        wanted = _compile(f"^(?:{parts[1]})" if parts else text or "^$")
+        excluded = _compile(f"^(?:{parts[0]})", is_stored) if parts else None
+        wanted = _compile(f"^(?:{parts[1]})" if parts else text or "^$", is_stored)
         self.steps = wanted.programsize + (excluded.programsize if excluded else 0)
         self._excluded = excluded.search if excluded else None
         self._search = wanted.search
@@ -57,13 +73,7 @@ class Pattern:
     def sent(cls, text: str) -> Pattern:
         """A pattern that a user sets or sends now. Raises BadPattern also for one that takes too
         long to match; those that are stored already are not refused for that."""
-        pattern = _remembered(text)
-        if pattern.steps > PATTERN_STEPS_MAX:
-            raise BadPattern(
-                f"regular expression of {pattern.steps} steps once compiled; at most "
-                f"{PATTERN_STEPS_MAX}: use fewer and smaller repetitions"
-            )
-        return pattern
+        return _remembered(text)
 
     def matches(self, name: str) -> bool:
         octets = _octets(name)
@@ -72,9 +82,16 @@ class Pattern:
         return self._search(octets) is not None
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=PATTERNS_KEPT_MAX)
 def _remembered(text: str) -> Pattern:
-    return Pattern(text)
+    pattern = Pattern(text, is_stored=False)
+    if pattern.steps > PATTERN_STEPS_MAX:
+        # What is refused is not kept either.
+        raise BadPattern(
+            f"regular expression of {pattern.steps} steps once compiled; at most "
+            f"{PATTERN_STEPS_MAX}: use fewer and smaller repetitions"
+        )
+    return pattern
 
 
 def _without(text: str) -> tuple[str, str] | None:
@@ -107,14 +124,14 @@ def _without(text: str) -> tuple[str, str] | None:
     return None if end is None or depth else (text[len(_NOT_FIRST) : end], text[end + 1 :])
 
 
-def _compile(text: str) -> re2._Regexp:
+def _compile(text: str, is_stored: bool) -> re2._Regexp:
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise BadPattern(
             f"regular expression of {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}",
             is_foreign=True,
         )
     try:
-        return re2.compile(_octets(text), options=_options)
+        return _compiled(_octets(text), is_stored)
     except re2.error as error:
         detail = error.args[0] if error.args else error
         if isinstance(detail, bytes):
@@ -122,6 +139,15 @@ def _compile(text: str) -> re2._Regexp:
         is_foreign = str(detail).startswith(_FOREIGN) or bool(_POSSESSIVE.match(str(detail)))
         reason = f"invalid regular expression '{text}': {detail}"
         raise BadPattern(reason, is_foreign) from None
+
+
+def _compiled(text: bytes, is_stored: bool) -> re2._Regexp:
+    try:
+        return re2.compile(text, options=_small)
+    except re2.error as error:
+        if not is_stored or b"too large" not in error.args[0]:
+            raise
+    return re2.compile(text, options=_large)
 
 
 def filled_in(pattern: str, user: str, vhost: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -15,7 +17,7 @@ from broker.bounds import PATTERN_STEPS_MAX
 from broker.server.control.matching import matched
 from broker.server.pace import Pace
 from tests.api.conftest import path
-from tests.appliance import Appliance
+from tests.appliance import ROOT, Appliance
 
 SLOW = "((?:a|b|ab|ba)?){1000}$"
 LARGEST = "(?:(?:a?b?a?b?){16}){9}$"
@@ -41,6 +43,35 @@ def test_a_pattern_that_takes_long_is_refused_where_it_is_sent(text: str) -> Non
 )
 def test_patterns_of_daily_life_are_taken(text: str) -> None:
     Pattern.sent(text)
+
+
+def test_patterns_that_are_kept_take_little_memory() -> None:
+    """Each comes to as many states as fit into its memory."""
+    program = """if True:
+        import os, random, sys
+        from broker.access.patterns import Pattern
+        from tests.hostile.figures import resident_bytes
+        letters = random.Random(1)
+        names = ["".join(letters.choices("ab", k=255)) for _ in range(40)]
+        Pattern.sent("a").matches("a")
+        before = resident_bytes(os.getpid())
+        for number in range(300):
+            pattern = Pattern.sent("a.{12}c(%d)?" % number)
+            for name in names:
+                pattern.matches(name)
+        for number in range(300):
+            try:
+                Pattern.sent("(?:(?:a?b?){50}){20}%d" % number)
+            except ValueError:
+                continue
+            sys.exit("it was not refused")
+        print((resident_bytes(os.getpid()) - before) >> 20)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 32, done.stdout
 
 
 def test_a_stored_pattern_is_used_whatever_it_takes() -> None:
