@@ -25,7 +25,10 @@ PAGE_SIZE = 100
 INNER = ("q", "sort", "page")
 """Ends of the names in the query of a table inside a page."""
 POLICED = ("policy", "operator_policy", "effective_policy_definition")
-NUMBERS = {"count", "rate", "net", "size", "duration", "prefetch"}
+LIVE = {"count", "rate", "net", "size", "duration"}
+"""Kinds of columns whose numbers the page's script keeps up to date."""
+
+NUMBERS = {*LIVE, "prefetch"}
 
 
 class Column(NamedTuple):
@@ -46,6 +49,10 @@ class Column(NamedTuple):
     @property
     def is_number(self) -> bool:
         return self.kind in NUMBERS
+
+    @property
+    def is_live(self) -> bool:
+        return self.kind in LIVE
 
     @property
     def sort_key(self) -> str | None:

@@ -6,6 +6,7 @@ segment by itself. Every route that takes a name uses `<seg:…>`, and every lin
 """
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -34,6 +35,9 @@ class Segment:
 
 register_converter(Segment, "seg")
 
+_PLACE = "~"
+"""Stands for a name in a path; no route has it."""
+
 
 class RawPath:
     """ASGI wrapper: `path` becomes what the client sent, still percent-encoded."""
@@ -50,9 +54,21 @@ class RawPath:
 
 
 def link(view_name: str, *names: Any, **named: Any) -> str:
-    """The path of a view whose `seg` arguments are the given names, each quoted once.
+    """The path of a view whose `seg` arguments are the given names, each quoted once."""
+    if not names:
+        return _reversed(view_name, named)
+    first, *others = _around(view_name, len(names))
+    quoted = (quote(str(name), safe="") for name in names)
+    return first + "".join(map("".join, zip(quoted, others, strict=True)))
 
-    Django's `reverse` quotes the whole path again after the converters did, which doubles every
-    percent sign and changes nothing else; that is undone here.
-    """
-    return reverse(view_name, args=names or None, kwargs=named or None).replace("%25", "%")
+
+@lru_cache(maxsize=128)
+def _around(view_name: str, count: int) -> list[str]:
+    """The parts of a view's path around so many segments: Django takes 30 µs to find them."""
+    return reverse(view_name, args=[_PLACE] * count).split(_PLACE)
+
+
+def _reversed(view_name: str, named: dict[str, Any]) -> str:
+    # Django's `reverse` quotes the whole path again after the converters did, which doubles every
+    # percent sign and changes nothing else; that is undone here.
+    return reverse(view_name, kwargs=named or None).replace("%25", "%")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from html import escape
 from typing import Any
 
 from django import template
-from django.utils.html import escape, format_html, format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from broker.control_schema import NOUNS
@@ -17,7 +17,7 @@ from management.reports.tariff import amount as amount_of
 
 register = template.Library()
 
-_FORMATS = {
+FORMATS = {
     "count": figures.count,
     "rate": figures.rate,
     "net": figures.net,
@@ -28,7 +28,7 @@ _FORMATS = {
 }
 
 for _name in ("count", "rate", "net", "size", "duration"):
-    register.filter(_name, _FORMATS[_name])
+    register.filter(_name, FORMATS[_name])
 
 register.filter("money", figures.money)
 register.filter("month", figures.month)
@@ -50,7 +50,7 @@ def name(value: Any) -> SafeString:
     if not text:
         return mark_safe('<bdi class="name name-empty">(empty)</bdi>')
     if text.isprintable():
-        return format_html('<bdi class="name" dir="auto">{}</bdi>', text)
+        return SafeString(f'<bdi class="name" dir="auto">{escape(text)}</bdi>')
     parts = format_html_join(
         "",
         "{}",
@@ -77,28 +77,20 @@ def exchange_name(value: Any) -> SafeString:
 @register.simple_tag
 def live(path: str, row: Any, kind: str = "count") -> SafeString:
     """A value that the page's script keeps up to date; `path` is its dotted key in `row`."""
-    return mark_safe(live_writer(path, kind)(row))  # noqa: S308 - it escapes the text
+    found = at(row, path)
+    text = FORMATS[kind](found)
+    return format_html(
+        '<span class="live-value{}" data-live="{}" data-format="{}">{}</span>',
+        tone(found, text),
+        path,
+        kind,
+        text,
+    )
 
 
-def live_writer(
-    path: str, kind: str, tag: str = "span", classes: str = "", more: SafeString | str = ""
-) -> Callable[[Any], str]:
-    """The function that writes the live value at `path` of a row as an element, as HTML.
-
-    `classes` and `more` (attributes as HTML) are the element's own beside those of a live value.
-    """
-    written = _FORMATS[kind]
-    first = format_html('<{} class="{}live-value', tag, f"{classes} " if classes else "")
-    rest = format_html('" data-live="{}" data-format="{}"{}>', path, kind, more)
-    last = format_html("</{}>", tag)
-
-    def write(row: Any) -> str:
-        found = at(row, path)
-        text = written(found)
-        tone = " unknown" if found is None else " zero" if text in ("0", "0 B") else ""
-        return f"{first}{tone}{rest}{escape(text)}{last}"
-
-    return write
+def tone(value: Any, text: str) -> str:
+    """The class, after a space, of a value that is unknown or that is written as nothing."""
+    return " unknown" if value is None else " zero" if text in ("0", "0 B") else ""
 
 
 @register.filter

@@ -95,9 +95,9 @@ async def _create(request: HttpRequest) -> HttpResponseBase:
 def _picked(request: HttpRequest) -> list[tuple[str, str]]:
     """Vhost and name of each picked row. Raises FormError for a row without its key."""
     try:
-        keys = [json.loads(request.POST[f"key-{row}"]) for row in request.POST.getlist("row")]
+        keys = [json.loads(row) for row in request.POST.getlist("row")]
         return [(str(vhost), str(name)) for vhost, name in keys]
-    except (KeyError, ValueError, TypeError):
+    except (ValueError, TypeError):
         raise FormError("The picked rows cannot be read. Load the list again.") from None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from tests.appliance import Appliance
 
@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+
+
+def cell_of(page: Page, path: str, row: int = 0) -> Locator:
+    """The cell of a row of the page's table that shows the live value `path`."""
+    place = page.locator(f'#table th[data-live="{path}"]').evaluate("head => head.cellIndex")
+    return page.locator("#table tbody tr").nth(row).locator("th, td").nth(place)
 
 
 class Watch:

@@ -47,7 +47,12 @@ READ = """(asTable) => {
     const say = (where, name, text) => window.readings.push([at, where, name, text]);
     for (const element of document.querySelectorAll("[data-live]")) {
       const found = rates.exec(element.dataset.live);
-      if (found) say("value", found[1], element.textContent);
+      if (!found) continue;
+      // The head of a table's column says what the cells below it show.
+      const table = element.tagName === "TH" && element.closest("table");
+      const rows = table ? [...table.tBodies[0].rows] : [];
+      const shown = table ? rows.map((row) => row.cells[element.cellIndex]) : [element];
+      for (const one of shown) say("value", found[1], one.textContent);
     }
     for (const element of document.querySelectorAll("[data-head]")) {
       say("head", element.dataset.head, element.textContent);

@@ -30,7 +30,7 @@ def rows_of(column: Column, row: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("kind", "row"),
     [
-        *((kind, {"key": HOSTILE}) for kind in ("text", "live-text", "vhost", "user")),
+        *((kind, {"key": HOSTILE}) for kind in ("text", "vhost", "user")),
         *((kind, {"key": HOSTILE}) for kind in ("code", "value", "pattern")),
         ("value", {"key": {HOSTILE: [HOSTILE]}}),
         ("tags", {"key": [HOSTILE]}),

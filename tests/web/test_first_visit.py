@@ -63,3 +63,33 @@ def test_files_come_compressed_and_may_be_kept_for_ever(page: Page) -> None:
     assert large
     assert all(headers["content-encoding"] == "gzip" for headers in large)
     assert all("immutable" in headers["cache-control"] for headers in kept.values())
+
+
+COUNT_FORMATTERS = """
+window.formatters = [];
+for (const name of ["NumberFormat", "DateTimeFormat"]) {
+  const made = Intl[name];
+  Intl[name] = function (...options) {
+    window.formatters.push(name);
+    return new made(...options);
+  };
+}
+"""
+
+
+@pytest.mark.parametrize("address", ["/queues", "/exchanges"])
+def test_a_list_without_times_makes_no_formatter_of_the_browser(page: Page, address: str) -> None:
+    page.add_init_script(COUNT_FORMATTERS)
+    page.goto(address, wait_until="load")
+    expect(page.locator("#live-state")).to_have_text("live")
+    assert page.evaluate("window.formatters") == []
+
+
+def test_what_the_numbers_of_a_list_show_is_in_its_head_alone(page: Page, queue: str) -> None:
+    page.goto(f"/queues?q={queue}")
+    rows = page.locator("#table tbody tr")
+    expect(rows).to_have_count(1)
+    assert page.locator("#table thead [data-live]").count() == 8
+    assert page.locator("#table tbody :is([data-live], [type=hidden])").count() == 0
+    # As much as the row of a queue without arguments needs, with its name four times.
+    assert len(rows.inner_html()) < 900 + 4 * len(queue)

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.appliance import Appliance
 from tests.disks import SmallDisk
-from tests.web.conftest import Watch
+from tests.web.conftest import Watch, cell_of
 from tests.web.test_sign_in import sign_in
 
 HIDE = """
@@ -33,7 +33,7 @@ def test_a_queues_numbers_follow(page: Page, channel: BlockingChannel, queue: st
 
 def test_a_lists_rows_follow(page: Page, channel: BlockingChannel, queue: str) -> None:
     page.goto(f"/queues?q={queue}")
-    ready = page.locator('#table [data-live="messages_ready"]')
+    ready = cell_of(page, "messages_ready")
     expect(ready).to_have_text("0")
     channel.basic_publish("", queue, b"one")
     channel.basic_publish("", queue, b"two")

@@ -6,7 +6,7 @@ import uuid
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
-from tests.web.conftest import Watch
+from tests.web.conftest import Watch, cell_of
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
@@ -173,7 +173,7 @@ def test_it_filters_as_one_types(page: Page, channel: BlockingChannel, queue: st
     expect(page.locator("#table tbody tr")).to_contain_text(queue)
     expect(page).to_have_url(re.compile(f"/queues[?]q={queue}$"))
     channel.basic_publish("", queue, b"live after a swap")
-    expect(page.locator('#table [data-live="messages_ready"]')).to_have_text("1")
+    expect(cell_of(page, "messages_ready")).to_have_text("1")
     page.fill("[name=q]", "/^web[.](/")
     expect(page.locator("#table")).to_contain_text("The filter cannot be used.")
 

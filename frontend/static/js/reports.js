@@ -1,5 +1,5 @@
 import { ChartCard, pageData } from "./components/chart.js";
-import { count, size } from "./components/figures.js";
+import { count, size, timeFormat } from "./components/figures.js";
 
 const history = pageData("history");
 
@@ -15,8 +15,8 @@ const charts = [
 ];
 
 // An hour needs no seconds. The exact time in UTC is in the title.
-const hour = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
-for (const element of document.querySelectorAll(".report time")) element.textContent = hour.format(Date.parse(element.dateTime));
+const hour = timeFormat({ dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
+for (const element of document.querySelectorAll(".report time")) element.textContent = hour(Date.parse(element.dateTime));
 
 // The last hour's step ends where the next hour begins.
 if (history.times.length) {

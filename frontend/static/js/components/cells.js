@@ -19,6 +19,22 @@ export function taken(state, event, data) {
   return event === "start" ? { ...data } : Object.assign(state ?? {}, data);
 }
 
+function formatOf({ dataset }) {
+  return FORMATS[dataset.format] ?? FORMATS.text;
+}
+
+/** Show `value` in `element`. Where nothing reads otherwise than before, the browser has nothing to do. */
+function show(element, value, format) {
+  // Not every value is pushed; what is not stays as the server wrote it.
+  if (value === undefined) return;
+  const text = format(value);
+  const node = element.firstChild ?? element.appendChild(document.createTextNode(""));
+  if (node.data === text) return;
+  node.data = text;
+  element.classList.toggle("zero", text === "0" || text === "0 B");
+  element.classList.toggle("unknown", value == null);
+}
+
 export class Cells {
   #cells = [];
 
@@ -27,26 +43,26 @@ export class Cells {
     const skipped = root === document ? "table[data-keys] [data-live]" : "";
     for (const element of root.querySelectorAll("[data-live]")) {
       if (skipped && element.matches(skipped)) continue;
-      this.#cells.push({
-        element,
-        path: element.dataset.live,
-        format: FORMATS[element.dataset.format] ?? FORMATS.text,
-        node: element.firstChild ?? element.appendChild(document.createTextNode("")),
-      });
+      this.#cells.push({ element, path: element.dataset.live, format: formatOf(element) });
     }
   }
 
-  /** Show `state`. Where nothing reads otherwise than before, the browser has nothing to do. */
   update(state) {
-    for (const { element, path, format, node } of this.#cells) {
-      const value = at(state, path);
-      // Not every value of a row is pushed; what is not stays as the server wrote it.
-      if (value === undefined) continue;
-      const text = format(value);
-      if (node.data === text) continue;
-      node.data = text;
-      element.classList.toggle("zero", text === "0" || text === "0 B");
-      element.classList.toggle("unknown", value == null);
-    }
+    for (const { element, path, format } of this.#cells) show(element, at(state, path), format);
+  }
+}
+
+/** The columns of a table with live values: `[data-live]` in the head says which of its row each shows. */
+export class Columns {
+  #columns;
+
+  constructor(table) {
+    this.#columns = [...table.tHead.querySelectorAll("[data-live]")].map((head) => (
+      { place: head.cellIndex, path: head.dataset.live, format: formatOf(head) }
+    ));
+  }
+
+  update(row, state) {
+    for (const { place, path, format } of this.#columns) show(row.cells[place], at(state, path), format);
   }
 }

@@ -2,7 +2,7 @@
 //
 // Markup: section[data-chart] with .chart-keys and .chart; the series are given by the page's script.
 
-import { count, size, timeOfDay } from "./figures.js";
+import { count, size, timeFormat, timeOfDay } from "./figures.js";
 
 const uPlot = globalThis.uPlot;
 const POINTS_AT_MOST = 2000;
@@ -31,20 +31,20 @@ function transparent(rgb, alpha) {
 }
 
 const stamp = (seconds) => timeOfDay(seconds * 1000);
-const dayOfMonth = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const dayOfMonth = timeFormat({ day: "numeric", month: "short" });
 
 const DAY_S = 86_400;
 
 /** The time of day; for ranges of days the day as well. */
 function fullStamp(seconds, span) {
-  return span > DAY_S ? `${dayOfMonth.format(seconds * 1000)} ${stamp(seconds).slice(0, 5)}` : stamp(seconds);
+  return span > DAY_S ? `${dayOfMonth(seconds * 1000)} ${stamp(seconds).slice(0, 5)}` : stamp(seconds);
 }
 
 /** Hours and minutes; at midnight, and where ticks are days apart, the day. */
 function shortStamp(seconds, step) {
-  if (step >= DAY_S) return dayOfMonth.format(seconds * 1000);
+  if (step >= DAY_S) return dayOfMonth(seconds * 1000);
   const text = stamp(seconds).slice(0, 5);
-  return text === "00:00" ? dayOfMonth.format(seconds * 1000) : text;
+  return text === "00:00" ? dayOfMonth(seconds * 1000) : text;
 }
 
 export class ChartCard {

@@ -2,11 +2,14 @@
 
 export const UNKNOWN = "–";
 
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+// Not by Intl.NumberFormat: to make the first one takes a browser 25 ms.
+function whole(value) {
+  return value.toFixed(0).replace(/\B(?=(\d{3})+$)/g, ",");
+}
 
 function significant(value) {
   const magnitude = Math.abs(value);
-  if (magnitude >= 99.95) return whole.format(value);
+  if (magnitude >= 99.95) return whole(value);
   const text = value.toFixed(magnitude >= 9.995 ? 1 : 2);
   return text.replace(/\.?0+$/, "");
 }
@@ -14,7 +17,7 @@ function significant(value) {
 export function count(value) {
   if (value == null) return UNKNOWN;
   const magnitude = Math.abs(value);
-  if (magnitude < 100_000) return whole.format(Math.trunc(value));
+  if (magnitude < 100_000) return whole(Math.trunc(value));
   if (magnitude >= 1e9) return `${significant(value / 1e9)} G`;
   if (magnitude >= 1e6) return `${significant(value / 1e6)} M`;
   return `${significant(value / 1e3)} k`;
@@ -65,17 +68,23 @@ export function text(value) {
 
 export const FORMATS = { count, channels, rate, net, size, duration, text };
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+/** A function that writes times; the browser's formatter, which is slow to make, is made when it is needed. */
+export function timeFormat(options) {
+  let formatter;
+  return (milliseconds) => (formatter ??= new Intl.DateTimeFormat(undefined, options)).format(milliseconds);
+}
+
+const day = timeFormat({ dateStyle: "medium" });
 
 /** The time of day in the viewer's zone. */
 export function timeOfDay(milliseconds) {
-  return clock.format(milliseconds);
+  const time = new Date(milliseconds);
+  return [time.getHours(), time.getMinutes(), time.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
 /** Day and time in the viewer's zone. */
 export function moment(milliseconds) {
-  return `${day.format(milliseconds)} ${clock.format(milliseconds)}`;
+  return `${day(milliseconds)} ${timeOfDay(milliseconds)}`;
 }
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\u061c\ufeff]/u;

@@ -4,7 +4,7 @@
 // Markup: #table holds table[data-noun][data-keys], where data-keys is a JSON list of row keys in the
 // order of the rows. The element is swapped as a whole, so everything is bound anew after a swap.
 
-import { Cells, taken } from "./cells.js";
+import { Columns, taken } from "./cells.js";
 import { showListChanges } from "./list_changes.js";
 import { live } from "./live.js";
 
@@ -19,7 +19,7 @@ export function liveTable(decorate = () => {}) {
     if (!table) return;
     const keys = JSON.parse(table.dataset.keys);
     const rows = [...table.tBodies[0].rows];
-    const cells = rows.map((row) => new Cells(row));
+    const columns = new Columns(table);
     const places = new Map(keys.map((key, i) => [JSON.stringify(key), i]));
     const states = keys.map(() => ({}));
     bindSelection(table, rows);
@@ -34,7 +34,7 @@ export function liveTable(decorate = () => {}) {
         }
         rows[place].classList.remove("gone");
         states[place] = taken(states[place], event, values);
-        cells[place].update(states[place]);
+        columns.update(rows[place], states[place]);
         decorate(rows[place], states[place]);
       }
     });
