@@ -81,12 +81,25 @@ def flags() -> tuple[str, ...]:
         chosen.append("-march=x86-64-v2")
     if checked():
         chosen.append("-DLEVERET_BOUNDSCHECK=1")
+    if plants():
+        chosen.append("-DLEVERET_PLANTED=1")
     return tuple(chosen)
 
 
 def checked() -> bool:
     """Whether bounds checks were asked for."""
     return os.environ.get("LEVERET_BOUNDSCHECK", "0") not in ("", "0")
+
+
+def plants() -> bool:
+    """Whether the modules with planted faults are built, for the crash tests: see `planting`."""
+    return "LEVERET_PLANTED" in os.environ
+
+
+def planting() -> list[Path]:
+    """The `.pyx` files of the broker in which faults can be planted."""
+    header = ROOT / "broker" / "store" / "planted.h"
+    return [source for source in modules(["broker"]) if header in sources(source)]
 
 
 def stale() -> list[Path]:

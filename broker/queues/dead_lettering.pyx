@@ -17,7 +17,7 @@ from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN, Death, Dying
 from broker.queues.limits cimport HAS_DEAD_LETTERS
 from broker.store.body_record cimport REFERENCE_BYTES
 from broker.store.queue_store cimport FOUND, WAIT
-from broker.store.recorder cimport PLANTED_HAND_OVER_EARLY, planted
+from broker.store.planted cimport planted
 from broker.queues.dying import reason_name
 
 cdef enum:
@@ -128,7 +128,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             dying.pop()
             count += 1
             if result == NEEDS_SYNC and (self.durable or self.holds) and (
-                    planted != PLANTED_HAND_OVER_EARLY):
+                    not planted(b"hand over unsynced")):
                 if leaving is None:
                     leaving = Dying()
                 leaving.add(&place, 0)

@@ -13,7 +13,7 @@ from libc.string cimport memcpy, strdup
 from broker.store.disk cimport OP_MKDIR, OP_UNLINK, OP_WRITE_FILE, Op
 from broker.store.io_thread cimport IoThread, Round, STAGE_REMOVE, round_add, round_new
 from broker.store.open_files cimport OpenFiles
-from broker.store.recorder cimport PLANTED_KEEP_ACKS, planted
+from broker.store.planted cimport planted
 
 log = logging.getLogger("leveret.store")
 
@@ -54,7 +54,7 @@ cdef class Dirty:
 cdef int unlink_all(Round* round, list paths) except -1:
     """Adds the removal of these files."""
     cdef Op* op
-    if planted == PLANTED_KEEP_ACKS:
+    if planted(b"keep acks"):
         return 0
     for path in paths:
         op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)

@@ -1,13 +1,6 @@
 from collections.abc import Iterable
 
-from broker.store.recorder import KINDS as KINDS
-from broker.store.recorder import fail as fail
-from broker.store.recorder import mark as mark
-from broker.store.recorder import plant as plant
-from broker.store.recorder import record as record
-from broker.store.recorder import recorded as recorded
-from broker.store.recorder import recorded_bytes as recorded_bytes
-from broker.store.recorder import recorded_count as recorded_count
+from broker.store.observer import mark as mark
 
 def exists(path: str) -> bool: ...
 def size(path: str) -> int: ...

@@ -2,8 +2,7 @@
 """All access to the file system.
 
 Everything the store does to a file is one `Op`, run by a thread of the store (`run_op`), or one of
-the plain functions below, for start, stop and definitions. Both pass through
-`broker.store.recorder`: failpoints and the recorder.
+the plain functions below, for start, stop and definitions. `broker.store.observer` is told of both.
 """
 
 import contextlib
@@ -16,14 +15,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
 from broker.store.seal cimport seal_acks, seal_bodies, seal_records
-from broker.store import recorder
 from broker.store.gate cimport alters, enter, holes_held, leave
 from broker.store.gate import altering
+from broker.store import observer as observing
+from broker.store.observer cimport observed, observer, refused
+from broker.store.planted cimport planted
 from broker.store.punch cimport punch
-from broker.store.recorder cimport (
-    PLANTED_IGNORE_FULL_DISK, PLANTED_NO_DIRECTORY_SYNC, PLANTED_NO_SYNC, failing, fails_always,
-    planted, record_event, recording,
-)
 from broker.store.space cimport give_reserve, has_space, is_full
 
 
@@ -73,13 +70,7 @@ cdef pthread_mutex_t opening
 pthread_mutex_init(&opening, NULL)
 
 
-fail = recorder.fail
-record = recorder.record
-recorded = recorder.recorded
-recorded_bytes = recorder.recorded_bytes
-recorded_count = recorder.recorded_count
-mark = recorder.mark
-plant = recorder.plant
+mark = observing.mark
 
 # -- operations of the store's threads -------------------------------------------------------------
 
@@ -118,10 +109,11 @@ cdef int directory_open(File* file) noexcept nogil:
 
 cdef bint is_left_out(int kind) noexcept nogil:
     """Whether a planted fault leaves operations of this kind out."""
-    if kind == OP_SYNC_FILE_SYSTEM:
-        return planted == PLANTED_NO_SYNC or planted == PLANTED_NO_DIRECTORY_SYNC
-    return (planted == PLANTED_NO_SYNC and kind == OP_SYNC
-            or planted == PLANTED_NO_DIRECTORY_SYNC and kind == OP_SYNC_DIRECTORY)
+    if planted(b"no sync"):
+        return kind == OP_SYNC or kind == OP_SYNC_FILE_SYSTEM
+    if planted(b"no directory sync"):
+        return kind == OP_SYNC_DIRECTORY or kind == OP_SYNC_FILE_SYSTEM
+    return False
 
 
 cdef void perform(Op* op, const char* path) noexcept nogil:
@@ -187,9 +179,9 @@ cdef void run_op(Op* op) noexcept nogil:
     cdef const char* path = op.path
     if op.file != NULL:
         path = op.file.path
-    if planted and is_left_out(op.kind):
+    if is_left_out(op.kind):
         return
-    op.error = failing(op.kind)
+    op.error = refused(op.kind)
     if op.error == 0:
         if alters(op):
             enter()
@@ -197,44 +189,20 @@ cdef void run_op(Op* op) noexcept nogil:
             leave()
         else:
             perform(op, path)
-    if recording and op.kind != OP_PUNCH and op.kind != OP_WRITE_CONTENT:
+    # Of holes `punch` tells, one by one; contents lie in files without a name.
+    if observer != NULL and op.kind != OP_PUNCH and op.kind != OP_WRITE_CONTENT:
         if op.kind == OP_READ:
-            record_event(kind_name(op.kind), path, op.offset, op.length, op.error, NULL, 0)
+            observed(op.kind, path, op.offset, op.length, op.error, NULL, 0)
         else:
-            record_event(kind_name(op.kind), path, op.offset, op.length, op.error, op.data,
-                         op.length)
-    if op.error == 28 and planted == PLANTED_IGNORE_FULL_DISK:
+            observed(op.kind, path, op.offset, op.length, op.error, op.data, op.length)
+    if op.error == ENOSPC and planted(b"ignore a full disk"):
         op.error = 0
-
-
-cdef const char* kind_name(int kind) noexcept nogil:
-    if kind == OP_MKDIR:
-        return b"mkdir"
-    if kind == OP_OPEN:
-        return b"open"
-    if kind == OP_SYNC:
-        return b"sync"
-    if kind == OP_SYNC_DIRECTORY:
-        return b"sync_directory"
-    if kind == OP_SYNC_FILE_SYSTEM:
-        return b"sync_file_system"
-    if kind == OP_CLOSE:
-        return b"close"
-    if kind == OP_UNLINK:
-        return b"unlink"
-    if kind == OP_READ:
-        return b"read"
-    if kind == OP_RMDIR:
-        return b"rmdir"
-    if kind == OP_WRITE_FILE:
-        return b"write_file"
-    return b"write"
 
 
 cdef ssize_t read_now(int fd, void* data, size_t length, uint64_t offset) noexcept nogil:
     """Reads what the page cache holds. Negative: the disk would have to be asked, or there is an
     error; a reader thread finds out."""
-    if fails_always(OP_READ):
+    if observer != NULL and observer.every_read:
         return -1
     return native_read_now(fd, data, length, offset)
 
@@ -245,15 +213,11 @@ def _pass(kind: str, path: str, length: int = 0, offset: int = 0, data: bytes = 
     """Turnstile of the functions below."""
     cdef const char* content = data
     error = 0
-    for index, name in enumerate(recorder.KINDS):
-        if name == kind:
-            error = failing(index)
-            break
-    if recording:
-        encoded_kind = kind.encode()
+    if observer != NULL:
+        number = observing.KINDS.index(kind)
+        error = refused(number)
         encoded_path = os.fsencode(path)
-        record_event(
-            encoded_kind, encoded_path, offset, length, error, content, <size_t> len(data))
+        observed(number, encoded_path, offset, length, error, content, <size_t> len(data))
     if error:
         raise OSError(error, os.strerror(error), path)
 

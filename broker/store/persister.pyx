@@ -26,10 +26,9 @@ from broker.store.disk cimport (
     File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM, directory_open, file_free, file_new,
     run_op,
 )
-from broker.store.recorder import KINDS
-from broker.store.recorder cimport (
-    PLANTED_CONFIRM_BEFORE_SYNC, PLANTED_CONFIRM_BEFORE_WRITE, planted, record_mark, recording,
-)
+from broker.store.observer import KINDS
+from broker.store.observer cimport marked
+from broker.store.planted cimport planted
 from broker.store.failed_reads import FailedReads
 from broker.store.quarantine import Quarantine
 from broker.store.sync_method import ALL, EACH, MEASURED, SyncMethod
@@ -333,7 +332,7 @@ cdef class Persister(Background):
             self.flying_orphans = self.orphans
             self.orphans = []
         if sync and not self.no_sync and (
-                planted != PLANTED_CONFIRM_BEFORE_SYNC or round.thorough):
+                not planted(b"confirm before the sync") or round.thorough):
             self.add_syncs(round)
         self.in_flight = round
         if self.flying_asked == 0:
@@ -341,7 +340,7 @@ cdef class Persister(Background):
         self.confirm_asked = 0
         self.submitted = nanoseconds()
         self.rounds += 1
-        if planted == PLANTED_CONFIRM_BEFORE_WRITE:
+        if planted(b"confirm before the write"):
             self.completed = self.attempted = round.number
             self.call_waiting()
         # Before the thread opens more.
@@ -499,8 +498,7 @@ cdef class Persister(Background):
             self.remove_orphans()
             self.work_in_background()
         if self.left:
-            if recording:
-                record_mark(b"part of a round", round.number)
+            marked(b"part of a round", round.number)
             round_free(round)
             return self.start_round(self.left_sync)
         confirmers = self.flying_confirmers

@@ -5,7 +5,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strdup, strrchr
 
-from broker.store.recorder cimport record_event, recording
+from broker.store.disk cimport OP_PUNCH
+from broker.store.observer cimport observed
 from broker.store.spans cimport Settled, Span, read_settled, settled_free
 
 
@@ -65,8 +66,7 @@ cdef int punch(Op* op) noexcept nogil:
             if last <= first:
                 continue
             error = native_punch(messages, first, last - first)
-            if recording:
-                record_event(b"punch", op.path, first, last - first, error, NULL, 0)
+            observed(OP_PUNCH, op.path, first, last - first, error, NULL, 0)
             if error:
                 break
             op.done += last - first

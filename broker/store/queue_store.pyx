@@ -29,7 +29,7 @@ from broker.store.record cimport (
     ACK_DELIVERY_COUNT, ACK_RUN, ACK_VALUE_MASK, ACK_WATERMARK, HEADER_BYTES, RECORD_FIXED,
     RecordHead, record_bytes, record_check, record_fits, record_put, record_view,
 )
-from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_REQUEUE_LAST, planted
+from broker.store.planted cimport planted
 from broker.store.segments cimport (
     Block, FROZEN, MIXED, Segment, TAIL_FULL, WRITING, WRITTEN, push_entry,
 )
@@ -97,7 +97,7 @@ cdef class QueueStore(QueueDamage):
         if self.ready == 0:
             return EMPTY
         if self.requeued.count and (
-                planted != PLANTED_REQUEUE_LAST or self.requeued.count == self.ready):
+                not planted(b"requeue at the end") or self.requeued.count == self.ready):
             self.requeued.first(place)
             return self.view(self.find(place.segment), place.position, message, place, True)
         segment = self.cursor
@@ -291,7 +291,7 @@ cdef class QueueStore(QueueDamage):
                     wanted = READ_AHEAD
             elif record_fits(record, have) and (head.check == record_check(
                     record, self.incarnation, segment.number, position)
-                    or planted == PLANTED_NO_CHECK):
+                    or planted(b"no check")):
                 return record
             else:
                 self.pass_over(segment, position, record, have)

@@ -23,7 +23,7 @@ from broker.store.record cimport (
     ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, RecordHead, SEGMENT_MAGIC, SUMMARY_MAGIC, Summary,
     record_view,
 )
-from broker.store.recorder cimport PLANTED_NO_CHECK, PLANTED_SKIP_LAST, planted
+from broker.store.planted cimport planted
 from broker.store.sealed cimport punch_when
 from broker.store.segments cimport MIXED, Segment
 from broker.store.sound_search cimport RecordSearch
@@ -148,6 +148,14 @@ cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* s
     return True
 
 
+cdef size_t next_record(RecordSearch search, size_t at, size_t end) except? 0:
+    """The first position from `at` on and below `end` with a sound record, or `end`."""
+    cdef uint32_t seed = 0
+    if planted(b"no check") and search.claim(at, &seed) >= 0:
+        return at
+    return search.next(at, end)
+
+
 cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, Settled* settled,
                       list skips, list gaps, Content* content, bint is_last,
                       list problems) except -1:
@@ -162,7 +170,6 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
     cdef uint32_t index = 0
     cdef Message message
     content.whole = True
-    search.trusting = planted == PLANTED_NO_CHECK
     while at < search.length:
         while index < settled.count and (<size_t> settled.spans[index].position
                                          + settled.spans[index].length <= at):
@@ -178,7 +185,7 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
         limit = search.length
         if index < settled.count and settled.spans[index].position < limit:
             limit = settled.spans[index].position
-        following = search.next(at, limit)
+        following = next_record(search, at, limit)
         if following == search.length:
             break
         if following > at:
@@ -194,7 +201,7 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
             continue
         record_view(search.data + at, &message)
         length = (<const RecordHead*> (search.data + at)).length + 4
-        if planted == PLANTED_SKIP_LAST and at + length == search.length:
+        if planted(b"skip the last record") and at + length == search.length:
             break
         if message.flags & BODY_IS_REFERENCE:
             if store.bodies is None or not store.bodies.count_recovered(message.reference):
@@ -401,9 +408,8 @@ cdef bint _keep_bodies_of_segment(BodyStore bodies, str directory, uint64_t inca
                 (<const Summary*> summed).flags & BODY_IS_REFERENCE):
             return False
     search = RecordSearch(disk.read(f"{directory}/msgs.{number:010d}"), incarnation, number)
-    search.trusting = planted == PLANTED_NO_CHECK
     while True:
-        at = search.next(at, search.length)
+        at = next_record(search, at, search.length)
         if at >= search.length:
             return found
         record_view(search.data + at, &message)

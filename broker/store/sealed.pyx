@@ -18,7 +18,7 @@ from broker.kernel.checksum cimport crc32c_of, place_seed
 from broker.store.disk cimport File, OP_PUNCH, OP_WRITE_FILE, Op
 from broker.store.io_thread cimport Round, STAGE_REMOVE, round_add, round_new
 from broker.store.record cimport FORMAT_VERSION, HEADER_BYTES, SUMMARY_MAGIC, Summary
-from broker.store.recorder cimport PLANTED_REUSE_NUMBERS, planted
+from broker.store.planted cimport planted
 from broker.store.segments cimport Block, MIXED, Segment, Segments, WRITING, WRITTEN
 
 log = logging.getLogger("leveret.store")
@@ -38,7 +38,7 @@ cdef class Sealed(Segments):
         if self.active != NULL:
             self.active.punch_at = punch_when(self.active)
             self.persister.attend(self)
-        elif self.head == NULL and planted == PLANTED_REUSE_NUMBERS:
+        elif self.head == NULL and planted(b"reuse numbers"):
             # In a priority queue the top byte is the level.
             self.next_number = self.next_number & 0xFF000000 | 1
         return Segments.roll(self)

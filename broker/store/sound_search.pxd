@@ -4,7 +4,6 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 cdef class SoundSearch:
     cdef const uint8_t* data
     cdef size_t length
-    cdef bint trusting               # a planted fault: no check is looked at
     cdef bytes content               # keeps `data`
     cdef uint32_t* marks             # see `crc32c_marks`; NULL until something was damaged
 

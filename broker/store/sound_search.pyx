@@ -64,7 +64,7 @@ cdef class SoundSearch:
         cdef int64_t covered = self.claim(at, &seed)
         return covered >= 0 and (
             (<const uint32_t*> (self.data + at + CHECK_AT))[0]
-            == crc32c_of(seed, self.data + at + CHECKED_FROM, <size_t> covered) or self.trusting)
+            == crc32c_of(seed, self.data + at + CHECKED_FROM, <size_t> covered))
 
     cdef bint may_be_sound(self, size_t at) noexcept nogil:
         """The same by the marks."""
@@ -73,7 +73,7 @@ cdef class SoundSearch:
         if covered <= SHORT:
             return covered >= 0
         return (<const uint32_t*> (self.data + at + CHECK_AT))[0] == crc32c_stretch(
-            seed, self.data, self.marks, at + CHECKED_FROM, <uint32_t> covered) or self.trusting
+            seed, self.data, self.marks, at + CHECKED_FROM, <uint32_t> covered)
 
 
 cdef class RecordSearch(SoundSearch):

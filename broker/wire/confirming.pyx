@@ -9,9 +9,8 @@ from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
 from broker.kernel.message cimport Message
-from broker.store.recorder cimport (
-    PLANTED_CONFIRM_ONE_MORE, planted, record_mark, recording,
-)
+from broker.store.observer cimport marked, observer
+from broker.store.planted cimport planted
 from broker.wire.delivering cimport DeliveringChannel, FRAME_END, put_names
 from broker.wire.held_confirms cimport HeldConfirms
 
@@ -150,7 +149,7 @@ cdef class ConfirmingChannel(DeliveringChannel):
         """basic.ack of all confirms that are not sent yet."""
         cdef uint8_t* p
         cdef uint64_t count = self.settled_sequence - self.told_sequence
-        cdef uint64_t told = self.settled_sequence + (planted == PLANTED_CONFIRM_ONE_MORE)
+        cdef uint64_t told = self.settled_sequence + planted(b"confirm one more")
         if self.closing:
             return 0
         if self.held_confirms is not None:
@@ -174,6 +173,6 @@ cdef class ConfirmingChannel(DeliveringChannel):
             if self.nacked and self.nacked[0][0] == self.told_sequence + 1:
                 self.told_sequence = self.settled_sequence = self.nacked.popleft()[1]
             self.nacked = self.nacked or None
-        if recording:
-            record_mark(b"confirm", told)
+        if observer != NULL:
+            marked(b"confirm", told)
         return 0

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.store import disk
 from broker.wire import properties
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import PROFILES, Profile
 from tests.crash.promises import Copy, Declared, Promises
 from tests.crash.stream_script import ARGUMENTS, NAME, StreamScript
 from tests.crash.tours import FANNED, TOURS
+from tests.store import recorder
 from tests.store.driven import Taker
 
 DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves"}
@@ -87,7 +87,7 @@ class Workload:
         writing is not recorded, and a sync of the file system goes before the marker."""
         self.stream = StreamScript(self.chance, self.moment, self._after_round)
         self.promises.stream = self.stream.promises
-        disk.record(True, True)
+        recorder.record(True, True)
         try:
             self.inside = Inside(directory, self.segment_size, profile).start()
             self._prepare()
@@ -101,18 +101,18 @@ class Workload:
                 for name, queue in self.inside.vhost.queues.items()
             }
             self.inside.kill()
-            self.events = disk.recorded()
-            self.data = disk.recorded_bytes()
+            self.events = recorder.recorded()
+            self.data = recorder.recorded_bytes()
         except BaseException:
             # Its threads must not go on with what is forgotten.
             self.inside.kill()
             raise
         finally:
-            disk.record(False)
+            recorder.record(False)
         self.began = self.prepared
 
     def moment(self) -> int:
-        return disk.recorded_count()
+        return recorder.recorded_count()
 
     def _after_round(self, told: Callable[[], None]) -> None:
         self.inside.persister.after_round(told)

@@ -99,3 +99,18 @@ def test_help_of_an_installed_command_names_it(leveret: Path, tmp_path: Path) ->
         )
         assert expected in told.stdout
         assert "manage.py" not in told.stdout
+
+
+@pytest.mark.parametrize("command", [["bdist_wheel"], ["build_ext", "--inplace"]])
+def test_planted_faults_are_built_into_no_package_and_no_checkout(command: list[str]) -> None:
+    result = subprocess.run(
+        [sys.executable, "setup.py", "-q", *command],
+        cwd=ROOT,
+        env={**os.environ, "LEVERET_PLANTED": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode != 0
+    assert "planted faults belong into no package" in result.stderr

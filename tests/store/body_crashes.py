@@ -6,7 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
-from broker.store import disk
+from tests.store import recorder
 from tests.store.bodies_rig import Rig, body, settings_of
 
 LIMIT = 64 << 10
@@ -47,12 +47,12 @@ def crashes_of_a_collection(path: Path, backend: str, seed: int | None = None) -
     before, expected = rig.image(), kept(rig)
     directory = rig.path / "bodies"
     old = {path.name: path.read_bytes() for path in directory.glob("*.bdy")}
-    disk.record(True, True)
+    recorder.record(True, True)
     try:
         rig.collect()
-        steps = list(zip(disk.recorded(), disk.recorded_bytes(), strict=True))
+        steps = list(zip(recorder.recorded(), recorder.recorded_bytes(), strict=True))
     finally:
-        disk.record(False)
+        recorder.record(False)
     rig.stop(clean=False)
     states = writes = 0
     files: dict[str, bytearray] = {name: bytearray(data) for name, data in old.items()}

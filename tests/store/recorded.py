@@ -1,9 +1,10 @@
 """Runs `manage.py` with the store's recorder on; the recording is written at the end, as JSON.
 
 `python -m tests.store.recorded broker ...`; the environment variable WRITE_RECORDING_TO names
-the file. PLANT_FAULT plants one of `broker.store.recorder.PLANTS`. FAIL_DISK, as `kind:n:errno`,
-lets the n-th operation of a kind fail, counted from the moment the broker has its listeners. At
-the first SIGUSR1 the next sync stalls, for 60 s or until the second one; `run/stall-set` appears.
+the file. PLANTED_FAULT plants one of `tests.crash.planted_build.FAULTS`. FAIL_DISK, as
+`kind:n:errno`, lets the n-th operation of a kind fail, counted from the moment the broker has its
+listeners. At the first SIGUSR1 the next sync stalls, for 60 s or until the second one;
+`run/stall-set` appears.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ import threading
 import time
 from pathlib import Path
 
-from broker.store import disk, recorder
+from tests.crash import planted_build
+
+if fault := os.environ.get(planted_build.VARIABLE):
+    planted_build.use(fault)  # before the product is imported
+
+from tests.store import recorder
 
 
 def save() -> None:
     """Writes what was recorded."""
-    Path(os.environ["WRITE_RECORDING_TO"]).write_text(json.dumps(disk.recorded()))
+    Path(os.environ["WRITE_RECORDING_TO"]).write_text(json.dumps(recorder.recorded()))
 
 
 def plant() -> None:
@@ -33,7 +39,7 @@ def plant() -> None:
         data = Path(sys.argv[sys.argv.index("--data-dir") + 1])
         while not (data / "run/broker.json").exists():
             time.sleep(0.001)
-        disk.fail(kind, int(nth), int(number))
+        recorder.fail(kind, int(nth), int(number))
         (data / "run/failpoint-set").touch()
 
 
@@ -47,9 +53,8 @@ def stall(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    disk.record(True)
+    recorder.record(True)
     signal.signal(signal.SIGUSR1, stall)
-    disk.plant(os.environ.get("PLANT_FAULT", "none"))
     threading.Thread(target=plant, daemon=True).start()
     atexit.register(save)
     manage = Path(__file__).resolve().parents[2] / "manage.py"

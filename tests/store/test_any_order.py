@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import recorder
+from tests.store import recorder
 from tests.store.driven import Driven, Taker
 
 SEGMENT = 2048

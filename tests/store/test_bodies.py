@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk
 from broker.store.body_figures import body_figures
+from tests.store import recorder
 from tests.store.bodies_rig import Rig, Taken, backends, body, settings_of
 
 
@@ -373,7 +373,7 @@ def test_a_disk_that_fails_to_read_a_body_drops_no_message(tmp_path: Path, backe
     rig.publish(body(2), [1])
     rig.settle()
     rig.restart()
-    disk.fail("read", 2, errno.EIO)  # the first one is of the queue's segment
+    recorder.fail("read", 2, errno.EIO)  # the first one is of the queue's segment
     taken = Taken()
     rig.queues[1].get(taken)
     rig.settle()

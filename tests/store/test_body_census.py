@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.store import disk
 from broker.store.body_census import BodyCensus, CannotCount
 from broker.store.body_file import TOC_ROW
 from broker.store.location_index import ENTRY, IndexSettings, open_index
+from tests.store import recorder
 
 BACKENDS = ("ram", "leveldb")
 
@@ -30,7 +30,7 @@ def table(numbers: list[int]) -> bytes:
 @pytest.fixture(autouse=True)
 def no_failpoints() -> Iterator[None]:
     yield
-    disk.fail("write_content", 0, 0)
+    recorder.fail("write_content", 0, 0)
 
 
 FILES = st.lists(st.lists(st.integers(0, 5000), max_size=40, unique=True), max_size=12)
@@ -112,7 +112,7 @@ def test_a_census_holds_a_part_of_its_file_only(tmp_path: Path) -> None:
 def test_a_census_does_without_the_disk_when_it_is_full(tmp_path: Path, nth: int) -> None:
     """The first write, one of a later file, or one of a page that changed."""
     census = BodyCensus(str(tmp_path))
-    disk.fail("write_content", nth, errno.ENOSPC)
+    recorder.fail("write_content", nth, errno.ENOSPC)
     wanted: dict[bytes, int] = {}
     for file in range(5):
         census.add_file(file + 1, table(list(range(file * 40_000, (file + 1) * 40_000))))
@@ -127,6 +127,6 @@ def test_a_census_does_without_the_disk_when_it_is_full(tmp_path: Path, nth: int
 
 def test_a_census_tells_of_a_disk_that_fails(tmp_path: Path) -> None:
     census = BodyCensus(str(tmp_path))
-    disk.fail("write_content", 1, errno.EIO)
+    recorder.fail("write_content", 1, errno.EIO)
     with pytest.raises(CannotCount, match="Input/output error"):
         census.add_file(1, table([1, 2, 3]))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.store import disk
 from broker.store.body_file import HEADER_BYTES, RECORD_OVERHEAD, BodyFile
 from broker.store.body_files import BodyFiles
 from broker.store.location_index import ENTRY
+from tests.store import recorder
 from tests.store.bodies_rig import backends, body
 from tests.store.body_crashes import LIMIT, crashes_of_a_collection, filled, kept
 
@@ -171,12 +171,12 @@ def test_b3_a_collection_that_fails_at_any_step_changes_nothing(
 ) -> None:
     rig = filled(tmp_path / "data", backend)
     before, expected = rig.image(), kept(rig)
-    disk.fail(step, 1, 5)
+    recorder.fail(step, 1, 5)
     try:
         rig.bodies.tick(1e12)
         rig.settle(tick=False)
     finally:
-        disk.fail(step, 0, 0)
+        recorder.fail(step, 0, 0)
     assert not rig.failures
     assert rig.image() == before
     assert kept(rig) == expected
@@ -195,12 +195,12 @@ def test_b3_a_directory_that_cannot_be_synced_ends_the_broker(tmp_path: Path, ba
     before, expected = rig.image(), kept(rig)
     failures: list[tuple[str, bool]] = []
     rig.persister.failed = lambda text, doubtful: failures.append((text, doubtful))
-    disk.fail("sync_directory", 1, 5)
+    recorder.fail("sync_directory", 1, 5)
     try:
         rig.bodies.tick(1e12)
         rig.settle(tick=False)
     finally:
-        disk.fail("sync_directory", 0, 0)
+        recorder.fail("sync_directory", 0, 0)
     assert failures == [(f"Input/output error in sync_directory of {rig.path}/bodies", True)]
     rig.crash()
     assert rig.image() == before

@@ -11,6 +11,7 @@ import pytest
 
 from broker.store import disk
 from broker.store.body_file import HEADER_BYTES, RECORD_OVERHEAD
+from tests.store import recorder
 from tests.store.bodies_rig import Rig, backends
 from tests.store.body_crashes import LIMIT, filled, kept
 from tests.store.test_body_collector import STEPS
@@ -156,7 +157,7 @@ def test_a_try_that_failed_behind_its_rename_costs_nothing_at_the_next_start(
     with monkeypatch.context() as patch:
         # A power cut brings back what was removed and not synced.
         patch.setattr(disk, "unlink", lambda path: None)
-        disk.fail("sync_directory", 1, errno.EIO)
+        recorder.fail("sync_directory", 1, errno.EIO)
         rig.bodies.tick(1e12)
         rig.settle(tick=False)
     assert runs(rig) == 0
@@ -170,11 +171,11 @@ def test_a_failed_try_leaves_no_file(tmp_path: Path, step: str) -> None:
     rig = filled(tmp_path / "data", "ram")
     before = sorted((rig.path / "bodies").iterdir())
     try:
-        disk.fail(step, 1, errno.EIO)
+        recorder.fail(step, 1, errno.EIO)
         rig.bodies.tick(1e12)
         rig.settle(tick=False)
     finally:
-        disk.fail(step, 0, 0)
+        recorder.fail(step, 0, 0)
     assert runs(rig) == 0
     assert sorted((rig.path / "bodies").iterdir()) == before
     rig.stop()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk
 from broker.store.body_census import CannotCount
+from tests.store import recorder
 from tests.store.bodies_rig import Rig, backends, body, settings_of
 from tests.store.test_location_index import first_form
 
@@ -343,7 +343,7 @@ def test_a_count_that_the_disk_lost_is_not_taken_for_a_segment_that_cannot_be_re
     lost = 0
     for nth in range(1, 20):
         rig.path = rig.copied()
-        disk.fail("read", nth, errno.EIO)
+        recorder.fail("read", nth, errno.EIO)
         try:
             rig.start()
         except CannotCount as error:
@@ -354,6 +354,6 @@ def test_a_count_that_the_disk_lost_is_not_taken_for_a_segment_that_cannot_be_re
         else:
             rig.stop(clean=False)
         finally:
-            disk.fail("read", 0, 0)
+            recorder.fail("read", 0, 0)
         rig.path = image
     assert lost > 0

@@ -82,12 +82,12 @@ def make_recorded(tmp_path: Path) -> Iterator[Callable[..., Leveret]]:
     """A function that starts a broker with the recorder on; its arguments are more options."""
     brokers: list[Leveret] = []
 
-    def make(*options: str, planted: str = "none") -> Leveret:
+    def make(*options: str, planted: str = "") -> Leveret:
         command = [sys.executable, "-m", "tests.store.recorded", "broker"]
         extra = ["--segment-size", "65536", *options]
         broker = Leveret(tmp_path, command=command, extra=extra)
         broker.environment["WRITE_RECORDING_TO"] = str(tmp_path / "recording")
-        broker.environment["PLANT_FAULT"] = planted
+        broker.environment["PLANTED_FAULT"] = planted
         broker.start()
         brokers.append(broker)
         return broker

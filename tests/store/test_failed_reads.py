@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from broker.server.stall import FAILING_NAME, Stall
-from broker.store import disk
 from broker.store.failed_reads import WOKEN_AT_ONCE, FailedReads
 from tests.conftest import Make
+from tests.store import recorder
 from tests.store.bodies_rig import Rig, Taken, backends, body, settings_of
 
 
@@ -32,7 +32,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def no_failpoints() -> Iterator[None]:
     yield
-    disk.fail("read", 0, 0)
+    recorder.fail("read", 0, 0)
 
 
 def asked(rig: Rig, queue: int) -> Taken:
@@ -63,7 +63,7 @@ def test_it_goes_on_in_order_when_the_disk_is_well_again(
     clock = Clock()
     reads = rig.persister.failed_reads
     reads.now = clock
-    disk.fail("read", -1, errno.EIO)
+    recorder.fail("read", -1, errno.EIO)
     with caplog.at_level(logging.WARNING, "leveret.store"):
         taken = [asked(rig, queue) for queue in range(3)]
         until(rig, lambda: reads.waiting == 3)
@@ -80,7 +80,7 @@ def test_it_goes_on_in_order_when_the_disk_is_well_again(
         assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
         assert "Input/output error" in caplog.records[0].message
         assert "(2 more since the last time)" in caplog.records[1].message
-        disk.fail("read", 0, 0)
+        recorder.fail("read", 0, 0)
         clock.seconds += 1
         until(rig, lambda: all(each.answered for each in taken))
         assert [each.body for each in taken] == [body(0, size)] * 3
@@ -103,7 +103,7 @@ def test_traffic_may_ask_before_the_pause_is_over(tmp_path: Path) -> None:
     rig.publish(body(1), [0, 1])
     rig.settle()
     rig.restart()
-    disk.fail("read", 2, errno.EIO)  # the first one is of the queue's segment
+    recorder.fail("read", 2, errno.EIO)  # the first one is of the queue's segment
     taken = asked(rig, 0)
     until(rig, lambda: rig.persister.failed_reads.count == 1)
     rig.queues[0].wake()
@@ -119,7 +119,7 @@ def test_a_queue_that_is_deleted_meanwhile_is_not_woken_to_life(tmp_path: Path) 
     rig.restart()
     clock = Clock()
     rig.persister.failed_reads.now = clock
-    disk.fail("read", 2, errno.EIO)
+    recorder.fail("read", 2, errno.EIO)
     asked(rig, 0)
     until(rig, lambda: rig.persister.failed_reads.waiting == 1)
     rig.queues.pop(0).delete()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker.store import disk
+from tests.store import recorder
 from tests.store.bodies_rig import PROPERTIES, Rig, backends, body, settings_of
 from tests.store.test_failing_schedule import COUNT as DELAYED
 from tests.store.test_failing_schedule import Delayed, stopped
@@ -24,7 +25,7 @@ COUNT = 60
 @pytest.fixture(autouse=True)
 def no_failpoints() -> Iterator[None]:
     yield
-    disk.fail("read", 0, 0)
+    recorder.fail("read", 0, 0)
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_a_part_of_an_index_that_cannot_be_read_has_it_built_anew(
     """The marker is read first, then the head of the index, then its parts one by one."""
     rig = filled(tmp_path, "ram")
     rig.stop()
-    disk.fail("read", which, errno.EIO)
+    recorder.fail("read", which, errno.EIO)
     rig.start()
     assert not rig.was_clean
     holds_all(rig)

@@ -16,6 +16,7 @@ from broker.features.delayed.holding import Holding
 from broker.kernel import clock
 from broker.store import disk
 from broker.wire import properties
+from tests.store import recorder
 from tests.store.bodies_rig import Rig, body
 
 COUNT = 300
@@ -26,7 +27,7 @@ TABLE = 100
 @pytest.fixture(autouse=True)
 def no_failpoints() -> Iterator[None]:
     yield
-    disk.fail("read", 0, 0)
+    recorder.fail("read", 0, 0)
 
 
 class Delayed:
@@ -107,7 +108,7 @@ def test_a_failed_read_stops_no_delayed_message_for_good(tmp_path: Path, which: 
     """The first read is of the messages themselves, the others are of their due times."""
     rig, delayed = restarted(tmp_path)
     queue = rig.queues[0]
-    disk.fail("read", which, errno.EIO)
+    recorder.fail("read", which, errno.EIO)
     delayed.holding.start()
     delayed.until(lambda: rig.persister.failed_reads.count == 1)
     delayed.until(lambda: queue.messages_ready == COUNT)
@@ -124,7 +125,7 @@ def test_a_failed_read_stops_no_delayed_message_for_good(tmp_path: Path, which: 
 def test_an_exchange_may_be_deleted_while_its_due_times_cannot_be_read(tmp_path: Path) -> None:
     rig, delayed = restarted(tmp_path)
     reads = rig.persister.failed_reads
-    disk.fail("read", 2, errno.EIO)
+    recorder.fail("read", 2, errno.EIO)
     reads.retry_after = 1000.0
     delayed.holding.start()
     delayed.until(lambda: reads.waiting == 1)

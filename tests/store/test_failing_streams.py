@@ -14,7 +14,7 @@ import pytest
 from broker.queues.stream import StreamQueue
 from broker.queues.stream_arguments import Start
 from broker.server.stall import FAILING_NAME, Stall
-from broker.store import disk
+from tests.store import recorder
 from tests.store.bodies_rig import PROPERTIES, Rig
 
 COUNT = 1000
@@ -24,7 +24,7 @@ COUNT = 1000
 @pytest.fixture(autouse=True)
 def no_failpoints() -> Iterator[None]:
     yield
-    disk.fail("read", 0, 0)
+    recorder.fail("read", 0, 0)
 
 
 class Clock:
@@ -92,7 +92,7 @@ def test_a_failed_read_passes_no_message_of_a_stream_over(tmp_path: Path, start:
         rows.extend(found)
         answers.append(len(found))
 
-    disk.fail("read", -1, errno.EIO)
+    recorder.fail("read", -1, errno.EIO)
     stream.browse(start, 2 * COUNT, 1 << 30, done)
     until(rig, lambda: reads.waiting == 1)
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_a_failed_read_passes_no_message_of_a_stream_over(tmp_path: Path, start:
     assert stream.store.directory in alarm["text"]
     clock.seconds += 1
     until(rig, lambda: reads.count == 2)
-    disk.fail("read", 0, 0)
+    recorder.fail("read", 0, 0)
     clock.seconds += 1
     until(rig, lambda: answers != [])
     assert [row[0] for row in rows] == list(range(start.value, COUNT))
@@ -122,14 +122,14 @@ def test_retention_goes_on_where_a_reader_waits_for_the_disk(tmp_path: Path) -> 
     rig, stream, clock = restarted(tmp_path)
     reads = rig.persister.failed_reads
     answers: list[list[Any]] = []
-    disk.fail("read", -1, errno.EIO)
+    recorder.fail("read", -1, errno.EIO)
     stream.browse(Start("first"), 2 * COUNT, 1 << 30, answers.append)
     until(rig, lambda: reads.waiting == 1)
     stream.put(b"", b"k", PROPERTIES, b"new", True)
     rig.settle()
     stream.reconfigure({"x-max-length-bytes": 400_000})
     until(rig, lambda: stream.segments == 2)
-    disk.fail("read", 0, 0)
+    recorder.fail("read", 0, 0)
     clock.seconds += 1
     until(rig, lambda: answers != [])
     offsets = [row[0] for row in answers[0]]
@@ -143,7 +143,7 @@ def test_a_stream_may_be_deleted_where_a_reader_waits_for_the_disk(tmp_path: Pat
     rig, stream, clock = restarted(tmp_path)
     reads = rig.persister.failed_reads
     answers: list[list[Any]] = []
-    disk.fail("read", 1, errno.EIO)
+    recorder.fail("read", 1, errno.EIO)
     stream.browse(Start("first"), 2 * COUNT, 1 << 30, answers.append)
     until(rig, lambda: reads.waiting == 1)
     directory = Path(stream.store.directory)

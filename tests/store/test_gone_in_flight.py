@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from broker.queues.classic import ClassicQueue
-from broker.store import recorder
 from broker.store.sync_method import EACH, SyncMethod
 from broker.wire import properties
+from tests.store import recorder
 from tests.store.driven import PROPERTIES, Driven, Taker
 
 

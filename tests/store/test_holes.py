@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk
+from tests.store import recorder
 from tests.store.driven import Driven, Taker
 
 BODY = 1000
@@ -26,8 +26,8 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
         return driven
 
     yield start
-    disk.fail("punch", 0, 0)
-    disk.record(False)
+    recorder.fail("punch", 0, 0)
+    recorder.record(False)
 
 
 def body(number: int) -> bytes:
@@ -82,11 +82,11 @@ def test_one_unacked_message_pins_a_few_blocks_and_not_its_segment(
 def test_holes_are_made_only_after_their_acks_are_synced(make: Callable[..., Driven]) -> None:
     driven = make()
     taken = fill(driven)
-    disk.record(True)
+    recorder.record(True)
     for taker in taken[:-1:2] + taken[1:1500:2]:
         driven.settle(taker)
     driven.tick()
-    events = disk.recorded()
+    events = recorder.recorded()
     driven.kill()
     punched = [event for event in events if event[0] == "punch"]
     assert punched
@@ -135,11 +135,11 @@ def test_a_segment_that_is_being_read_is_not_made_holes_in(make: Callable[..., D
     for number in range(900, 2000):
         driven.publish(body(number))
     driven.sync()
-    disk.record(True)
+    recorder.record(True)
     for _ in range(600):
         driven.settle(driven.take())
     driven.tick()
-    assert not [event for event in disk.recorded() if event[0] == "punch"]
+    assert not [event for event in recorder.recorded() if event[0] == "punch"]
     driven.kill()
 
 
@@ -150,7 +150,7 @@ def test_space_that_a_killed_broker_did_not_give_back_is_given_back_later(
     taken = fill(driven)
     for taker in taken[1:]:
         driven.settle(taker)
-    disk.fail("punch", 1, errno.EIO)
+    recorder.fail("punch", 1, errno.EIO)
     driven.tick()
     (first,) = [path for path in driven.files("msgs") if int(path.suffix[1:]) == 1]
     assert allocated(first) > 900_000
@@ -167,7 +167,7 @@ def test_a_file_system_without_holes_is_said_once(
 ) -> None:
     driven = make()
     taken = fill(driven)
-    disk.fail("punch", 1, errno.EOPNOTSUPP)
+    recorder.fail("punch", 1, errno.EOPNOTSUPP)
     for taker in taken[1:]:
         driven.settle(taker)
     driven.tick()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import recorder
+from tests.store import recorder
 from tests.store.driven import Driven
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk
 from broker.store.data_directory import write_again
+from tests.store import recorder
 from tests.store.driven import Driven
 
 SEGMENT = 65536
@@ -26,8 +26,8 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
 
     yield start
     for kind in ("write", "write_file"):
-        disk.fail(kind, 0, 0)
-    disk.record(False)
+        recorder.fail(kind, 0, 0)
+    recorder.record(False)
 
 
 def body(number: int, size: int = 500) -> bytes:
@@ -354,7 +354,7 @@ def test_after_a_failed_sync_what_may_not_be_on_disk_is_written_into_new_files(
     before = {path.name: path.stat().st_ino for path in driven.directory.iterdir()}
     last = driven.files("msgs")[-1].name
     driven.kill()
-    disk.record(True)
+    recorder.record(True)
     write_again(str(tmp_path))
     again = make()
     assert again.recover() == []
@@ -364,7 +364,7 @@ def test_after_a_failed_sync_what_may_not_be_on_disk_is_written_into_new_files(
     assert all(after[path.name] != before[path.name] for path in again.files("acks"))
     summarised = [path.name.replace("meta", "msgs") for path in again.files("meta")]
     assert all(after[name] == before[name] for name in summarised)
-    kinds = [event[0] for event in disk.recorded() if last in (event[1] or "")]
+    kinds = [event[0] for event in recorder.recorded() if last in (event[1] or "")]
     assert kinds.index("sync") < kinds.index("rename")
     assert again.drain() == bodies[1:]
     again.kill()

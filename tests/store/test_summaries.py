@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk
+from tests.store import recorder
 from tests.store.driven import Driven
 from tests.store.test_recovery import body, fill
 
@@ -20,12 +20,13 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
         return Driven(tmp_path)
 
     yield start
-    disk.record(False)
+    recorder.record(False)
 
 
 def reads(kind: str) -> int:
     """How many files of a kind were read whole since the recording began."""
-    return sum(event[0] == "read" and f"/{kind}." in (event[1] or "") for event in disk.recorded())
+    events = recorder.recorded()
+    return sum(event[0] == "read" and f"/{kind}." in (event[1] or "") for event in events)
 
 
 def test_sealed_segments_are_recovered_from_their_summaries(make: Callable[..., Driven]) -> None:
@@ -36,7 +37,7 @@ def test_sealed_segments_are_recovered_from_their_summaries(make: Callable[..., 
     assert summarised == {path.suffix for path in segments[:-1]}
     driven.kill()
     again = make()
-    disk.record(True)
+    recorder.record(True)
     assert again.recover() == []
     assert reads("msgs") == 1  # the one that was being written
     assert again.queue.messages_ready == len(bodies)
@@ -56,7 +57,7 @@ def test_a_summary_and_the_acks_are_exact_together(make: Callable[..., Driven]) 
     left = [each for number, each in enumerate(bodies) if number >= 150 or number % 3 == 0]
     driven.kill()
     again = make()
-    disk.record(True)
+    recorder.record(True)
     assert again.recover() == []
     assert reads("msgs") == 1
     assert again.queue.messages_ready == len(left)
@@ -76,7 +77,7 @@ def test_records_of_different_overhead_are_counted_one_by_one(make: Callable[...
     driven.tick()
     driven.kill()
     again = make()
-    disk.record(True)
+    recorder.record(True)
     assert again.recover() == []
     assert reads("msgs") == 2  # the last one, and the first, of which something is settled
     assert again.queue.messages_ready == 390
@@ -106,7 +107,7 @@ def test_a_summary_that_does_not_fit_is_not_believed(
         segment.write_bytes(cut[:-10])
         bodies = [each for each in bodies if each != last_of(cut)]
     again = make()
-    disk.record(True)
+    recorder.record(True)
     problems = again.recover()
     assert bool(problems) == (wrong == "of a longer file")
     assert reads("msgs") == 2
@@ -132,7 +133,7 @@ def test_expirations_are_known_from_summaries(make: Callable[..., Driven]) -> No
     driven.kill()
     last.unlink()
     again = make()
-    disk.record(True)
+    recorder.record(True)
     again.recover()
     assert reads("msgs") == 0
     again.queue.wake()

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Failpoints and the recorder, which everything that the store does to a file passes.
+"""Failpoints and the recorder: an observer of everything that the store does to a file.
 
-A failpoint makes the n-th call of a kind fail, or the next one take longer. The recorder writes
-down what happened in which order, so that tests can check orders and enumerate crash states.
+A failpoint makes the n-th operation of a kind fail, or the next one take longer. The recorder
+writes down what happened in which order, so that tests can check orders and enumerate crash states.
 """
 
 import os
@@ -10,6 +10,11 @@ import os
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, strdup
+
+from broker.store cimport observer
+from broker.store.disk cimport OP_READ
+from broker.store.observer import KINDS
+from broker.store.observer cimport Observer
 
 
 cdef extern from "<time.h>" nogil:
@@ -27,26 +32,14 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 
-KINDS = (
-    "mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system",
-    "close", "unlink", "read", "rmdir", "punch", "write_file", "write", "rename", "truncate",
-    "write_content",
-)
-
-PLANTS = (
-    "none", "no sync", "no directory sync", "confirm before the write", "confirm before the sync",
-    "no check", "confirm one more", "skip the last record", "keep acks", "reuse numbers",
-    "ignore a full disk", "requeue at the end", "hand over unsynced",
-)
-"""Faults that a test can plant, so that what looks for faults can be seen to find them."""
-
 cdef enum:
     KIND_COUNT = 18              # of KINDS
     WITH_BYTES = 2
 
 
 cdef struct Event:
-    char* kind
+    int kind                     # of KINDS, or -1: a mark
+    char* mark
     char* path
     uint64_t offset
     uint64_t length
@@ -57,8 +50,7 @@ cdef struct Event:
 
 cdef pthread_mutex_t guard
 pthread_mutex_init(&guard, NULL)
-recording = 0
-planted = 0
+cdef int recording = 0
 cdef Event* events = NULL
 cdef size_t event_count = 0
 cdef size_t event_capacity = 0
@@ -67,12 +59,17 @@ cdef long fail_after[KIND_COUNT]
 cdef int fail_errno[KIND_COUNT]
 cdef double stall_seconds[KIND_COUNT]
 cdef bint stalling = False
+cdef Observer ours
 
 
-cdef void record_event(const char* kind, const char* path, uint64_t offset, uint64_t length,
-                       int error, const void* data, size_t data_length) noexcept nogil:
+cdef void record_event(int kind, const char* name, const char* path, uint64_t offset,
+                       uint64_t length, int error, const void* data,
+                       size_t data_length) noexcept nogil:
+    """Notes an operation, or the mark `name`."""
     global events, event_count, event_capacity
     cdef Event* grown
+    if not recording:
+        return
     pthread_mutex_lock(&guard)
     if event_count == event_capacity:
         event_capacity = event_capacity * 2 if event_capacity else 1024
@@ -81,7 +78,8 @@ cdef void record_event(const char* kind, const char* path, uint64_t offset, uint
             pthread_mutex_unlock(&guard)
             return
         events = grown
-    events[event_count].kind = strdup(kind)
+    events[event_count].kind = kind
+    events[event_count].mark = strdup(name) if name != NULL else NULL
     events[event_count].path = strdup(path) if path != NULL else NULL
     events[event_count].offset = offset
     events[event_count].length = length
@@ -97,14 +95,17 @@ cdef void record_event(const char* kind, const char* path, uint64_t offset, uint
     pthread_mutex_unlock(&guard)
 
 
-cdef void record_mark(const char* kind, uint64_t number) noexcept nogil:
-    """Notes something that is not a file operation, such as a confirm's bytes leaving the
-    channel."""
-    record_event(kind, NULL, number, 0, 0, NULL, 0)
+cdef void after(int kind, const char* path, uint64_t offset, uint64_t length, int error,
+                const void* data, size_t data_length) noexcept nogil:
+    record_event(kind, NULL, path, offset, length, error, data, data_length)
 
 
-cdef int failing(int kind) noexcept nogil:
-    """The errno that this call of `kind` has to fail with, or 0."""
+cdef void record_mark(const char* what, uint64_t number) noexcept nogil:
+    record_event(-1, what, NULL, number, 0, 0, NULL, 0)
+
+
+cdef int before(int kind) noexcept nogil:
+    """The errno that this operation has to fail with, or 0."""
     if not failpoints:
         return 0
     cdef int error = 0
@@ -128,9 +129,16 @@ cdef int failing(int kind) noexcept nogil:
     return error
 
 
-cdef bint fails_always(int kind) noexcept nogil:
-    """Whether every call of `kind` has to fail."""
-    return failpoints and fail_after[kind] < 0
+ours.before = before
+ours.after = after
+ours.mark = record_mark
+ours.every_read = False
+
+
+cdef void observe() noexcept nogil:
+    """Is the store's observer while there is something to do. Called with `guard` held."""
+    ours.every_read = fail_after[OP_READ] < 0
+    observer.observer = &ours if recording or failpoints else NULL
 
 
 def record(bint on, bint with_bytes=False):
@@ -139,11 +147,12 @@ def record(bint on, bint with_bytes=False):
     cdef size_t i
     pthread_mutex_lock(&guard)
     for i in range(event_count):
-        free(events[i].kind)
+        free(events[i].mark)
         free(events[i].path)
         free(events[i].data)
     event_count = 0
     recording = WITH_BYTES if on and with_bytes else on
+    observe()
     pthread_mutex_unlock(&guard)
 
 
@@ -155,18 +164,11 @@ def recorded() -> list:
     pthread_mutex_lock(&guard)
     for i in range(event_count):
         rows.append((
-            events[i].kind.decode(),
+            events[i].mark.decode() if events[i].kind < 0 else KINDS[events[i].kind],
             None if events[i].path == NULL else os.fsdecode(<bytes> events[i].path),
             events[i].offset, events[i].length, events[i].error))
     pthread_mutex_unlock(&guard)
     return rows
-
-
-def mark(str kind):
-    """Notes, in a recording, a change of the file system that no other function reports."""
-    if recording:
-        encoded = kind.encode()
-        record_mark(encoded, 0)
 
 
 def recorded_count() -> int:
@@ -197,6 +199,7 @@ def fail(str kind, long nth, int error):
             fail_after[index] = nth
             fail_errno[index] = error
     failpoints = any(fail_after[i] or stall_seconds[i] for i in range(KIND_COUNT))
+    observe()
     pthread_mutex_unlock(&guard)
 
 
@@ -210,10 +213,5 @@ def stall(str kind, double seconds):
             stall_seconds[index] = seconds
     failpoints = 1
     stalling = seconds > 0
+    observe()
     pthread_mutex_unlock(&guard)
-
-
-def plant(str fault):
-    """Plants one of PLANTS; "none" takes it away."""
-    global planted
-    planted = PLANTS.index(fault)

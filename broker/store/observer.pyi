@@ -1,0 +1,3 @@
+KINDS: tuple[str, ...]
+
+def mark(what: str) -> None: ...
