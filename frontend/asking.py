@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 
@@ -58,6 +58,12 @@ def done(request: HttpRequest, address: str, text: str) -> HttpResponseBase:
         response = HttpResponseRedirect(address)
     response.set_cookie(TOAST_COOKIE, quote(text[:400]), max_age=TOAST_SECONDS, samesite="Lax")
     return response
+
+
+def row_of(request: HttpRequest) -> dict[str, str]:
+    """The fields of a form, with those of the row whose button was pressed (`row_forms`)."""
+    row = parse_qsl(request.POST.get("row", ""), keep_blank_values=True)
+    return {**request.POST.dict(), **dict(row)}
 
 
 def arguments_table(fields: Mapping[str, str], name: str = "arguments") -> dict[str, Any]:

@@ -1,9 +1,16 @@
-"""Forms in the rows of tables inside pages: what one can do with a consumer, binding, channel."""
+"""What one can do with a row of a table inside a page: a consumer, a binding, a channel.
+
+A table has one form, in which the button of a row says which row it is (`asking.row_of` reads it):
+a form for each of a hundred bindings, with its fields, makes the page half as large again. Only the
+prefetch of a channel, which is typed, has a form in each row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import escape
 from typing import Any
+from urllib.parse import urlencode
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -12,10 +19,11 @@ from frontend import figures
 
 Row = dict[str, Any]
 NOTHING = SafeString("")
+CANCEL = "The client gets basic.cancel; unacknowledged messages stay with the channel"
 
 
 def writers(context: Any) -> dict[str, Callable[[Row, Any], SafeString]]:
-    """The cells with a form, by kind of column; each form goes to the address of its table."""
+    """The cells with a button or a form, by kind of column."""
     user = context.get("user")
     opening = format_html(
         'method="post" action="{}"><input type="hidden" name="csrfmiddlewaretoken" value="{}">',
@@ -32,25 +40,13 @@ def writers(context: Any) -> dict[str, Callable[[Row, Any], SafeString]]:
             "channel": details["number"],
             "consumer_tag": row["consumer_tag"],
         }
-        return format_html(
-            '<form {}{}<button class="button plain small" name="action" value="cancel"'
-            ' title="The client gets basic.cancel; unacknowledged messages stay with the channel">'
-            "Cancel</button>"
-            "</form>",
-            opening,
-            _hidden(fields),
-        )
+        return _button("Cancel", fields, f' title="{CANCEL}"')
 
     def unbind(row: Row, column: Any) -> SafeString:
         if not row["source"]:
             return NOTHING
         names = ("source", "destination", "destination_type", "properties_key")
-        return format_html(
-            '<form {}{}<button class="button plain small" name="action" value="unbind">Unbind'
-            "</button></form>",
-            opening,
-            _hidden({name: row[name] for name in names}),
-        )
+        return _button("Unbind", {name: row[name] for name in names})
 
     def prefetch(row: Row, column: Any) -> SafeString:
         if not (user.is_administrator or row["user"] == user.name):
@@ -67,6 +63,14 @@ def writers(context: Any) -> dict[str, Callable[[Row, Any], SafeString]]:
         )
 
     return {"cancel": cancel, "unbind": unbind, "prefetch": prefetch}
+
+
+def _button(label: str, fields: dict[str, Any], more: str = "") -> SafeString:
+    """A button that sends the fields of its row."""
+    return SafeString(
+        f'<button class="button plain small" name="row" value="{escape(urlencode(fields))}"{more}>'
+        f"{label}</button>"
+    )
 
 
 def _hidden(fields: dict[str, Any]) -> SafeString:

@@ -28,6 +28,9 @@ POLICED = ("policy", "operator_policy", "effective_policy_definition")
 LIVE = {"count", "rate", "net", "size", "duration"}
 """Kinds of columns whose numbers the page's script keeps up to date."""
 
+ACTIONS = {"cancel", "unbind"}
+"""Kinds of columns with a button in each row, which the form of the table sends."""
+
 NUMBERS = {*LIVE, "prefetch"}
 
 
@@ -101,6 +104,11 @@ class Table:
     @property
     def last(self) -> int:
         return (self.page - 1) * PAGE_SIZE + len(self.rows)
+
+    @property
+    def action(self) -> str:
+        """What the buttons of the rows do; empty if there are none."""
+        return next((column.kind for column in self.columns if column.kind in ACTIONS), "")
 
     @property
     def is_filtered(self) -> bool:

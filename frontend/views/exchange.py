@@ -8,7 +8,16 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
 from frontend import addresses, charts, delayed, figures, inner_tables, messages
-from frontend.asking import FormError, arguments_table, ask, done, is_fragment, names_of, reason_of
+from frontend.asking import (
+    FormError,
+    arguments_table,
+    ask,
+    done,
+    is_fragment,
+    names_of,
+    reason_of,
+    row_of,
+)
 from frontend.tables import Table, back, fragment
 from management.broker_client import BrokerError
 
@@ -96,7 +105,7 @@ async def _bind(
 async def _unbind(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
-    fields = request.POST
+    fields = row_of(request)
     await ask(
         request,
         "binding.delete",

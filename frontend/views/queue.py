@@ -17,6 +17,7 @@ from frontend.asking import (
     is_fragment,
     names_of,
     reason_of,
+    row_of,
     whole_number,
 )
 from frontend.tables import back, fragment
@@ -196,14 +197,15 @@ async def _bind(
 async def _unbind(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
+    fields = row_of(request)
     await ask(
         request,
         "binding.delete",
         vhost=vhost,
-        source=request.POST.get("source", ""),
+        source=fields.get("source", ""),
         destination=name,
         destination_type="queue",
-        properties_key=request.POST.get("properties_key", "~"),
+        properties_key=fields.get("properties_key", "~"),
     )
     address = addresses.queue(vhost, name, "bindings")
     return done(request, back(request, address), "The binding is gone.")
@@ -235,16 +237,17 @@ async def _resume(
 async def _cancel(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
-    channel = request.POST.get("channel", "")
+    fields = row_of(request)
+    channel = fields.get("channel", "")
     if not (channel.isascii() and channel.isdecimal() and len(channel) < 6):
         raise FormError("The channel is no number. Nothing was done.")
     await ask(
         request,
         "consumer.cancel",
         vhost=vhost,
-        connection=request.POST.get("connection", ""),
+        connection=fields.get("connection", ""),
         channel=int(channel),
-        consumer_tag=request.POST.get("consumer_tag", ""),
+        consumer_tag=fields.get("consumer_tag", ""),
     )
     address = addresses.queue(vhost, name, "consumers")
     return done(request, back(request, address), "The consumer is cancelled.")

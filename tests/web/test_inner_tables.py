@@ -101,3 +101,17 @@ def test_channels_of_a_connection_come_in_pages(page: Page, other: pika.Blocking
     expect(page.locator("#toasts")).to_contain_text("The prefetch is changed.")
     expect(page.get_by_label(f"Prefetch of channel {MANY}")).to_have_value("17")
     expect(page.get_by_label(f"Prefetch of channel {MANY - 1}")).to_have_value("0")
+
+
+def test_a_binding_has_no_form_of_its_own_and_few_bytes(
+    page: Page, channel: BlockingChannel, queue: str
+) -> None:
+    for number in range(3):
+        channel.queue_bind(queue, "amq.topic", f"{queue}.{number}")
+    page.goto(f"/queues/%2F/{queue}/bindings?sort=-source")
+    rows = page.locator("#table tbody tr")
+    expect(rows).to_have_count(4)
+    assert page.locator("#table form").count() == 1
+    assert page.locator("#table tbody :is(form, input)").count() == 0
+    # As much as a row needs, with the names of queue and key six times.
+    assert len(rows.first.inner_html()) < 500 + 6 * len(queue)
