@@ -13,8 +13,8 @@ from ninja.security import HttpBasicAuth
 from ninja.utils import check_csrf
 
 from api.door import take_body
-from broker.control_schema import Tag
-from broker.sight import has_tag
+from broker.schema.control_schema import Tag
+from broker.schema.sight import has_tag
 from management.appliance import broker, config
 from management.broker_client import BrokerError
 from management.hosts import origin_allowed

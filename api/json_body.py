@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
-from broker.columns import chosen
+from broker.schema.columns import chosen
 
 DEPTH_MAX = 64
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1

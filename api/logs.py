@@ -11,7 +11,7 @@ from ninja import Query, Router, Schema
 
 from api.ask import ask
 from api.identity import BasicOrSession
-from broker.bounds import LOG_READERS_MAX
+from broker.settings.bounds import LOG_READERS_MAX
 from management.broker_client import BrokerError
 from management.sessions import SessionEnd, SessionOver
 

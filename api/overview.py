@@ -9,7 +9,7 @@ from api.ask import ask, done
 from api.identity import ADMINISTRATOR
 from api.listing import SampleQuery
 from api.shapes import Text
-from broker.control_schema import RABBITMQ_VERSION
+from broker.schema.control_schema import RABBITMQ_VERSION
 
 router = Router(tags=["Overview"])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from broker.arguments import BY_OWNER, Argument
+from broker.schema.arguments import BY_OWNER, Argument
 from frontend import figures
 from frontend.asking import FormError, arguments_table
 

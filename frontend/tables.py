@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from broker.control_schema import NOUNS
+from broker.schema.control_schema import NOUNS
 from frontend.asking import ask
 from frontend.templatetags.show import at
 from management.broker_client import BrokerError

@@ -7,7 +7,7 @@ from django.conf import settings
 from management.broker_client import BrokerClient, shared
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from broker.settings.config import Config
 
 
 def config() -> "Config":

@@ -19,7 +19,7 @@ from management.sessions import SessionSocket
 from management.turns import InTurn
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from broker.settings.config import Config
 
 LIVE_PATH = "/live/"
 

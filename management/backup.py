@@ -2,8 +2,8 @@
 
 The copy is the state of one instant after the command began, as if the broker had been killed then:
 every confirm given before is in it. A running broker holds that state as hard links
-(`broker.store.snapshot`) as long as this process stays connected; without a broker the directory
-itself is copied, under its lock. Starting on the copy restores it.
+(`broker.store.directory.snapshot`) as long as this process stays connected; without a broker the
+directory itself is copied, under its lock. Starting on the copy restores it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker import config as settings
-from broker.lifetime import program
-from broker.quantities import read_size
-from broker.store import disk, snapshot
+from broker.process.lifetime import program
+from broker.settings import config as settings
+from broker.settings.quantities import read_size
+from broker.store.directory import snapshot
+from broker.store.files import disk
 from management.broker_client import BrokerClient, BrokerError
 
 Row = tuple[str, int, int]

@@ -17,8 +17,8 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
-from broker.addresses import address_of
-from broker.bounds import FORM_MAX
+from broker.serving.addresses import address_of
+from broker.settings.bounds import FORM_MAX
 from management import refusals
 from management.broker_client import BrokerError
 from management.hosts import header

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from broker.control_schema import ERRORS, FRAME_MAX, Error, Incoming, Request
+from broker.schema.control_schema import ERRORS, FRAME_MAX, Error, Incoming, Request
 
 log = logging.getLogger(__name__)
 

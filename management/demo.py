@@ -27,8 +27,8 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import AMQPError
 
-from broker import config as settings
-from broker.lifetime import program
+from broker.process.lifetime import program
+from broker.settings import config as settings
 from management.supervisor import read_note
 
 ORDERS = "shop.orders"

@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from broker import config as settings
-from broker import lifetime, logs
+from broker.process import lifetime, logs
+from broker.settings import config as settings
 
 SUMMARIES = {
     "serve": "Start the appliance: broker, web app and reports. Ctrl-C stops it.",

@@ -8,13 +8,13 @@ from contextvars import Context
 from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from typing import TYPE_CHECKING, Any
 
-from broker.addresses import address_of
-from broker.bounds import WEB_ACCEPTED_AT_ONCE
-from broker.tls_handshakes import Handshakes
+from broker.serving.addresses import address_of
+from broker.serving.tls_handshakes import Handshakes
+from broker.settings.bounds import WEB_ACCEPTED_AT_ONCE
 from management.turns import ADDRESS, turns_of
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from broker.settings.config import Config
 
 _ADDRESS = "leveret.address"
 """Key of what a transport tells about itself."""

@@ -1,10 +1,10 @@
-"""The rules of `broker.origins` for requests and WebSockets of the web process."""
+"""The rules of `broker.serving.origins` for requests and WebSockets of the web process."""
 
 from collections.abc import Callable, Collection
 
 from django.http import HttpRequest
 
-from broker import origins
+from broker.serving import origins
 from management.paths import Application, Receive, Scope, Send
 from management.peer import peer_of
 

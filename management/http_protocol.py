@@ -21,9 +21,9 @@ from django.conf import settings
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from broker.addresses import address_of
-from broker.bounds import HEAD_MAX, HEADERS_MAX, REQUESTS_WAITING_MAX
-from broker.garbage import release
+from broker.process.garbage import release
+from broker.serving.addresses import address_of
+from broker.settings.bounds import HEAD_MAX, HEADERS_MAX, REQUESTS_WAITING_MAX
 from management.bodies import WIRE, Wire, announced
 from management.seen import SEEN, Seen
 from management.turns import ADDRESS, turns_of

@@ -9,9 +9,10 @@ the page: `{"id", "event", "at", "data"}`, where `event` is `start` (data replac
 it is back), `ended` (with the reason), or the name of a broker event.
 
 Nothing is queued for a slow page: what it has not taken yet is merged, and the newest value wins.
-What one page and one user may follow is bounded (`live_…` in `broker/config.py`): what goes beyond
-is `ended` with the reason, and the socket of one page too many closes with `TOO_MANY`. One request
-of each user at a time is put to the broker, so that requests of others do not wait behind them.
+What one page and one user may follow is bounded (`live_…` in `broker/settings/config.py`): what
+goes beyond is `ended` with the reason, and the socket of one page too many closes with `TOO_MANY`.
+One request of each user at a time is put to the broker, so that requests of others do not wait
+behind them.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from typing import Any, ClassVar
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 
-from broker.bounds import LIVE_KEYS_MAX
-from broker.control_schema import NOUNS
+from broker.schema.control_schema import NOUNS
+from broker.settings.bounds import LIVE_KEYS_MAX
 from management.appliance import broker
 from management.broker_client import BrokerError, Push
 

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
-from broker.logs import one_line
+from broker.process.logs import one_line
 from management import refusals, sessions
 from management.appliance import broker
 from management.broker_client import BrokerError

@@ -1,11 +1,11 @@
 """Gives memory of the web process back to the system after large answers; when the process is idle,
-`broker.garbage` does."""
+`broker.process.garbage` does."""
 
 from __future__ import annotations
 
 import asyncio
 
-from broker.garbage import give_memory_back
+from broker.process.garbage import give_memory_back
 
 LARGE = 1_000
 """Rows of an answer from which on its memory is worth the call."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from broker.sight import has_tag
+from broker.schema.sight import has_tag
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
 
-from broker.logs import one_line
+from broker.process.logs import one_line
 from management.broker_client import BrokerError
 from management.middleware import Middleware
 from management.peer import peer_of

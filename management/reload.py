@@ -8,9 +8,9 @@ from typing import Any
 
 from django.conf import settings
 
-from broker import reloading
-from broker.certificates import CertificateError, Certificates
-from broker.config import ConfigError
+from broker.serving import reloading
+from broker.serving.certificates import CertificateError, Certificates
+from broker.settings.config import ConfigError
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from broker import config as settings
-from broker.lifetime import program
+from broker.process.lifetime import program
+from broker.settings import config as settings
 from management.reports import client, parameters
 from management.reports.catalog import REPORTS
 from management.reports.desk import Desk

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 
-from broker.bounds import LIVE_REQUEST_MAX
+from broker.settings.bounds import LIVE_REQUEST_MAX
 from management import refusals
 from management.appliance import broker
 from management.broker_client import BrokerError, Push

@@ -2,7 +2,7 @@
 
 There is no database: the broker owns every fact, and this process asks it over the control
 socket. What only a running appliance knows is set by `management.web` before the first request:
-`SECRET_KEY`, `APPLIANCE` (the `broker.config.Config` in force), `STATIC_ROOT` (what
+`SECRET_KEY`, `APPLIANCE` (the `broker.settings.config.Config` in force), `STATIC_ROOT` (what
 `management.static_build` made of `STATIC_SOURCES`) and the cookies' Secure flag.
 """
 

@@ -1,7 +1,7 @@
 """The supervisor: starts broker, web and reports, watches them, restarts them, stops them in order.
 
 Each child runs in its own process session, so that Ctrl-C reaches only the supervisor, and holds
-the reading end of the lifetime pipe (`broker.lifetime`), so that none outlives it.
+the reading end of the lifetime pipe (`broker.process.lifetime`), so that none outlives it.
 
 A child that ends before the whole appliance was ready once is a failed start: everything stops
 and its exit status becomes the supervisor's. Later a child that ends is started again, after a
@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker import lifetime, reloading
-from broker.config import Config, ConfigError
+from broker.process import lifetime
+from broker.serving import reloading
+from broker.settings.config import Config, ConfigError
 
 log = logging.getLogger(__name__)
 

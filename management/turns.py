@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from django.conf import settings
 
-from broker.addresses import address_of
+from broker.serving.addresses import address_of
 from management.paths import Application, Receive, Scope, Send
 
 ADDRESS: ContextVar[str | None] = ContextVar("address", default=None)
@@ -122,7 +122,7 @@ def _web_turn() -> float:
 
 class InTurn:
     """Requests over HTTP, in turn; WebSockets have turns of their own
-    (`broker.websocket_intake`)."""
+    (`broker.serving.websocket_intake`)."""
 
     def __init__(self, application: Application) -> None:
         self._application = application

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from broker.bounds import TLS_READ
-from broker.certificates import CertificateError
-from broker.garbage import Garbage, give_memory_back
-from broker.websocket_room import message_max
+from broker.process.garbage import Garbage, give_memory_back
+from broker.serving.certificates import CertificateError
+from broker.serving.websocket_room import message_max
+from broker.settings.bounds import TLS_READ
 from management import priority, reload, secret_key, static_build
 from management.event_loop import EventLoop
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from broker.settings.config import Config
 
 log = logging.getLogger(__name__)
 

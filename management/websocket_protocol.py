@@ -1,10 +1,10 @@
 """WebSockets as uvicorn speaks them, with bounds for peers that mean harm.
 
 A peer that sends nonsense ends its connection, no more. What comes is taken apart in pieces
-(`broker.websocket_intake`), and only as fast as the application takes it; the rest stays in the
-socket. Binary data reaches the application as it comes, since AMQP does not care about messages;
-text is gathered into its messages. Until the application says that the peer has signed in (it calls
-what the extension `SIGNED_IN` of its scope holds), the peer may send `pre_login_bytes`.
+(`broker.serving.websocket_intake`), and only as fast as the application takes it; the rest stays in
+the socket. Binary data reaches the application as it comes, since AMQP does not care about
+messages; text is gathered into its messages. Until the application says that the peer has signed in
+(it calls what the extension `SIGNED_IN` of its scope holds), the peer may send `pre_login_bytes`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from django.conf import settings
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from broker.addresses import address_of
-from broker.garbage import release
-from broker.logs import one_line
-from broker.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
-from broker.websocket_room import REASON, Room
+from broker.process.garbage import release
+from broker.process.logs import one_line
+from broker.serving.addresses import address_of
+from broker.serving.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
+from broker.serving.websocket_room import REASON, Room
 from management.paths import Scope
 from management.peer import peer_of
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from broker import lifetime
+from broker.process import lifetime
 
 ROOT = Path(__file__).resolve().parent.parent
 # However the test run ends, what it started ends with it.
@@ -33,9 +33,9 @@ class Appliance:
     """One `manage.py` command that runs until it is stopped or killed.
 
     `what` is "broker" (the broker alone) or "serve" (broker, web and reports under the
-    supervisor). Settings are those of `broker.config`, by name: `segment_size=65536`. All ports
-    are free ones unless given. `start()` may be called again after `stop()` or `kill()`: the data
-    stays.
+    supervisor). Settings are those of `broker.settings.config`, by name: `segment_size=65536`. All
+    ports are free ones unless given. `start()` may be called again after `stop()` or `kill()`: the
+    data stays.
     """
 
     def __init__(self, what: str, directory: Path, **settings: Any) -> None:

@@ -98,7 +98,7 @@ def plants() -> bool:
 
 def planting() -> list[Path]:
     """The `.pyx` files of the broker in which faults can be planted."""
-    header = ROOT / "broker" / "store" / "planted.h"
+    header = ROOT / "broker" / "store" / "files" / "planted.h"
     return [source for source in modules(["broker"]) if header in sources(source)]
 
 

@@ -1,4 +1,4 @@
-"""Write docs/configuration.md from the settings table in `broker.config`.
+"""Write docs/configuration.md from the settings table in `broker.settings.config`.
 
 .venv/bin/python tools/configuration_page.py [--check]
 """
@@ -11,14 +11,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from broker import config  # noqa: E402
-from broker.bounds import FIXED  # noqa: E402
+from broker.settings import config  # noqa: E402
+from broker.settings.bounds import FIXED  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 HEAD = """\
 # Configuration
 
-<!-- Written by tools/configuration_page.py from broker/config.py. Do not edit. -->
+<!-- Written by tools/configuration_page.py from broker/settings/config.py. Do not edit. -->
 
 Every setting has one name. It is a key of the INI file, an option of `manage.py serve`, `broker`,
 `web` and `reports`, and an environment variable: `amqp_port`, `--amqp-port`, `LEVERET_AMQP_PORT`.

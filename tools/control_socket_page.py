@@ -1,4 +1,4 @@
-"""Writes docs/control-socket.md from the tables in broker/control_schema.py.
+"""Writes docs/control-socket.md from the tables in broker/schema/control_schema.py.
 
 With --check it writes nothing and ends with 1 if the page is not what the tables say.
 """
@@ -15,13 +15,13 @@ sys.path.insert(0, str(ROOT))
 
 import msgspec  # noqa: E402
 
-from broker import control_schema as schema  # noqa: E402
+from broker.schema import control_schema as schema  # noqa: E402
 
 PAGE = ROOT / "docs" / "control-socket.md"
 
 HEAD = f"""# The control socket
 
-<!-- Written by tools/control_socket_page.py from broker/control_schema.py. Do not edit. -->
+<!-- Written by tools/control_socket_page.py from broker/schema/control_schema.py. Do not edit. -->
 
 The broker answers on `<data_dir>/control.sock`, a Unix socket that only its owner may open (mode
 0600). The web process, the reports and tools ask it there; nothing of this is reachable from a

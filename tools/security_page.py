@@ -1,4 +1,4 @@
-"""Write the table of limits in docs/security.md from the settings table in `broker.config`.
+"""Write the table of limits in docs/security.md from the table in `broker.settings.config`.
 
 .venv/bin/python tools/security_page.py [--check]
 """
@@ -12,11 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from broker import config  # noqa: E402
-from broker.bounds import FIXED  # noqa: E402
+from broker.settings import config  # noqa: E402
+from broker.settings.bounds import FIXED  # noqa: E402
 
 PAGE = ROOT / "docs" / "security.md"
-BEGIN = "<!-- Written by tools/security_page.py from broker/config.py and broker/bounds.py. -->\n"
+BEGIN = (
+    "<!-- Written by tools/security_page.py from config.py and bounds.py in broker/settings. -->\n"
+)
 END = "<!-- The end of what is written. -->\n"
 KINDS = ("count", "size", "time", "memory")
 LIMIT = re.compile(

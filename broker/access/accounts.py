@@ -35,8 +35,8 @@ from broker.access.records import (
 )
 from broker.access.rights import Rights
 from broker.access.throttle import Limits, Throttle, Wait
-from broker.errors import AccessRefused
-from broker.settings_files import SettingsError, SettingsFiles
+from broker.schema.errors import AccessRefused
+from broker.settings.files import SettingsError, SettingsFiles
 
 
 class Access:

@@ -22,9 +22,9 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
-from broker.bounds import DEFAULTS
-from broker.policy_keys import term
-from broker.settings_files import SettingsError, SettingsFiles
+from broker.schema.policy_keys import term
+from broker.settings.bounds import DEFAULTS
+from broker.settings.files import SettingsError, SettingsFiles
 
 LIMITS = "vhost-limits"
 

@@ -7,7 +7,7 @@ import re
 
 import re2
 
-from broker.bounds import (
+from broker.settings.bounds import (
     PATTERN_CHARACTERS_MAX,
     PATTERN_MEMORY_MAX,
     PATTERN_STEPS_MAX,

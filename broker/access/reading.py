@@ -12,7 +12,7 @@ from broker.access.records import (
     BadSetting,
     UsersFile,
 )
-from broker.settings_files import SettingsError, SettingsFiles
+from broker.settings.files import SettingsError, SettingsFiles
 
 
 def read_users(files: SettingsFiles) -> UsersFile | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.access.records import Kind
-from broker.errors import PreconditionFailed
+from broker.schema.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from broker.access.accounts import Access

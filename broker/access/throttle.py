@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.logs import one_line
+from broker.process.logs import one_line
 
 log = logging.getLogger("leveret.login")
 

@@ -117,7 +117,7 @@ cdef class ChannelCore:
     def publish(self, bytes exchange, bytes routing_key, bytes properties,
                 const uint8_t[::1] body, bint mandatory=False):
         """Publishes one message and returns its sequence number (0 without confirms).
-        `properties`: flags and list as broker.wire.properties.encode gives them. Raises the error
+        `properties`: flags and list as broker.fields.properties.encode gives them. Raises the error
         that closed the channel, or ValueError for names that are too long."""
         cdef uint8_t[METHOD_MAX] method
         cdef size_t length

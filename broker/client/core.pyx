@@ -24,8 +24,8 @@ from libc.string cimport memcmp
 
 from broker.client.channel cimport FIRST_FRAME, OVERHEAD, ChannelCore, Link
 from broker.client.errors import ConnectionClosed, ConnectionLost, ProtocolError
+from broker.fields.codec import Malformed
 from broker.kernel.buffer cimport Buffer, load16, load32
-from broker.wire.fields import Malformed
 from broker.wire.methods import BY_INDEX, decode_arguments, method_frame
 
 cdef enum:

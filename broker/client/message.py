@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker.wire import properties as wire_properties
+from broker.fields import properties as wire_properties
 
 
 class Message(NamedTuple):
@@ -20,5 +20,5 @@ class Message(NamedTuple):
     code: int = 0
 
     def decoded(self) -> dict[str, Any]:
-        """The properties by name. Raises broker.wire.fields.Malformed."""
+        """The properties by name. Raises broker.fields.codec.Malformed."""
         return wire_properties.decode(self.properties)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from broker.wire.properties import decode, encode
+from broker.fields.properties import decode, encode
 
 __all__ = ["decode", "encode"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from broker.wire.fields import octets
+from broker.fields.codec import octets
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 CAPABILITIES = (

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from broker.definitions.plan import Plan, Undo
-from broker.errors import AMQPError
+from broker.schema.errors import AMQPError
 
 log = logging.getLogger("leveret.definitions")
 

@@ -16,8 +16,8 @@ from broker.access.passwords import SHA256
 from broker.access.secrets import without_secrets
 from broker.definitions.targets import DELAYED, Target
 from broker.kernel.through import Through
-from broker.policies import Policy
-from broker.times import Timestamp
+from broker.schema.times import Timestamp
+from broker.vhosts.policies import Policy
 
 _Row = dict[str, Any]
 

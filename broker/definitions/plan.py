@@ -17,7 +17,7 @@ from broker.definitions.settings import Settings
 from broker.definitions.tenants import Tenants
 from broker.definitions.topology import Topology
 from broker.definitions.users import Password, Users
-from broker.errors import AMQPError
+from broker.schema.errors import AMQPError
 
 Undo = Callable[[], None]
 
@@ -77,7 +77,7 @@ class Plan:
     def let_go(self) -> Iterator[None]:
         """Gives up all that refers back to the plan, a part a step; what came of it stays. Else it
         would be garbage in a circle, which a busy broker keeps for hours
-        (`broker.garbage`)."""
+        (`broker.process.garbage`)."""
         while self._seen:
             for _ in range(min(_AT_ONCE, len(self._seen))):
                 self._seen.popitem()

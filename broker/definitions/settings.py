@@ -12,8 +12,8 @@ from broker.access.patterns import BadPattern, Pattern
 from broker.access.secrets import without_secrets
 from broker.definitions.document import LeftOut, Row, check_value
 from broker.definitions.users import FOREIGN_PATTERN
-from broker.policies import Policy
-from broker.policy_keys import KEYS
+from broker.schema.policy_keys import KEYS
+from broker.vhosts.policies import Policy
 
 if TYPE_CHECKING:
     from broker.definitions.plan import Plan, Undo

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from broker.arguments import memory_of
 from broker.definitions.document import LeftOut, Row
-from broker.errors import AMQPError, BoundReached, NotFound, describe
 from broker.queues import types as queue_types
 from broker.routing.exchange import Binding, BoundExchange, identity
 from broker.routing.types import TYPES
+from broker.schema.arguments import memory_of
+from broker.schema.errors import AMQPError, BoundReached, NotFound, describe
 from broker.vhosts.argument_memory import binding_memory
 from broker.vhosts.changes import binding_change
 from broker.vhosts.declaring import (

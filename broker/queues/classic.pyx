@@ -14,19 +14,19 @@ from collections import OrderedDict
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place,
 )
+from broker.queues.counted import with_delivery_count
 from broker.queues.dying cimport DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_REJECTED
 from broker.queues.limited cimport LimitedQueue
 from broker.queues.limits cimport (
     CONFIRM_ON_ACK, DEDUPLICATES, HAS_DELIVERY_LIMIT, HAS_EXPIRY, HAS_LENGTH_LIMIT, HAS_PRIORITIES,
     IS_LEAN, PAUSED, ttl_of,
 )
-from broker.store.queue_store cimport FOUND, NO_END, QueueStore, WAIT
-from broker.queues.counted import with_delivery_count
+from broker.store.log.queue_store cimport FOUND, NO_END, QueueStore, WAIT
 
 cdef enum:
     TURN_MESSAGES = 4096         # deliveries of one queue in one turn of the loop
@@ -339,12 +339,6 @@ cdef class ClassicQueue(LimitedQueue):
         self.deliver_pending()
         if self.getters is not None and not self.pending:
             self.serve_getters()
-
-    def peek(self, count, bytes_max, shown_bytes=-1):
-        """A look at up to `count` ready messages that changes nothing; see `Peek`."""
-        # It needs this class, so that neither can be imported before the other.
-        from broker.queues.peeking import Peek
-        return Peek(self, count, bytes_max, shown_bytes)
 
     def withdraw(self, getter) -> None:
         """Takes a get back that is not answered."""

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from broker.contracts cimport Consumer
+from broker.kernel.contracts cimport Consumer
 from broker.kernel.message cimport Message, Origin, Place
 from broker.queues.consumed cimport ConsumedQueue
 

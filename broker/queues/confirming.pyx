@@ -8,12 +8,12 @@ the place of a delivery, in segment 0, is its origin.
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from broker.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
 from broker.kernel.message cimport HAS_ORIGIN, Message, Origin, Place
 from broker.queues.consumed cimport ConsumedQueue
-from broker.store.queue_bodies cimport place_key
-from broker.store.queue_store cimport FOUND, LEVELS, QueueStore
+from broker.store.log.queue_bodies cimport place_key
+from broker.store.log.queue_store cimport FOUND, LEVELS, QueueStore
 
 cdef enum:
     TURN_DRAINED = 4096          # messages of a purge in one turn of the loop

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from broker.contracts cimport Consumer
+from broker.kernel.contracts cimport Consumer
 from broker.queues.capacity cimport Capacity
 from broker.queues.stored cimport StoredQueue
 

@@ -1,4 +1,4 @@
-from broker.contracts import Consumer
+from broker.kernel.contracts import Consumer
 from broker.queues.stored import StoredQueue
 
 class ConsumedQueue(StoredQueue):

@@ -5,8 +5,8 @@ waited longest."""
 from cpython.list cimport PyList_GET_ITEM
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 
-from broker.contracts cimport Consumer
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport Consumer
 from broker.queues.capacity cimport Capacity
 from broker.queues.limits cimport PAUSED, SINGLE_ACTIVE
 from broker.queues.stored cimport StoredQueue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.wire.fields import Long, Malformed
-from broker.wire.headers import ListedProperties
+from broker.fields.codec import Long, Malformed
+from broker.fields.headers import ListedProperties
 
 
 def with_delivery_count(listed: bytes, count: int) -> bytes:

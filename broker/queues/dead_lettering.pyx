@@ -7,18 +7,18 @@ import functools
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from broker.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, HAS_ORIGIN, Message, PERSISTENT, Place, set_parts,
 )
 from broker.queues.confirming cimport ConfirmingQueue, NOWHERE
 from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN, Death, Dying
-from broker.queues.limits cimport HAS_DEAD_LETTERS
-from broker.store.body_record cimport REFERENCE_BYTES
-from broker.store.queue_store cimport FOUND, WAIT
-from broker.store.planted cimport planted
 from broker.queues.dying import reason_name
+from broker.queues.limits cimport HAS_DEAD_LETTERS
+from broker.store.files.body_record cimport REFERENCE_BYTES
+from broker.store.files.planted cimport planted
+from broker.store.log.queue_store cimport FOUND, WAIT
 
 cdef enum:
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn

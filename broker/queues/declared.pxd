@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
-from broker.contracts cimport Queue
+from broker.kernel.contracts cimport Queue
 from broker.queues.latencies cimport Latencies
-from broker.store.bodies cimport BodyStore
+from broker.store.bodies.store cimport BodyStore
 
 
 # The row that the statistics take of a queue: counters, then levels (`broker.stats.gauges`).
@@ -53,11 +53,11 @@ cdef class DeclaredQueue(Queue):
     cdef object _arguments
     cdef readonly uint64_t incarnation
     cdef readonly bint deleted
-    cdef readonly object bounds          # `broker.bounds.Bounds`
+    cdef readonly object bounds          # `broker.settings.bounds.Bounds`
     cdef public object owner
     cdef public str declared_by          # name of the user who declared it; None if it is not known
     cdef public object unused            # called when an auto-delete queue loses its last consumer
-    cdef public object policy            # the policies it is under (`broker.policies`), or None
+    cdef public object policy            # what it has of `broker.vhosts.policies`, or None
     cdef public object later             # later(seconds, callback) -> timer with .cancel()
     cdef public object dead_letter       # (queue, reason, exchange, routing key, properties) -> ...
     cdef public BodyStore bodies         # of the vhost; None: every body is embedded

@@ -1,9 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from broker.bounds import Bounds
-from broker.contracts import Queue
-from broker.store.bodies import BodyStore
+from broker.kernel.contracts import Queue
+from broker.settings.bounds import Bounds
+from broker.store.bodies.store import BodyStore
 
 class DeclaredQueue(Queue):
     bodies: BodyStore | None

@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from broker.contracts cimport Queue
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport Queue
 
 
 cdef class DeclaredQueue(Queue):

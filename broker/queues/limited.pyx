@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker.contracts cimport REJECTED, STORED
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport REJECTED, STORED
 from broker.kernel.message cimport Message, Place
 from broker.queues.dead_lettering cimport DeadLetteringQueue, REASON_COUNT
 from broker.queues.declared cimport (
@@ -16,7 +16,7 @@ from broker.queues.declared cimport (
 from broker.queues.dying cimport DEAD_EXPIRED, DEAD_MAXLEN
 from broker.queues.limits cimport CONFIRM_ON_ACK, HAS_DEAD_LETTERS, HAS_EXPIRY, Limits, ttl_of
 from broker.queues.refusals cimport Refusals
-from broker.store.queue_store cimport FOUND, LEVELS
+from broker.store.log.queue_store cimport FOUND, LEVELS
 
 cdef int64_t NEVER = (<int64_t> 1) << 62
 

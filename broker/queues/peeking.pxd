@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from broker.queues.classic cimport ClassicQueue
-from broker.store.browse cimport Browse
-from broker.store.queue_store cimport QueueStore
+from broker.store.log.browse cimport Browse
+from broker.store.log.queue_store cimport QueueStore
 
 
 cdef class Peek:

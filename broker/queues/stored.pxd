@@ -3,9 +3,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from broker.kernel.turn cimport Turn
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.limits cimport Limits
-from broker.store.persister cimport Persister
-from broker.store.queue_store cimport QueueStore
-from broker.store.store_figures cimport Head
+from broker.store.commit.persister cimport Persister
+from broker.store.log.figures cimport Head
+from broker.store.log.queue_store cimport QueueStore
 
 
 cdef class StoredQueue(DeclaredQueue):

@@ -1,11 +1,11 @@
 from typing import Any
 
-from broker.bounds import Bounds
 from broker.kernel.turn import Turn
 from broker.queues.declared import DeclaredQueue
 from broker.queues.limits import Limits
-from broker.store.persister import Persister
-from broker.store.queue_store import QueueStore
+from broker.settings.bounds import Bounds
+from broker.store.commit.persister import Persister
+from broker.store.log.queue_store import QueueStore
 
 class StoredQueue(DeclaredQueue):
     def __init__(

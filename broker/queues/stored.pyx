@@ -4,7 +4,6 @@ what can be counted."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker.bounds import DEFAULTS
 from broker.kernel cimport clock
 from broker.kernel.turn cimport Turn
 from broker.queues.declared cimport (
@@ -14,11 +13,12 @@ from broker.queues.declared cimport (
 )
 from broker.queues.latencies cimport Latencies
 from broker.queues.limits cimport HAS_EXPIRY, Limits
-from broker.store.persister cimport Persister
-from broker.store.priority_store cimport PriorityStore
-from broker.store.queue_store cimport QueueStore
-from broker.store.store_figures cimport Head, in_memory, memory_of, size_of
-from broker.store.recovery import recover
+from broker.settings.bounds import DEFAULTS
+from broker.store.commit.persister cimport Persister
+from broker.store.log.figures cimport Head, in_memory, memory_of, size_of
+from broker.store.log.priority_store cimport PriorityStore
+from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.recovery import recover
 
 
 cdef object among_resident(StoredQueue queue, uint64_t figure):

@@ -1,6 +1,6 @@
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.stream_reader cimport Readers
-from broker.store.stream_store cimport StreamStore
+from broker.store.streams.store cimport StreamStore
 
 
 cdef class StreamQueue(DeclaredQueue):

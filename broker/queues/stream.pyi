@@ -1,14 +1,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker.bounds import Bounds
-from broker.contracts import Consumer
+from broker.kernel.contracts import Consumer
 from broker.kernel.turn import Turn
 from broker.queues.declared import DeclaredQueue
 from broker.queues.stream_arguments import Retention, Start
 from broker.queues.stream_reader import Readers, StreamReader, _Row
-from broker.store.persister import Persister
-from broker.store.stream_store import StreamStore
+from broker.settings.bounds import Bounds
+from broker.store.commit.persister import Persister
+from broker.store.streams.store import StreamStore
 
 class StreamQueue(DeclaredQueue):
     def __init__(

@@ -9,10 +9,8 @@ import logging
 
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
 
-from broker.bounds import DEFAULTS
-from broker.contracts cimport Consumer, NEEDS_SYNC
-from broker.errors import NotImplementedYet, describe
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport Consumer, NEEDS_SYNC
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.declared cimport (
@@ -24,9 +22,11 @@ from broker.queues.stream_arguments import Retention, Start, reading_of, start_o
 from broker.queues.stream_headers cimport note_values
 from broker.queues.stream_reader cimport Readers, StreamReader
 from broker.queues.stream_reader import StreamBrowser
-from broker.store.persister cimport Persister
-from broker.store.stream_recovery import recover
-from broker.store.stream_store cimport StreamStore
+from broker.schema.errors import NotImplementedYet, describe
+from broker.settings.bounds import DEFAULTS
+from broker.store.commit.persister cimport Persister
+from broker.store.streams.recovery import recover
+from broker.store.streams.store cimport StreamStore
 
 log = logging.getLogger("leveret.stream")
 

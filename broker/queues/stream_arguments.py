@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from broker.arguments import BY_OWNER
-from broker.bounds import Bounds
-from broker.errors import PreconditionFailed
 from broker.queues.stream_filter import ALL, ANY, BY_DEFAULT, StreamFilter
-from broker.times import Timestamp, age_ms
+from broker.schema.arguments import BY_OWNER
+from broker.schema.errors import PreconditionFailed
+from broker.schema.times import Timestamp, age_ms
+from broker.settings.bounds import Bounds
 
 # What a stream carries out; any other argument that this broker knows is refused.
 CARRIED_OUT = frozenset(

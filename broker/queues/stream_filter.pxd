@@ -2,7 +2,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from broker.kernel.message cimport Message
 from broker.queues.stream_headers cimport Header
-from broker.store.stream_summary cimport Summary
+from broker.store.streams.summary cimport Summary
 
 
 cpdef enum:

@@ -14,7 +14,7 @@ from libc.string cimport memchr, memcmp
 from broker.kernel.buffer cimport load16, load32, load64
 from broker.kernel.message cimport Message
 from broker.queues.stream_headers cimport Fields, Header, begin_fields, header, next_field
-from broker.store.stream_summary cimport Summary, hash_of
+from broker.store.streams.summary cimport Summary, hash_of
 
 
 cdef class WantedTexts:

@@ -2,7 +2,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport Message
-from broker.store.stream_summary cimport Summary
+from broker.store.streams.summary cimport Summary
 
 
 # One header of a message: a field of its table, pointed at.

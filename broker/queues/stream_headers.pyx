@@ -10,7 +10,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from broker.kernel.buffer cimport Buffer, load16, load32, store16, store32, store64
 from broker.kernel.message cimport Message
-from broker.store.stream_summary cimport Summary
+from broker.store.streams.summary cimport Summary
 
 cdef enum:
     HEADERS = 1 << 13            # property flag

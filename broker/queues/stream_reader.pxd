@@ -1,13 +1,13 @@
 from libc.stdint cimport uint32_t, uint64_t
 
-from broker.contracts cimport Consumer, Queue
 from broker.kernel.buffer cimport Buffer
+from broker.kernel.contracts cimport Consumer, Queue
 from broker.kernel.turn cimport Turn
 from broker.queues.stream_filter cimport StreamFilter
-from broker.store.stream_cursor cimport StreamCursor
-from broker.store.stream_offsets cimport ConsumerOffsets, TrackedOffset
-from broker.store.stream_store cimport StreamStore
-from broker.store.stream_summary cimport Summary
+from broker.store.streams.cursor cimport StreamCursor
+from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
+from broker.store.streams.store cimport StreamStore
+from broker.store.streams.summary cimport Summary
 
 
 # What a stream and its readers share.

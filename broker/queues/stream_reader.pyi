@@ -1,12 +1,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from broker.contracts import Consumer, Queue
+from broker.kernel.contracts import Consumer, Queue
 from broker.kernel.turn import Turn
 from broker.queues.stream_arguments import Start
 from broker.queues.stream_filter import StreamFilter
-from broker.store.stream_cursor import StreamCursor
-from broker.store.stream_store import StreamStore
+from broker.store.streams.cursor import StreamCursor
+from broker.store.streams.store import StreamStore
 
 _Row = tuple[int, int, bytes, bytes, bytes, bytes]
 

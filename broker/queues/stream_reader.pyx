@@ -12,15 +12,15 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
-from broker.contracts cimport Consumer, Queue
 from broker.kernel.buffer cimport Buffer
+from broker.kernel.contracts cimport Consumer, Queue
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
 from broker.queues.stream_filter cimport StreamFilter
 from broker.queues.stream_headers cimport put_offset
-from broker.store.stream_cursor cimport AT_END, LATER, StreamCursor, WAIT
-from broker.store.stream_store cimport StreamStore
-from broker.store.stream_summary cimport Summary
+from broker.store.streams.cursor cimport AT_END, LATER, StreamCursor, WAIT
+from broker.store.streams.store cimport StreamStore
+from broker.store.streams.summary cimport Summary
 
 cdef enum:
     TURN_RECORDS = 512           # at most read for one reader in one turn of the loop

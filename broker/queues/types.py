@@ -9,10 +9,10 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from broker import arguments as argument_table
-from broker.contracts import Consumer, Queue
-from broker.errors import PreconditionFailed
+from broker.kernel.contracts import Consumer, Queue
 from broker.queues.classic import ClassicQueue
+from broker.schema import arguments as argument_table
+from broker.schema.errors import PreconditionFailed
 
 
 class MessageQueue(Protocol):

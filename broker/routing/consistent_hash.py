@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.errors import BoundReached, PreconditionFailed
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 from broker.routing.hashing import Jump, Ring, Spread, hash_of
+from broker.schema.errors import BoundReached, PreconditionFailed
 
 ALGORITHMS: dict[str, type[Spread]] = {"ring": Ring, "jump": Jump}
 PROPERTIES = ("correlation_id", "message_id", "timestamp")

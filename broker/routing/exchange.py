@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from broker.bounds import DEFAULTS
-from broker.contracts import Exchange
+from broker.kernel.contracts import Exchange
 from broker.kernel.wide_dict import WideDict
+from broker.settings.bounds import DEFAULTS
 
 # For callers that route by key and headers alone.
 NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
@@ -67,7 +67,7 @@ class BoundExchange(Exchange):
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
         self.policy: Any = None
-        """The policies it is under (`broker.policies`), or None."""
+        """The policies it is under (`broker.vhosts.policies`), or None."""
         self.effective: Mapping[str, Any] = self.arguments
         """The arguments that hold, by declaration and policies."""
         self.bindings: WideDict[Identity, Binding] = WideDict()
@@ -138,7 +138,7 @@ class BoundExchange(Exchange):
         properties: Mapping[str, Any] = NO_PROPERTIES,
     ) -> Iterator[Binding]:
         """The bindings that a message fits. `properties` are named as in
-        `broker.wire.properties`."""
+        `broker.fields.properties`."""
         raise NotImplementedError
 
     def match_all(

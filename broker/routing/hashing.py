@@ -13,8 +13,8 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Protocol
 
-from broker.bounds import RING_WEIGHT_MAX
 from broker.routing.exchange import Binding, Identity, identity
+from broker.settings.bounds import RING_WEIGHT_MAX
 
 # Points on the ring for each unit of weight. A share's standard deviation is about a tenth of the
 # share with 96, and falls with the square root of their number.

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.errors import BoundReached, PreconditionFailed
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 from broker.routing.header_index import HeaderIndex
+from broker.schema.errors import BoundReached, PreconditionFailed
 
 MATCHES = ("all", "any", "all-with-x", "any-with-x")
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.errors import BoundReached
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange, identity
 from broker.routing.topic_tree import TopicTree
+from broker.schema.errors import BoundReached
 
 
 class TopicExchange(BoundExchange):

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.tls_handshakes import Handshakes
-from broker.websocket_room import Room
+from broker.serving.tls_handshakes import Handshakes
+from broker.serving.websocket_room import Room
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from broker.settings.config import Config
 
 log = logging.getLogger("leveret.connection")
 

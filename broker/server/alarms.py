@@ -12,10 +12,10 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.garbage import give_memory_back
+from broker.process.garbage import give_memory_back
 from broker.stats.node import memory_limit, resident_memory
-from broker.store import disk
-from broker.store.reserve import Reserve
+from broker.store.directory.reserve import Reserve
+from broker.store.files import disk
 
 if TYPE_CHECKING:
     from broker.server.app import Broker

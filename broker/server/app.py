@@ -22,12 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from broker import features
 from broker.access import Access
-from broker.bounds import bounds_of
-from broker.certificates import CertificateError, Certificates
-from broker.contracts import Topology
 from broker.kernel import clock
+from broker.kernel.contracts import Topology
 from broker.kernel.turn import Turn
-from broker.policies import Policies
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
 from broker.server.clients import Clients
@@ -49,25 +46,22 @@ from broker.server.stall import Stall
 from broker.server.tcp import RECEIVE_BYTES
 from broker.server.timers import Timer, TimingWheel
 from broker.server.wall import Wall
-from broker.settings_files import SettingsError, SettingsFiles
+from broker.serving.certificates import CertificateError, Certificates
+from broker.settings.bounds import bounds_of
+from broker.settings.files import SettingsError, SettingsFiles
 from broker.stats import Stats
-from broker.store import disk, snapshot
-from broker.store.body_settings import body_settings
-from broker.store.data_directory import (
-    check_schema,
-    failed_sync,
-    forget_failed_sync,
-    note_failed_sync,
-    write_again,
-)
-from broker.store.persister import Persister
+from broker.store.bodies.settings import body_settings
+from broker.store.commit.persister import Persister
+from broker.store.directory import data_directory, snapshot
+from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
+from broker.vhosts.policies import Policies
 from broker.vhosts.vhost import VHost
 from broker.wire.session import Session
 from broker.wire.transaction import Uncommitted
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from broker.settings.config import Config
     from broker.wire.channel import WireChannel
 
 log = logging.getLogger("leveret.broker")
@@ -202,13 +196,13 @@ class Broker(SignIn):
             self.persister.open_root()
             snapshot.drop(str(config.data_dir))
             reserve_of(config).give_for_start(disk.usage(str(config.data_dir))[0])
-            check_schema(str(config.data_dir))
+            data_directory.check_schema(str(config.data_dir))
             self.loading.prepare()
             self.policies.load()
-            failed = failed_sync(str(config.data_dir))
+            failed = data_directory.failed_sync(str(config.data_dir))
             if failed:
                 log.warning("the last run ended with a failed disk: writing everything again")
-                write_again(str(config.data_dir))
+                data_directory.write_again(str(config.data_dir))
             quarantine = self.persister.quarantine
             quarantine.name_of = self.definitions.queue_name
             quarantine.load()
@@ -220,7 +214,7 @@ class Broker(SignIn):
             self.files.flush()
             self.persister.sync_file_system()
             if failed:
-                forget_failed_sync(str(config.data_dir))
+                data_directory.forget_failed_sync(str(config.data_dir))
         except SettingsError as error:
             raise StartError(str(error), os.EX_CONFIG) from None
         except (OSError, ValueError) as error:
@@ -422,7 +416,7 @@ class Broker(SignIn):
         )
         if doubtful:
             with contextlib.suppress(OSError):
-                note_failed_sync(str(self.config.data_dir), text)
+                data_directory.note_failed_sync(str(self.config.data_dir), text)
         self.exit_status = EXIT_SYNC_FAILED
         # What is in memory may not match the disk any more: no more words to clients, no clean
         # stop.

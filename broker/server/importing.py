@@ -18,7 +18,7 @@ from broker.definitions.applying import Failed, carry_out
 from broker.definitions.document import ORDER, Fault, give_up, parse
 from broker.definitions.plan import Plan
 from broker.server.pace import Pace, paced
-from broker.store import disk
+from broker.store.files import disk
 
 log = logging.getLogger("leveret.definitions")
 

@@ -23,7 +23,7 @@ from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait
 from broker.server.metrics import MetricsServer
 from broker.server.tcp import RelayDoor, SocketDoor
 from broker.server.websocket import Door, WebSocketListener
-from broker.store import disk
+from broker.store.files import disk
 
 if TYPE_CHECKING:
     from broker.server.app import Broker

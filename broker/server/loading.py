@@ -15,8 +15,8 @@ from typing import Any
 
 from broker.definitions.applying import Failed
 from broker.definitions.document import Fault, parse
-from broker.settings_files import SettingsError
-from broker.store import disk
+from broker.settings.files import SettingsError
+from broker.store.files import disk
 
 log = logging.getLogger("leveret.definitions")
 

@@ -13,10 +13,10 @@ import argon2
 from broker.access import Access, Job, Limits, Refused, User
 from broker.access.line import Line
 from broker.access.passwords import hash_password, verify
-from broker.addresses import address_of, is_loopback
+from broker.serving.addresses import address_of, is_loopback
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from broker.settings.config import Config
 
 log = logging.getLogger(__name__)
 

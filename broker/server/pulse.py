@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from broker.garbage import Garbage, give_memory_back
 from broker.kernel import clock
 from broker.kernel.through import Through
+from broker.process.garbage import Garbage, give_memory_back
 from broker.server.alarms import MEMORY
 
 if TYPE_CHECKING:

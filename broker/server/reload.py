@@ -13,13 +13,13 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from broker import reloading
-from broker.certificates import CertificateError, Certificates
-from broker.config import ConfigError
-from broker.reloading import Reloaded
 from broker.server.logins import limits_of
 from broker.server.pace import Pace
 from broker.server.proxy_protocol import Sources
+from broker.serving import reloading
+from broker.serving.certificates import CertificateError, Certificates
+from broker.serving.reloading import Reloaded
+from broker.settings.config import ConfigError
 
 if TYPE_CHECKING:
     from broker.server.app import Broker

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import AccessRefused, NotAllowed
+from broker.schema.errors import AccessRefused, NotAllowed
 from broker.server.pace import Pace
 from broker.wire.commands import added_queues
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.stats import History, NodeReading, read_node
-from broker.store import disk
+from broker.store.files import disk
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from broker.access import Access, Refused, User
-from broker.addresses import is_loopback
-from broker.errors import NotAllowed
+from broker.schema.errors import NotAllowed
 from broker.server.logins import Logins
+from broker.serving.addresses import is_loopback
 from broker.wire.handshake import EXTERNAL, MECHANISMS
 
 if TYPE_CHECKING:
-    from broker.certificates import Certificates
+    from broker.serving.certificates import Certificates
     from broker.wire.session import Session
 
 

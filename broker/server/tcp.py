@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from broker.garbage import release
+from broker.process.garbage import release
 from broker.server import proxy_protocol
 from broker.server.entrance import Origin
 

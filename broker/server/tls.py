@@ -15,13 +15,13 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
-from broker.certificates import distinguished_name, login_name
-from broker.garbage import release
-from broker.logs import one_line
+from broker.process.garbage import release
+from broker.process.logs import one_line
+from broker.serving.certificates import distinguished_name, login_name
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-    from broker.tls_handshakes import Handshake
+    from broker.serving.tls_handshakes import Handshake
 
 log = logging.getLogger("leveret.connection")
 

@@ -5,7 +5,8 @@ no compression, so nothing can be inflated before login. Towards the browser eac
 broker, which is whole AMQP frames, is one message. What the browser sends may be cut anywhere.
 
 Who has not signed in gets little: a bounded number of bytes and a bounded time. What comes is taken
-apart in pieces (`broker.websocket_intake`); a peer that does not take its pongs gets the newest.
+apart in pieces (`broker.serving.websocket_intake`); a peer that does not take its pongs gets the
+newest.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from broker import origins
-from broker.addresses import address_of
-from broker.garbage import release
-from broker.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
-from broker.websocket_room import REASON, message_max
+from broker.process.garbage import release
+from broker.serving import origins
+from broker.serving.addresses import address_of
+from broker.serving.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
+from broker.serving.websocket_room import REASON, message_max
 
 if TYPE_CHECKING:
     from websockets.typing import Subprotocol

@@ -4,7 +4,7 @@ over the memory, and waiting for them is most of the work of a loop over 10,000 
 from cpython.object cimport Py_TYPE, PyObject, PyTypeObject
 
 from broker.queues.stored cimport StoredQueue
-from broker.store.queue_store cimport QueueStore
+from broker.store.log.queue_store cimport QueueStore
 
 cdef extern from *:
     """

@@ -9,7 +9,7 @@ for either. Nothing is added on a message's way: the counters are there anyway.
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from broker.contracts cimport Exchange
+from broker.kernel.contracts cimport Exchange
 from broker.queues.declared cimport BYTES, DeclaredQueue, READY, UNACKED
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.wire.channel cimport WireChannel

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from broker.contracts import Topology
-from broker.errors import describe
+from broker.kernel.contracts import Topology
 from broker.kernel.through import Through
-from broker.policies import Policies, effective, move
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
+from broker.schema.errors import describe
+from broker.vhosts.policies import Policies, effective, move
 from broker.vhosts.unused_queues import expires
 
 log = logging.getLogger("leveret.vhost")

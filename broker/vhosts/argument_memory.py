@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.arguments import memory_of
-from broker.errors import PreconditionFailed
 from broker.routing.exchange import Binding, BoundExchange
+from broker.schema.arguments import memory_of
+from broker.schema.errors import PreconditionFailed
 
 
 def binding_memory(binding: Binding, exchange: BoundExchange) -> int:

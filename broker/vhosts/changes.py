@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from broker.fields.codec import Malformed, Reader
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
 from broker.vhosts.bindings import Bindings
-from broker.wire.fields import Malformed, Reader
 from broker.wire.methods import BY_INDEX, BY_NAME, Method, decode_arguments, encode_arguments
 
 # What no client can send: methods of the queue class with ids that AMQP does not use.

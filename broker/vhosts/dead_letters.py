@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.arguments import SHORT_STRING_MOST
+from broker.fields.codec import Long, Malformed, Timestamp, octets, text
+from broker.fields.headers import ListedProperties
+from broker.fields.properties import copied_to, readable
 from broker.kernel import clock
 from broker.queues.classic import ClassicQueue
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
+from broker.schema.arguments import SHORT_STRING_MOST
 from broker.vhosts.routes import Routes
-from broker.wire.fields import Long, Malformed, Timestamp, octets, text
-from broker.wire.headers import ListedProperties
-from broker.wire.properties import copied_to, readable
 
 EXPIRATION_BIT = 8
 COUNT_MAX = 2**63 - 1

@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from broker import arguments as argument_table
-from broker.errors import AccessRefused, PreconditionFailed, ResourceLocked, describe
+from broker.fields.codec import octets
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
 from broker.routing.types import NOT_BUILT, TYPES
+from broker.schema import arguments as argument_table
+from broker.schema.errors import AccessRefused, PreconditionFailed, ResourceLocked, describe
 from broker.vhosts.changes import entry
-from broker.wire.fields import octets
 
 
 def server_name() -> str:

@@ -14,20 +14,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from broker import arguments as argument_table
-from broker.bounds import DEFAULTS, Bounds
-from broker.contracts import Topology
-from broker.errors import AccessRefused, NotFound, PreconditionFailed, describe
+from broker.fields.codec import octets
 from broker.kernel import clock
-from broker.policies import Policies, move
+from broker.kernel.contracts import Topology
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
 from broker.routing.types import TYPES
-from broker.store.bodies import BodyStore
-from broker.store.body_settings import BodySettings
-from broker.store.journal import Journal
-from broker.store.persister import Persister
+from broker.schema import arguments as argument_table
+from broker.schema.errors import AccessRefused, NotFound, PreconditionFailed, describe
+from broker.settings.bounds import DEFAULTS, Bounds
+from broker.store.bodies.settings import BodySettings
+from broker.store.bodies.store import BodyStore
+from broker.store.commit.persister import Persister
+from broker.store.directory.journal import Journal
 from broker.vhosts.applied_policies import AppliedPolicies
 from broker.vhosts.argument_memory import ArgumentMemory, binding_memory
 from broker.vhosts.bindings import Bindings
@@ -49,11 +49,11 @@ from broker.vhosts.declaring import (
     locked,
     server_name,
 )
+from broker.vhosts.policies import Policies, move
 from broker.vhosts.routes import Routes
 from broker.vhosts.slices import Slices
 from broker.vhosts.unbinding import Unbinding
 from broker.vhosts.unused_queues import UnusedQueues
-from broker.wire.fields import octets
 
 DIRECTORIES = ("queues", "transient", "bodies")
 """What is in the directory of a vhost, besides what features have there."""

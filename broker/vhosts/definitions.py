@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from broker.queues import types as queue_types
-from broker.settings_files import SettingsError, SettingsFiles
-from broker.store import disk
-from broker.store.recovery import keep_bodies_of
+from broker.settings.files import SettingsError, SettingsFiles
+from broker.store.files import disk
+from broker.store.log.recovery import keep_bodies_of
 from broker.vhosts.defining import DIRECTORIES
 from broker.vhosts.vhost import VHost
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.store import disk
-from broker.store.journal import Journal
+from broker.store.directory.journal import Journal
+from broker.store.files import disk
 from broker.vhosts.bindings import Bindings
 from broker.vhosts.changes import read_entry, told
 

@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from broker.bounds import (
+from broker.fields import properties
+from broker.fields.codec import octets, text
+from broker.settings.bounds import (
     TRACED_BODY_MAX,
     TRACED_BYTES_MAX,
     TRACED_PROPERTIES_MAX,
     TRACED_ROUTES_MAX,
     TRACED_WAITING_MAX,
 )
-from broker.wire import properties
-from broker.wire.fields import octets, text
 
 log = logging.getLogger("leveret.tracing")
 

@@ -9,22 +9,22 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from broker.contracts import REJECTED
+from broker.fields import properties
+from broker.fields.codec import octets
+from broker.kernel.contracts import REJECTED
 from broker.kernel.through import Through
-from broker.policies import move
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
 from broker.routing.types import INTERNAL, PREDECLARED, TYPES
-from broker.store import disk
-from broker.store.journal import Journal
-from broker.store.read_ahead import ReadAhead
+from broker.store.directory.journal import Journal
+from broker.store.files import disk
+from broker.store.log.read_ahead import ReadAhead
 from broker.vhosts.changes import queue_change, snapshot
 from broker.vhosts.defining import DefiningVHost
+from broker.vhosts.policies import move
 from broker.vhosts.replaying import Replay, is_of_one_queue, set_aside
 from broker.vhosts.tracing import EXCHANGE as TRACE_EXCHANGE
 from broker.vhosts.tracing import Tracer
-from broker.wire import properties
-from broker.wire.fields import octets
 
 log = logging.getLogger("leveret.vhost")
 

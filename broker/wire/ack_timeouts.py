@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import PreconditionFailed
 from broker.kernel import clock
+from broker.schema.errors import PreconditionFailed
 
 if TYPE_CHECKING:
-    from broker.contracts import Consumer
+    from broker.kernel.contracts import Consumer
     from broker.wire.channel import WireChannel
     from broker.wire.session import Session
 

@@ -1,9 +1,9 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker.contracts cimport Exchange, Topology
 from broker.kernel.buffer cimport Buffer
+from broker.kernel.contracts cimport Exchange, Topology
 from broker.kernel.message cimport Message
-from broker.store.bodies cimport BodyStore
+from broker.store.bodies.store cimport BodyStore
 from broker.wire.collecting cimport CollectingChannel
 
 

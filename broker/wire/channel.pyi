@@ -1,8 +1,8 @@
 from typing import Any
 
-from broker.contracts import Topology
-from broker.store.bodies import BodyStore
-from broker.store.persister import Persister
+from broker.kernel.contracts import Topology
+from broker.store.bodies.store import BodyStore
+from broker.store.commit.persister import Persister
 from broker.wire.collecting import CollectingChannel
 from broker.wire.session import Session
 

@@ -13,22 +13,22 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from broker.contracts cimport Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology
+from broker.fields.tables cimport check_table
+from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
+from broker.kernel.contracts cimport Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology
 from broker.kernel.ledger cimport Ledger
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, set_parts,
 )
-from broker.store.bodies cimport BodyStore
-from broker.store.persister cimport Persister
-from broker.kernel cimport clock
+from broker.schema.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
+from broker.store.bodies.store cimport BodyStore
+from broker.store.commit.persister cimport Persister
 from broker.wire.collecting cimport (
     CollectingChannel, EXPECT_BODY, EXPECT_HEADER, EXPECT_METHOD,
 )
 from broker.wire.delivering cimport TRACED_BODY
 from broker.wire.sizes cimport count_size
-from broker.wire.tables cimport check_table
-from broker.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)

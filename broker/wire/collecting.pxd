@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from broker.store.content_file cimport ContentFile
+from broker.store.commit.content_file cimport ContentFile
 from broker.wire.confirming cimport ConfirmingChannel
 
 

@@ -5,9 +5,9 @@ import os
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from broker.store.content_file cimport ContentFile
+from broker.schema.errors import PreconditionFailed
+from broker.store.commit.content_file cimport ContentFile
 from broker.wire.confirming cimport ConfirmingChannel
-from broker.errors import PreconditionFailed
 
 
 cdef class CollectingChannel(ConfirmingChannel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker.errors import AMQPError, PreconditionFailed
+from broker.schema.errors import AMQPError, PreconditionFailed
 from broker.wire.long_work import LongWork
 from broker.wire.methods import method_frame
 from broker.wire.transaction import Taken

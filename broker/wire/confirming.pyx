@@ -9,8 +9,8 @@ from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
 from broker.kernel.message cimport Message
-from broker.store.observer cimport marked, observer
-from broker.store.planted cimport planted
+from broker.store.files.observer cimport marked, observer
+from broker.store.files.planted cimport planted
 from broker.wire.delivering cimport DeliveringChannel, FRAME_END, put_names
 from broker.wire.held_confirms cimport HeldConfirms
 

@@ -3,8 +3,8 @@ from typing import Any
 
 from _typeshed import ReadableBuffer
 
-from broker.errors import AMQPError
 from broker.kernel.turn import Turn
+from broker.schema.errors import AMQPError
 from broker.wire.channel import WireChannel
 from broker.wire.output import Output
 

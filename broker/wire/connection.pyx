@@ -12,12 +12,12 @@ import logging
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from broker.errors import (
-    AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
-)
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.turn cimport Turn
+from broker.schema.errors import (
+    AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
+)
 from broker.wire.channel cimport WireChannel
 from broker.wire.delivering cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.methods import BY_INDEX, CLASSES, decode_arguments, method_frame

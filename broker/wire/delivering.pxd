@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from broker.contracts cimport Consumer
+from broker.kernel.contracts cimport Consumer
 from broker.kernel.ledger cimport Ledger, Unacked
 from broker.kernel.message cimport Message
 from broker.kernel.turn cimport Task
@@ -10,7 +10,7 @@ from broker.wire.replying cimport ReplyingChannel
 
 cdef enum:
     FRAME_END = 0xCE
-    TRACED_BODY = 64 << 10       # as `broker.bounds.TRACED_BODY_MAX`
+    TRACED_BODY = 64 << 10       # as `broker.settings.bounds.TRACED_BODY_MAX`
 
 
 # What settling a delivery means.

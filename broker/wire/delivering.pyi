@@ -1,6 +1,6 @@
 from typing import Any
 
-from broker.contracts import Consumer
+from broker.kernel.contracts import Consumer
 from broker.kernel.ledger import Ledger
 from broker.wire.replying import ReplyingChannel
 from broker.wire.transaction import Transaction

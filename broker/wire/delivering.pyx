@@ -6,14 +6,14 @@ from collections import deque
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from broker.contracts cimport Consumer, Queue
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
+from broker.kernel.contracts cimport Consumer, Queue
 from broker.kernel.ledger cimport Unacked
 from broker.kernel.message cimport Message, Place
+from broker.schema.errors import PreconditionFailed
+from broker.wire.ack_timeouts import AckTimeouts
 from broker.wire.output cimport OUT_FULL, Output
 from broker.wire.replying cimport ReplyingChannel
-from broker.wire.ack_timeouts import AckTimeouts
-from broker.errors import PreconditionFailed
 
 cdef enum:
     SETTLED_AT_ONCE = 256        # deliveries that long work settles in a step

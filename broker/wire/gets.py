@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.contracts import Consumer
+from broker.kernel.contracts import Consumer
 from broker.wire.methods import frame, method_frame
 
 if TYPE_CHECKING:

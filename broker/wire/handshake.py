@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import (
+from broker.fields.codec import Reader, text
+from broker.schema.errors import (
     AMQPError,
     ChannelFault,
     CommandInvalid,
@@ -19,7 +20,6 @@ from broker.errors import (
     SyntaxFault,
 )
 from broker.wire.commands import added_queues
-from broker.wire.fields import Reader, text
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from broker.store.persister cimport Persister
+from broker.store.commit.persister cimport Persister
 from broker.wire.output cimport Output
 
 

@@ -9,7 +9,7 @@ whose message has to be read from disk; later replies wait behind it.
 import collections
 import functools
 
-from broker.store.persister cimport Persister
+from broker.store.commit.persister cimport Persister
 from broker.wire.output cimport Output
 
 

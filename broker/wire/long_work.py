@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from inspect import GEN_RUNNING, getgeneratorstate
 from typing import TYPE_CHECKING
 
-from broker.errors import AMQPError, InternalFault
+from broker.schema.errors import AMQPError, InternalFault
 
 if TYPE_CHECKING:
     from broker.wire.session import Session

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from broker.wire.fields import Malformed, Reader, encode_table, octets
+from broker.fields.codec import Malformed, Reader, encode_table, octets
 
 
 @dataclass(frozen=True, slots=True)

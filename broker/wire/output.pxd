@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from broker.contracts cimport Confirmer
 from broker.kernel.buffer cimport Buffer
+from broker.kernel.contracts cimport Confirmer
 from broker.kernel.turn cimport Task, Turn
 
 

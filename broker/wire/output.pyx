@@ -8,8 +8,8 @@ frames.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from broker.contracts cimport Confirmer
 from broker.kernel.buffer cimport Buffer
+from broker.kernel.contracts cimport Confirmer
 from broker.kernel.turn cimport Task, Turn
 
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint16_t, uint64_t
 
-from broker.contracts cimport Channel
-from broker.store.persister cimport Persister
+from broker.kernel.contracts cimport Channel
+from broker.store.commit.persister cimport Persister
 from broker.wire.held_replies cimport HeldReplies
 from broker.wire.output cimport Output
 

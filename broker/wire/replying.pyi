@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from broker.contracts import Channel
+from broker.kernel.contracts import Channel
 from broker.wire.gets import Gets
 from broker.wire.held_replies import HeldReply
 from broker.wire.session import Session

@@ -5,7 +5,7 @@ import functools
 
 from libc.stdint cimport uint64_t
 
-from broker.contracts cimport Channel
+from broker.kernel.contracts cimport Channel
 from broker.wire.held_replies cimport HeldReplies, HeldReply
 from broker.wire.output cimport OUT_FULL
 

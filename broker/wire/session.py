@@ -12,20 +12,21 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from broker.arguments import memory_of
-from broker.contracts import Consumer, Exchange
-from broker.errors import (
+from broker.fields import properties
+from broker.fields.codec import Reader, encode_table, text
+from broker.kernel.contracts import Consumer, Exchange
+from broker.schema.arguments import memory_of
+from broker.schema.errors import (
     AMQPError,
     ChannelFault,
     CommandInvalid,
     NotAllowed,
 )
-from broker.wire import commands, properties
+from broker.wire import commands
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.channel import WireChannel
 from broker.wire.commands import added_queues, publishing
 from broker.wire.connection import Connection
-from broker.wire.fields import Reader, encode_table, text
 from broker.wire.handshake import Handshake
 from broker.wire.host import Host
 from broker.wire.long_work import LongWork

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from broker.errors import PreconditionFailed
+from broker.schema.errors import PreconditionFailed
 
 Publish = tuple[bytes, bytes, bytes, bytes, int, bool]
 """Exchange, routing key, properties, body, flags, mandatory."""

@@ -10,7 +10,7 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from broker.control_schema import NOUNS
+from broker.schema.control_schema import NOUNS
 from frontend import addresses, figures
 from frontend.arguments import amount, meaning
 from management.reports.tariff import amount as amount_of

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from broker.logs import ENTRIES_KEPT
+from broker.process.logs import ENTRIES_KEPT
 from frontend.asking import ask
 
 TONES = {"critical": "bad", "error": "bad", "warning": "warn"}

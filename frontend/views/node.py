@@ -7,8 +7,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from broker.bounds import FIXED
-from broker.config import SECTIONS, settings
+from broker.settings.bounds import FIXED
+from broker.settings.config import SECTIONS, settings
 from frontend import figures
 from frontend.asking import ask
 from management.appliance import config

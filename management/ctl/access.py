@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.lifetime import program
+from broker.process.lifetime import program
 from management.ctl.table import (
     DATA,
     NO_USER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from broker.lifetime import program
+from broker.process.lifetime import program
 from management.ctl.parsing import GENERAL
 from management.ctl.table import ALIASES, COMMANDS, EXIT_CODES, GROUPS, Command, Parameter
 

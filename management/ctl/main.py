@@ -12,7 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from broker import config as settings
+from broker.settings import config as settings
 from management.broker_client import BrokerClient, BrokerError
 from management.ctl import commands as commands
 from management.ctl import helping, output, parsing

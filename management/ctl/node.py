@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.control_schema import VERBS
+from broker.schema.control_schema import VERBS
 from management.ctl.lists import COLUMN, same, table, wanted
 from management.ctl.table import (
     COMMANDS,

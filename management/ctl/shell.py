@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
-from broker.lifetime import program
+from broker.process.lifetime import program
 from management.ctl import completion, helping
 from management.ctl.parsing import find
 from management.ctl.table import COMMANDS, Call, Command, Parameter, runs

@@ -13,9 +13,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from broker import config as settings
 from broker.client.errors import ClientError
 from broker.client.uri import BadURI, Endpoint, parse
+from broker.settings import config as settings
 from management.perf import options as table
 from management.perf.churn import Churn, Count
 from management.perf.report import summary

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from broker.lifetime import program
+from broker.process.lifetime import program
 
 PROGRAM = f"{program()} perf"
 

@@ -23,8 +23,8 @@ from typing import IO
 
 import msgspec
 
-from broker import reloading
-from broker.config import Config, ConfigError
+from broker.serving import reloading
+from broker.settings.config import Config, ConfigError
 from management.priority import give_way
 
 from . import client, delivery, parameters, plans, tariff

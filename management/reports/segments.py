@@ -119,7 +119,7 @@ def rows(segments: Sequence[Segment], limits: Limits) -> Iterator[pa.RecordBatch
 
 def _declared(directory: Path, default: str) -> dict[str, tuple[int, str]]:
     """Incarnation and type of each durable queue, by its name."""
-    from broker.store import journal
+    from broker.store.directory import journal
     from broker.vhosts import changes
 
     try:
@@ -200,7 +200,7 @@ def _first_offset(head: bytes) -> tuple[int, bool]:
 def _batches(segment: Segment, limits: Limits) -> Iterator[tuple[int, Any]]:
     import numpy as np
 
-    from broker.store.record_scan import Scan, settled
+    from broker.store.files.record_scan import Scan, settled
 
     try:
         with segment.path.open("rb") as file:
@@ -324,7 +324,7 @@ class Bodies:
     """The shared bodies of a vhost, by their ids."""
 
     def __init__(self, directory: Path, incarnation: int) -> None:
-        from broker.store import body_file
+        from broker.store.bodies import file as body_file
 
         self._where: dict[bytes, tuple[Path, int, int]] = {}
         for path in sorted(directory.glob("*.bdy")):

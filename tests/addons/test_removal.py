@@ -82,7 +82,7 @@ ADD_ONS = {
         (queue(x_queue_type="stream"), queue(x_max_age="7D")),
     ),
     "direct reply": AddOn(
-        ("wire/commands/direct_reply.py", "queues/reply.*"),
+        ("wire/commands/direct_reply.py", "wire/reply_queue.*"),
         "wire/commands/added_queues.py",
         "direct_reply",
         (("basic.consume", {"queue": "amq.rabbitmq.reply-to", "no_ack": True}),),

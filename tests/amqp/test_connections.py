@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.contracts import Topology
+from broker.kernel.contracts import Topology
 from broker.wire.channel import WireChannel
 from tests.amqp import raw
 from tests.amqp.field_tables import encode_table

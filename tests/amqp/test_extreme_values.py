@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.arguments import QUEUE
-from broker.wire.fields import DEPTH_MAX, ELEMENTS_MAX
+from broker.fields.codec import DEPTH_MAX, ELEMENTS_MAX
+from broker.schema.arguments import QUEUE
 from management.broker_client import BrokerError
 from tests.amqp import streams
 from tests.amqp.field_tables import Typed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.errors import AMQPError, PreconditionFailed
+from broker.schema.errors import AMQPError, PreconditionFailed
 from broker.vhosts.slices import Slices
 from broker.wire.long_work import LongWork
 

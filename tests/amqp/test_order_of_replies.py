@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.contracts import Topology
+from broker.kernel.contracts import Topology
 from broker.wire.channel import WireChannel
 from broker.wire.gets import AHEAD_MAX
 from broker.wire.output import Output

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.contracts import Consumer, Exchange, Topology
-from broker.errors import AMQPError
+from broker.kernel.contracts import Consumer, Exchange, Topology
 from broker.queues.classic import ClassicQueue
+from broker.schema.errors import AMQPError
 from broker.wire import ack_timeouts
 from broker.wire.channel import WireChannel
 from broker.wire.connection import Connection

@@ -13,8 +13,8 @@ import pytest
 from django.http import HttpRequest
 
 from api.logs import _events
-from broker import logs
-from broker.bounds import LOG_READERS_MAX
+from broker.process import logs
+from broker.settings.bounds import LOG_READERS_MAX
 from tests.api.conftest import TAGS, path
 from tests.api.test_sessions import sign_in, token_in
 from tests.appliance import Appliance

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from broker.store import journal
+from broker.store.directory import journal
 from broker.vhosts.changes import QUEUE_DECLARED_BY, read_entry
 from tests.amqp.raw import Client
 from tests.api.conftest import path

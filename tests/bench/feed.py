@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from broker.config import Config
 from broker.features.usage.feed import Feed
 from broker.kernel import clock
 from broker.server.app import Broker
+from broker.settings.config import Config
 from tests.reports.feeds import MadeUpConnection
 
 INTERVAL_MS = 10_000

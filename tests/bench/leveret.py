@@ -52,11 +52,11 @@ class Leveret:
         addresses = self.directory / "data/run/broker.json"
         addresses.unlink(missing_ok=True)
         arguments = ["--data-dir", str(self.directory / "data")]
-        if "disk_reserve" in (self.tree / "broker/config.py").read_text():
+        if "disk_reserve" in (self.tree / "broker/settings/config.py").read_text():
             arguments += ["--disk-reserve", "0"]
         arguments += ["--amqp-port", "0", "--ws-port", "0", "--metrics-port", "0"]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
-        # The broker ends when this process does, however it ends (broker/lifetime.py).
+        # The broker ends when this process does, however it ends (broker/process/lifetime.py).
         read_end, self.lifetime = os.pipe()
         inherited["LEVERET_LIFETIME_FD"] = str(read_end)
         with (self.directory / "output").open("ab") as output:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from broker.control_schema import TROUBLE
+from broker.schema.control_schema import TROUBLE
 from management.broker_client import BrokerClient
 from tests.bench.screens import filled, processor_seconds
 

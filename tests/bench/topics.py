@@ -15,9 +15,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from broker.errors import PreconditionFailed
 from broker.routing.exchange import Binding
 from broker.routing.topic import TopicExchange
+from broker.schema.errors import PreconditionFailed
 
 BUDGET_MS = 1.0
 Row = tuple[str, Iterable[str], list[str]]

@@ -19,7 +19,7 @@ from broker.client.errors import (
     ProtocolError,
 )
 from broker.client.uri import Endpoint
-from broker.wire import properties
+from broker.fields import properties
 from broker.wire.methods import BY_INDEX, decode_arguments, frame, method_frame
 
 TOKEN = object()

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from broker.access import Access
 from broker.access.passwords import SHA256, rabbit_hash
-from broker.config import Config, settings
-from broker.errors import NotFound, PreconditionFailed, describe
-from broker.policies import Policies
+from broker.fields.properties import encode
 from broker.queues.limits import Limits
+from broker.schema.errors import NotFound, PreconditionFailed, describe
 from broker.server.alarms import Alarms, Reading
 from broker.server.control import ControlServer
 from broker.server.importing import Importing
@@ -25,14 +24,15 @@ from broker.server.logins import Logins
 from broker.server.policy_sweep import PolicySweep
 from broker.server.sampling import Sampling
 from broker.server.stall import Stall
-from broker.settings_files import SettingsFiles
+from broker.settings.config import Config, settings
+from broker.settings.files import SettingsFiles
 from broker.stats import NodeReading, Stats
-from broker.store.failed_reads import FailedReads
-from broker.store.sync_method import SyncMethod
-from broker.store.waits import Waits
+from broker.store.commit.failed_reads import FailedReads
+from broker.store.commit.sync_method import SyncMethod
+from broker.store.files.waits import Waits
+from broker.vhosts.policies import Policies
 from broker.vhosts.slices import Slices
 from broker.vhosts.tracing import Tracer
-from broker.wire.properties import encode
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
 

@@ -9,8 +9,8 @@ import pytest
 from broker.access import Access, BadSetting, User
 from broker.access.passwords import ARGON2ID, BCRYPT, MD5, SHA256, rabbit_hash
 from broker.access.patterns import BadPattern, Pattern
-from broker.errors import AccessRefused
-from broker.settings_files import SettingsError, SettingsFiles
+from broker.schema.errors import AccessRefused
+from broker.settings.files import SettingsError, SettingsFiles
 from tests.control.disks import MemoryDisk
 
 HASH = rabbit_hash("secret")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker import garbage
-from broker.garbage import Garbage, release
+from broker.process import garbage
+from broker.process.garbage import Garbage, release
 
 
 class Held:

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import pytest
 
-from broker.control_schema import Health
+from broker.schema.control_schema import Health
 from broker.server.alarms import Reading
 from broker.server.control.health_verbs import CHECKS
 from management.broker_client import BrokerClient, BrokerError

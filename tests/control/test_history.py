@@ -27,7 +27,7 @@ from broker.stats.history_file import (
     section_of,
     width_of,
 )
-from broker.store import disk
+from broker.store.files import disk
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.control.stand_in import Broker

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker.access.passwords import SHA256, rabbit_hash
-from broker.control_schema import List
+from broker.schema.control_schema import List
 from broker.server.control.connection_rows import Connections
 from broker.server.control.consumer_rows import Consumers
 from broker.server.control.queue_fields import QueueRows

@@ -8,8 +8,8 @@ import pytest
 
 from broker.access import Access, Refused, User
 from broker.access.login import REMEMBERED_S
-from broker.config import Config
 from broker.server.logins import Logins
+from broker.settings.config import Config
 from tests.control.test_logins import BAD_LOGINS, Clock, access, clock, disk, status
 
 __all__ = ["access", "clock", "disk"]

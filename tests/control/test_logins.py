@@ -11,8 +11,8 @@ from broker.access import Access, Job, Refused, User, passwords
 from broker.access.login import REMEMBERED_S, TICKET_S
 from broker.access.passwords import ARGON2ID, BCRYPT, MD5, SHA256, SHA512, rabbit_hash
 from broker.access.throttle import WINDOW_S, Limits
-from broker.addresses import address_of, is_loopback
-from broker.settings_files import SettingsFiles
+from broker.serving.addresses import address_of, is_loopback
+from broker.settings.files import SettingsFiles
 from tests.control.disks import MemoryDisk
 
 BAD_LOGINS = 10

@@ -8,7 +8,7 @@ import pytest
 
 from broker.access import Access, BadSetting, Parameter
 from broker.access.secrets import has_secrets, without_secrets
-from broker.settings_files import SettingsError, SettingsFiles
+from broker.settings.files import SettingsError, SettingsFiles
 from tests.control.disks import MemoryDisk
 
 

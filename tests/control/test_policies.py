@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from broker.access import BadSetting
-from broker.policies import (
+from broker.schema.policy_keys import KEYS, BadDefinition, check, lower, term
+from broker.schema.times import AGE_MOST, age_ms
+from broker.server.control.policy_rows import governed, setting_rows
+from broker.settings.files import SettingsError, SettingsFiles
+from broker.vhosts.policies import (
     OPERATOR_POLICIES_FILE,
     POLICIES_FILE,
     InForce,
@@ -18,10 +22,6 @@ from broker.policies import (
     effective,
     settings,
 )
-from broker.policy_keys import KEYS, BadDefinition, check, lower, term
-from broker.server.control.policy_rows import governed, setting_rows
-from broker.settings_files import SettingsError, SettingsFiles
-from broker.times import AGE_MOST, age_ms
 from tests.control.disks import MemoryDisk
 from tests.control.policy_values import BAD, GOOD
 from tests.tidy.sources import ROOT

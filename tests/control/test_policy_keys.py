@@ -10,7 +10,7 @@ import pika
 import pytest
 from pika.exceptions import NackError
 
-from broker.policy_keys import KEYS
+from broker.schema.policy_keys import KEYS
 from management.broker_client import BrokerClient, BrokerError
 from tests.appliance import Appliance
 from tests.control.policed import (

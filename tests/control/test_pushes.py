@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.control_schema import Request
+from broker.schema.control_schema import Request
 from management.broker_client import BrokerClient, BrokerError, Push
 from tests.control.stand_in import Broker
 

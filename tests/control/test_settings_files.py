@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.settings_files import SettingsError, SettingsFiles
+from broker.settings.files import SettingsError, SettingsFiles
 from tests.control.disks import MemoryDisk
 
 
@@ -103,7 +103,7 @@ def test_it_names_file_line_and_column_of_a_broken_file(
 
 
 def test_it_writes_through_the_real_disk(tmp_path: Path) -> None:
-    from broker.store import disk
+    from broker.store.files import disk
 
     files = SettingsFiles(tmp_path, disk)
     files.put("names.json", Shape(["a"]))

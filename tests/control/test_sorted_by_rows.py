@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.columns import value_at
-from broker.control_schema import NOUNS
+from broker.schema.columns import value_at
+from broker.schema.control_schema import NOUNS
 from management.broker_client import BrokerClient
 from tests.amqp import raw
 from tests.appliance import Appliance

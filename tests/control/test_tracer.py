@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.bounds import TRACED_BYTES_MAX
+from broker.fields.properties import encode
+from broker.settings.bounds import TRACED_BYTES_MAX
 from broker.vhosts.tracing import Tracer
-from broker.wire.properties import encode
 
 WHO = ("127.0.0.1:1 -> 127.0.0.1:2", 1, "guest")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.control_schema import NOUNS, VERBS
+from broker.schema.control_schema import NOUNS, VERBS
 from broker.server.control.binding_rows import properties_key
 from broker.server.control.requests import HANDLERS
 from management.broker_client import BrokerClient, BrokerError

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.control_schema import NOUNS, VERBS
-from broker.policies import Policy
+from broker.schema.control_schema import NOUNS, VERBS
+from broker.server.control import peek_verbs
+from broker.vhosts.policies import Policy
 from broker.vhosts.tracing import Trace
 from management.broker_client import BrokerClient, BrokerError
 from tests.control.stand_in import Broker, Holding
@@ -135,6 +136,11 @@ LISTED = {
     "policies": ALL,
     "operator-policies": ALL,
 }
+
+
+@pytest.fixture(autouse=True)
+def looks_into_a_queue_that_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peek_verbs, "Peek", lambda queue, *how: queue.peek(*how))
 
 
 @pytest.fixture

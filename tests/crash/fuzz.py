@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.wire import properties
+from broker.fields import properties
 from tests.crash.explore import look, scratch
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import EMBED_BELOW, Profile, profile_of, shrunk

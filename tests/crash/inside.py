@@ -13,19 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.config import Config
-from broker.contracts import Topology
 from broker.features import delayed
+from broker.fields import properties
 from broker.kernel import clock
+from broker.kernel.contracts import Topology
 from broker.kernel.turn import Turn
-from broker.policies import Policies
 from broker.queues.types import MessageQueue
-from broker.settings_files import SettingsFiles
-from broker.store import disk
-from broker.store.persister import Persister
+from broker.settings.config import Config
+from broker.settings.files import SettingsFiles
+from broker.store.commit.persister import Persister
+from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
+from broker.vhosts.policies import Policies
 from broker.vhosts.vhost import VHost
-from broker.wire import properties
 from tests.crash.profiles import Profile
 from tests.store.driven import Taker
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.wire import properties
+from broker.fields import properties
 from tests.crash.explore import miscounted, scratch, strays
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import Profile, shrunk, small_bodies

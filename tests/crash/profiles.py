@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.store import leveldb_index
-from broker.store.body_settings import BodySettings
-from broker.store.location_index import IndexSettings
-from broker.store.sync_method import ALL, EACH, SyncMethod
+from broker.store.bodies.settings import BodySettings
+from broker.store.commit.sync_method import ALL, EACH, SyncMethod
+from broker.store.index import leveldb_index
+from broker.store.index.location_index import IndexSettings
 from broker.vhosts import vhost
 
 EMBED_BELOW = 100

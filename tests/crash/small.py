@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.wire import properties
+from broker.fields import properties
 from tests.crash.explore import look
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import EMBED_BELOW, Profile, small_bodies

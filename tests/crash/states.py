@@ -17,7 +17,8 @@ from pathlib import Path
 SECTOR = 512
 
 Event = tuple[str, str | None, int, int, int]
-"""(kind, path, offset or number, length, errno), as `broker.store.disk.recorded` gives them."""
+"""(kind, path, offset or number, length, errno), as `broker.store.files.disk.recorded` gives
+them."""
 
 State = dict[str, bytes | None]
 """Path -> content of a file, None for a directory."""

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from broker.fields import properties
 from broker.queues.stream_arguments import Start
-from broker.wire import properties
 from tests.crash.inside import Inside, publish
 from tests.crash.stream_promises import Entry, Kept, StreamPromises
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk, gate, snapshot
-from broker.store.data_directory import SchemaError, check_schema
+from broker.store.directory import snapshot
+from broker.store.directory.data_directory import SchemaError, check_schema
+from broker.store.files import disk, gate
 from management import backup
 from management.backup import Pace, copy_file
 from management.broker_client import BrokerClient

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.kernel import clock
-from broker.store import snapshot
+from broker.store.directory import snapshot
 from management.backup import Pace, copy_file
 from tests.crash.explore import look, scratch
 from tests.crash.profiles import PROFILES, Profile, shrunk

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.body_settings import BodySettings
-from broker.store.location_index import IndexSettings
+from broker.store.bodies.settings import BodySettings
+from broker.store.index.location_index import IndexSettings
 from tests.crash.explore import scratch
 from tests.crash.fuzz import Fuzzed, fuzz
 from tests.crash.inside import Inside, publish

@@ -82,7 +82,7 @@ def test_the_product_has_no_function_that_plants_or_records() -> None:
 def test_a_fault_is_planted_before_the_product_is_imported() -> None:
     program = (
         "from tests.crash import planted_build\n"
-        "import broker.store.disk\n"
+        "import broker.store.files.disk\n"
         "planted_build.use('no sync')"
     )
     result = subprocess.run(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.wire import properties
+from broker.fields import properties
 from tests.crash import inside
 from tests.crash.promises import Copy
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.wire import properties
+from broker.fields import properties
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import PROFILES, Profile
 from tests.crash.promises import Copy, Declared, Promises

@@ -14,7 +14,7 @@ from typing import Any
 import pika
 import pytest
 
-from broker.control_schema import NOUNS, VERBS
+from broker.schema.control_schema import NOUNS, VERBS
 from management.ctl import commands as commands
 from management.ctl.table import COMMANDS
 from tests.appliance import ROOT, Appliance

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from broker.control_schema import NOUNS, VERBS
+from broker.schema.control_schema import NOUNS, VERBS
 from management.ctl import commands as commands
 from management.ctl import completion, helping, parsing
 from management.ctl.table import ALIASES, COMMANDS, GROUPS, Command

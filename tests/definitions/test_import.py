@@ -13,7 +13,7 @@ import pytest
 from broker.access.passwords import SHA256, rabbit_hash
 from broker.definitions.applying import Failed, carry_out
 from broker.definitions.plan import Step
-from broker.errors import NotFound
+from broker.schema.errors import NotFound
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.control.test_real_broker import connect, control

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from broker.definitions.targets import RABBITMQ_3
-from broker.policy_keys import KEYS
+from broker.schema.policy_keys import KEYS
 from management.broker_client import BrokerClient
 from tests.bench.rabbitmq import NotAvailable, RabbitMQ
 from tests.definitions.conftest import FIXTURES

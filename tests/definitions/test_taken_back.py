@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from broker.config import Config
 from broker.definitions.applying import Failed, carry_out
 from broker.definitions.document import Fault, give_up, parse
 from broker.definitions.exporting import Export
 from broker.definitions.plan import Step
 from broker.server.app import Broker
 from broker.server.importing import PENDING
+from broker.settings.config import Config
 from broker.vhosts.vhost import VHost
 
 QUEUES = 1500

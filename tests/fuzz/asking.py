@@ -23,7 +23,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from broker.control_schema import VERBS, Request
+from broker.schema.control_schema import VERBS, Request
 from tests.appliance import Appliance
 from tests.fuzz.found import Count, FoundError, batches, chance_of, corpus
 from tests.fuzz.mutations import mutate

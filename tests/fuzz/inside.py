@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from broker.config import Config
 from broker.server.app import Broker
+from broker.settings.config import Config
 from tests.amqp import raw
 from tests.fuzz import sessions
 from tests.fuzz.found import (

@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
-from broker.config import Config
-from broker.control_schema import VERBS, Request
 from broker.definitions.document import Fault, parse
-from broker.errors import AMQPError
+from broker.fields import properties, tables
+from broker.fields.codec import Reader, encode_table
+from broker.schema.control_schema import VERBS, Request
+from broker.schema.errors import AMQPError
 from broker.server import proxy_protocol
 from broker.server.websocket import Door as WebSocketDoor
 from broker.server.websocket import WebSocketListener
-from broker.wire import properties, tables
-from broker.wire.fields import Reader, encode_table
+from broker.settings.config import Config
 from tests.amqp import raw
 from tests.fuzz.doors import masked_frame
 from tests.fuzz.found import TURN_MAX_S, Count, FoundError, chance_of, corpus, keep, minimise

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import httpx
 
-from broker.config import Config
+from broker.settings.config import Config
 from tests.api.test_sessions import sign_in, token_for
 from tests.appliance import ROOT, Appliance
 from tests.hostile.attacks.attacker import MALLORY, PROXY, Attacker

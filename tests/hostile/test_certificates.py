@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.certificates import login_name
+from broker.serving.certificates import login_name
 from tests.amqp.test_permissions import ask
 from tests.appliance import Appliance
 from tests.conftest import _maker

@@ -1,7 +1,7 @@
 """What comes and goes leaves no garbage that only a walk of Python's collector over all would find.
 
 Such walks hold the loop for as long as there are objects, so they are made hardly ever
-(`broker.garbage`): what refers to itself would stay.
+(`broker.process.garbage`): what refers to itself would stay.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.control_schema import EVENTS, NOUNS, VERBS
-from broker.sight import EVENTS_SHOWN
+from broker.schema.control_schema import EVENTS, NOUNS, VERBS
+from broker.schema.sight import EVENTS_SHOWN
 from management.broker_client import BrokerClient, BrokerError
 from tests.amqp import raw
 from tests.api.conftest import path

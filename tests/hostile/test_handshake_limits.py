@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from broker.config import Config
-from broker.tls_handshakes import Handshake, Handshakes
+from broker.serving.tls_handshakes import Handshake, Handshakes
+from broker.settings.config import Config
 from tests.appliance import Appliance
 from tests.conftest import _maker
 from tests.hostile.tls import hello_of

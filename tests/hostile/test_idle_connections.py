@@ -14,7 +14,7 @@ import uvicorn
 from django.test import override_settings
 from uvicorn.server import ServerState
 
-from broker.config import Config
+from broker.settings.config import Config
 from management.http_protocol import BoundedHTTP
 from tests.appliance import Appliance
 

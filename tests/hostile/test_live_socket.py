@@ -6,7 +6,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from broker.bounds import LIVE_REQUEST_MAX
+from broker.settings.bounds import LIVE_REQUEST_MAX
 from tests.api.test_sessions import live, sign_in
 from tests.appliance import Appliance
 from tests.hostile.sockets import TEXT, frame, opened

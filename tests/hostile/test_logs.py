@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from broker import log_limit, logs
-from broker.log_limit import BURST_S, LimitedHandler, source_of
+from broker.process import log_limit, logs
+from broker.process.log_limit import BURST_S, LimitedHandler, source_of
 from tests.api.test_sessions import sign_in
 from tests.appliance import Appliance
 

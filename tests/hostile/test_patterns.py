@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from broker.access.patterns import BadPattern, Pattern
-from broker.bounds import PATTERN_STEPS_MAX
 from broker.server.control.matching import matched
 from broker.server.pace import Pace
+from broker.settings.bounds import PATTERN_STEPS_MAX
 from tests.api.conftest import path
 from tests.appliance import ROOT, Appliance
 

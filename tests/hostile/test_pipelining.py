@@ -13,8 +13,8 @@ import uvicorn
 from django.test import override_settings
 from uvicorn.server import ServerState
 
-from broker.bounds import REQUESTS_WAITING_MAX
-from broker.config import Config
+from broker.settings.bounds import REQUESTS_WAITING_MAX
+from broker.settings.config import Config
 from management.bodies import WIRE, Wire
 from management.http_protocol import PIECE, BoundedHTTP
 from tests.appliance import Appliance

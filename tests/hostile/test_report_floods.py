@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Config
+from broker.settings.config import Config
 from management.reports import runs
 from management.reports.process import Reports
 

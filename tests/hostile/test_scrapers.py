@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from broker.bounds import METRICS_CONNECTIONS_MAX as CONNECTIONS_MAX
-from broker.bounds import SCRAPERS_MAX
 from broker.server.metrics.scrapers import APART_S, KNOWN_FOR_S, PAGES_MIN, SLOW_S, Place, Places
+from broker.settings.bounds import METRICS_CONNECTIONS_MAX as CONNECTIONS_MAX
+from broker.settings.bounds import SCRAPERS_MAX
 from tests.appliance import Appliance
 from tests.conftest import Make
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from broker.config import Config
+from broker.settings.config import Config
 from management.event_loop import EventLoop
 from management.turns import ADDRESS, Turns, turns_of
 from tests.appliance import Appliance

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from broker.config import Config
-from broker.websocket_room import COUNTED_FROM, Hold, Room
+from broker.serving.websocket_room import COUNTED_FROM, Hold, Room
+from broker.settings.config import Config
 from tests.amqp import raw
 from tests.appliance import Appliance
 from tests.conftest import _maker

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from broker.server.websocket import CLOSE_PATIENCE_S, Door, WebSocketListener
-from broker.websocket_intake import PIECE, Allowance, Excess, Intake, Turns
+from broker.serving.websocket_intake import PIECE, Allowance, Excess, Intake, Turns
 from tests.amqp import raw
 from tests.api.test_sessions import sign_in
 from tests.appliance import Appliance

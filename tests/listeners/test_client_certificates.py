@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.certificates import distinguished_name, login_name
+from broker.serving.certificates import distinguished_name, login_name
 from tests.amqp import raw
 from tests.amqp.test_permissions import ALL, ask
 from tests.appliance import Appliance

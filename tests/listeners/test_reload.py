@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import config, reloading
-from broker.config import load
+from broker.serving import reloading
+from broker.settings import config
+from broker.settings.config import load
 from tests.amqp import raw
 from tests.appliance import Appliance
 from tests.conftest import Make

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker import config, quantities
-from broker.config import ConfigError, load
+from broker.settings import config, quantities
+from broker.settings.config import ConfigError, load
 from tests.appliance import ROOT
 from tests.tidy.sources import PACKAGES, files
 

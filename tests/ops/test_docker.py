@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from broker import config
+from broker.settings import config
 from tests.appliance import ROOT
 
 DOCKER = ROOT / "docker"

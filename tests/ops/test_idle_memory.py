@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker import garbage
+from broker.process import garbage
 from management import web
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from broker import config
-from broker.bounds import FIXED
-from broker.config import ConfigError, load
-from broker.config_sources import Setting
+from broker.settings import config
+from broker.settings.bounds import FIXED
+from broker.settings.config import ConfigError, load
+from broker.settings.sources import Setting
 from tests.appliance import ROOT, Appliance
 from tests.conftest import Make
 from tests.listeners.certificates import Authority

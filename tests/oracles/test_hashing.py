@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.bounds import DEFAULTS
-from broker.errors import PreconditionFailed
 from broker.routing.consistent_hash import ConsistentHashExchange
 from broker.routing.exchange import Binding
 from broker.routing.hashing import Jump, Ring, hash_of, jump
+from broker.schema.errors import PreconditionFailed
+from broker.settings.bounds import DEFAULTS
 
 QUEUES = st.sampled_from(["a", "b", "c", "d"])
 WEIGHTS = st.integers(1, 4)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import PreconditionFailed
 from broker.routing.exchange import Binding
 from broker.routing.header_index import HeaderIndex
 from broker.routing.headers import HeadersExchange
 from broker.routing.topic import TopicExchange, pattern_of
 from broker.routing.topic_tree import TopicTree
+from broker.schema.errors import PreconditionFailed
 from tests.oracles import headers as headers_oracle
 from tests.oracles import topic as topic_oracle
 from tests.oracles.chosen_hashes import mixed

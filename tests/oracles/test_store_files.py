@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.kernel import checksum
-from broker.store import journal
+from broker.store.directory import journal
 from tests.amqp import arguments
 from tests.amqp.raw import Client
 from tests.oracles import segment_files

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.fields.codec import encode_table
 from broker.queues.stream_filter import ALL, ANY, BY_DEFAULT, StreamFilter
-from broker.wire.fields import encode_table
 
 texts = st.sampled_from(["", "a", "b", "ab", "abc", "1", "true"])
 names = st.sampled_from(["n", "nn", "m", ""])

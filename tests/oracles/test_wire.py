@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import AMQPError
+from broker.fields import codec as fields
+from broker.fields import properties
+from broker.fields.tables import check
 from broker.kernel.turn import Turn
-from broker.wire import fields, methods, properties
+from broker.schema.errors import AMQPError
+from broker.wire import methods
 from broker.wire.connection import Connection
-from broker.wire.tables import check
 from tests.amqp import arguments, field_tables, raw
 from tests.amqp.methods import METHODS, PROPERTIES
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from broker.config import Config
+from broker.settings.config import Config
 from management.reports import client
 from management.reports.process import Reports
 from management.reports.runs import Run, Runs

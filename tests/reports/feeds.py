@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from broker.bounds import DEFAULTS
-from broker.contracts import Exchange
 from broker.features.usage.accounts import EXCHANGE
 from broker.features.usage.feed import Feed, Step
+from broker.kernel.contracts import Exchange
 from broker.kernel.turn import Turn
+from broker.settings.bounds import DEFAULTS
 from tests.reports.counted import CountedConnection, CountedQueue
 
 HOUR_MS = 3_600_000

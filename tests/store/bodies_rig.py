@@ -15,11 +15,11 @@ import pytest
 
 from broker.kernel.turn import Turn
 from broker.queues.classic import ClassicQueue
-from broker.store import disk
-from broker.store.bodies import BodyStore
-from broker.store.body_settings import BodySettings
-from broker.store.location_index import IndexSettings
-from broker.store.persister import Persister
+from broker.store.bodies.settings import BodySettings
+from broker.store.bodies.store import BodyStore
+from broker.store.commit.persister import Persister
+from broker.store.files import disk
+from broker.store.index.location_index import IndexSettings
 
 BACKENDS = ("ram", "leveldb")
 backends = pytest.mark.parametrize("backend", BACKENDS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.kernel.turn import Turn
 from broker.queues.classic import ClassicQueue
-from broker.store.persister import Persister
+from broker.store.commit.persister import Persister
 
 INCARNATION = 1 << 32 | 7
 PROPERTIES = b"\x10\x00\x02"

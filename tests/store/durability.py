@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 
 Event = tuple[str, str | None, int, int, int]
-"""(kind, path, offset or number, length, errno), as `broker.store.disk.recorded` gives them."""
+"""(kind, path, offset or number, length, errno), as `broker.store.files.disk.recorded` gives
+them."""
 
 
 class Durability:

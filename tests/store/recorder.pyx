@@ -11,10 +11,10 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, strdup
 
-from broker.store cimport observer
-from broker.store.disk cimport OP_READ
-from broker.store.observer import KINDS
-from broker.store.observer cimport Observer
+from broker.store.files cimport observer
+from broker.store.files.operation cimport OP_READ
+from broker.store.files.observer cimport Observer
+from broker.store.files.observer import KINDS
 
 
 cdef extern from "<time.h>" nogil:

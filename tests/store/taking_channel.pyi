@@ -1,4 +1,4 @@
-from broker.contracts import Channel
+from broker.kernel.contracts import Channel
 
 class TakingChannel(Channel):
     @property

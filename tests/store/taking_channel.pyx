@@ -1,7 +1,7 @@
 # cython: language_level=3
 """A channel that takes every message at once, for tests of who delivers how much in a turn."""
 
-from broker.contracts cimport Channel, Consumer
+from broker.kernel.contracts cimport Channel, Consumer
 from broker.kernel.message cimport Message, Place
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.body_figures import body_figures
+from broker.store.bodies.figures import body_figures
 from tests.store import recorder
 from tests.store.bodies_rig import Rig, Taken, backends, body, settings_of
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.store.body_census import BodyCensus, CannotCount
-from broker.store.body_file import TOC_ROW
-from broker.store.location_index import ENTRY, IndexSettings, open_index
+from broker.store.bodies.file import TOC_ROW
+from broker.store.index.backends import open_index
+from broker.store.index.body_census import BodyCensus, CannotCount
+from broker.store.index.location_index import ENTRY, IndexSettings
 from tests.store import recorder
 
 BACKENDS = ("ram", "leveldb")

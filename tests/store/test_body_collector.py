@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.store.body_file import HEADER_BYTES, RECORD_OVERHEAD, BodyFile
-from broker.store.body_files import BodyFiles
-from broker.store.location_index import ENTRY
+from broker.store.bodies.file import HEADER_BYTES, RECORD_OVERHEAD, BodyFile
+from broker.store.bodies.files import BodyFiles
+from broker.store.index.location_index import ENTRY
 from tests.store import recorder
 from tests.store.bodies_rig import backends, body
 from tests.store.body_crashes import LIMIT, crashes_of_a_collection, filled, kept

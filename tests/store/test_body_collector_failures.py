@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk
-from broker.store.body_file import HEADER_BYTES, RECORD_OVERHEAD
+from broker.store.bodies.file import HEADER_BYTES, RECORD_OVERHEAD
+from broker.store.files import disk
 from tests.store import recorder
 from tests.store.bodies_rig import Rig, backends
 from tests.store.body_crashes import LIMIT, filled, kept

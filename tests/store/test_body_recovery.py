@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.body_census import CannotCount
+from broker.store.index.body_census import CannotCount
 from tests.store import recorder
 from tests.store.bodies_rig import Rig, backends, body, settings_of
 from tests.store.test_location_index import first_form

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import disk
+from broker.store.files import disk
 from tests.store.bodies_rig import PROPERTIES, Rig, backends, body, settings_of
 
 

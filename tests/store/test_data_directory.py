@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.store import data_directory
-from broker.store.data_directory import SCHEMA_VERSION, SchemaError, check_schema
-from broker.store.sync_method import ALL, EACH, TRY_EVERY, SyncMethod
+from broker.store.commit.sync_method import ALL, EACH, TRY_EVERY, SyncMethod
+from broker.store.directory import data_directory
+from broker.store.directory.data_directory import SCHEMA_VERSION, SchemaError, check_schema
 from management.broker_client import BrokerClient
 from tests.amqp.raw import Client
 from tests.store.test_fail_stop import (

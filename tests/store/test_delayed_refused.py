@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.policies import Policy
-from broker.wire import properties
+from broker.fields import properties
+from broker.vhosts.policies import Policy
 from tests.crash.inside import Inside, publish
 
 LATER = properties.encode({"delivery_mode": 2, "headers": {"x-delay": 1}})

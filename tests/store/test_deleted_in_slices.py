@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import NotFound
+from broker.schema.errors import NotFound
 from broker.vhosts import slices
 from broker.vhosts.vhost import VHost
 from tests.crash.inside import Inside, publish

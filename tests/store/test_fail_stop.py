@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.sync_method import ALL
+from broker.store.commit.sync_method import ALL
 from tests.bench.client import Client, Confirm, ConnectionLost, Delivery, publish
 from tests.bench.leveret import Leveret
 

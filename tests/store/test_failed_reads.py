@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.server.stall import FAILING_NAME, Stall
-from broker.store.failed_reads import WOKEN_AT_ONCE, FailedReads
+from broker.store.commit.failed_reads import WOKEN_AT_ONCE, FailedReads
 from tests.conftest import Make
 from tests.store import recorder
 from tests.store.bodies_rig import Rig, Taken, backends, body, settings_of

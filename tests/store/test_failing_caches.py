@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.store import disk
+from broker.store.files import disk
 from tests.store import recorder
 from tests.store.bodies_rig import PROPERTIES, Rig, backends, body, settings_of
 from tests.store.test_failing_schedule import COUNT as DELAYED

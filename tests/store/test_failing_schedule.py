@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from broker.features.delayed.holding import Holding
+from broker.fields import properties
 from broker.kernel import clock
-from broker.store import disk
-from broker.wire import properties
+from broker.store.files import disk
 from tests.store import recorder
 from tests.store.bodies_rig import Rig, body
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.reserve import KEPT_FOR_START, Reserve
+from broker.store.directory.reserve import KEPT_FOR_START, Reserve
 from tests.amqp.raw import Client
 from tests.conftest import Make
 from tests.disks import SmallDisk

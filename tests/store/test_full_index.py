@@ -8,16 +8,16 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from broker.store import leveldb_index
-from broker.store.leveldb_index import LevelIndex
-from broker.store.location_index import (
+from broker.store.index import leveldb_index
+from broker.store.index.backends import open_index
+from broker.store.index.leveldb_index import LevelIndex
+from broker.store.index.location_index import (
     ADD,
     CHANGE,
     ENTRY,
     REMOVE,
     IndexHasNoRoom,
     IndexSettings,
-    open_index,
 )
 from tests.disks import SmallDisk
 from tests.store.bodies_rig import Rig, body, settings_of

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.fields import properties
 from broker.queues.classic import ClassicQueue
-from broker.store.sync_method import EACH, SyncMethod
-from broker.wire import properties
+from broker.store.commit.sync_method import EACH, SyncMethod
 from tests.store import recorder
 from tests.store.driven import PROPERTIES, Driven, Taker
 

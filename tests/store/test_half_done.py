@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from broker.features.joints import Feature
-from broker.policies import Policy
 from broker.queues import stream
 from broker.queues.stream_arguments import Retention
+from broker.vhosts.policies import Policy
 from tests.crash.inside import Inside
 from tests.crash.stream_script import PERSISTENT
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.kernel.checksum import crc32c
-from broker.store.bloom import RotatingBloom
-from broker.store.location_index import (
+from broker.store.index.backends import open_index
+from broker.store.index.bloom import RotatingBloom
+from broker.store.index.location_index import (
     ADD,
     CHANGE,
     ENTRY,
@@ -22,7 +23,6 @@ from broker.store.location_index import (
     IndexDamaged,
     IndexSettings,
     LocationIndex,
-    open_index,
 )
 
 BACKENDS = ("ram", "leveldb")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker.features.dedup.id_log import IdLog
 from broker.queues.classic import ClassicQueue
-from broker.store.persister import Persister
+from broker.store.commit.persister import Persister
 from tests.appliance import ROOT
 from tests.store.driven import INCARNATION, PROPERTIES, Driven, Taker
 

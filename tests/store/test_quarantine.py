@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.store.quarantine import SHOWN, Quarantine
+from broker.store.commit.quarantine import SHOWN, Quarantine
 
 
 def test_a_queue_with_many_damaged_stretches_is_looked_for_once(tmp_path: Path) -> None:

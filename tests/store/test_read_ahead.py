@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.read_ahead import ReadAhead
+from broker.store.log.read_ahead import ReadAhead
 
 DIRECTORIES = 3000
 AHEAD = 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.data_directory import write_again
+from broker.store.directory.data_directory import write_again
 from tests.store import recorder
 from tests.store.driven import Driven
 

@@ -73,6 +73,7 @@ def test_a_clean_stop_leaves_the_mark_on_what_was_delivered_and_on_nothing_else(
     assert [bool(each.place[3]) for each in got] == [True, True, *[False] * 7]
     rig.stop()
 
+
 def test_what_was_taken_is_written_with_its_mark_when_all_behind_it_was_purged(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,6 @@
 """A read that failed is tried again at once when a person asks for it."""
 
-from broker.store.failed_reads import FailedReads
+from broker.store.commit.failed_reads import FailedReads
 
 
 class Reader:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import journal
+from broker.fields.codec import Timestamp
+from broker.store.directory import journal
 from broker.vhosts.changes import entry, read_entry
-from broker.wire.fields import Timestamp
 from tests.amqp import streams
 from tests.amqp.raw import Client
 from tests.amqp.test_permissions import ask

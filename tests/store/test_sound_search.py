@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from broker.kernel.checksum import crc32c, seed_of
-from broker.store import journal
-from broker.store.body_file import header, record_of, scan
-from broker.store.persister import Persister
-from broker.store.sound_search import damaged_stretch
+from broker.store.bodies.file import header, record_of, scan
+from broker.store.commit.persister import Persister
+from broker.store.directory import journal
+from broker.store.files.sound_search import damaged_stretch
 from tests.oracles.segment_files import Record
 from tests.store.bodies_rig import PROPERTIES, Rig, Taken
 from tests.store.driven import Driven, Taker

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.server.stall import Stall
-from broker.store.failed_reads import FailedReads
+from broker.store.commit.failed_reads import FailedReads
 from tests.amqp.raw import Client
 from tests.conftest import Make
 from tests.store.stalled_disk import log_of, nothing_comes, stall, stallable, wait_for

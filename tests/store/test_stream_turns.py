@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker.contracts import Consumer
+from broker.fields.codec import encode_table
+from broker.kernel.contracts import Consumer
 from broker.queues.stream import StreamQueue
 from broker.queues.stream_arguments import Start
 from broker.queues.stream_filter import ALL, ANY, BY_DEFAULT, StreamFilter
-from broker.wire.fields import encode_table
 from tests.store.bodies_rig import Rig
 from tests.store.taking_channel import TakingChannel
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.persister import Persister
+from broker.store.commit.persister import Persister
 from tests.disks import SmallDisk
 
 LIBC = ctypes.CDLL(None, use_errno=True)

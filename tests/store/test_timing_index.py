@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.wire import properties
+from broker.fields import properties
 from tests.crash.inside import Inside, publish
 from tests.crash.profiles import Profile
 

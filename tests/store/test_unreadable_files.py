@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.features.dedup.id_log import IdLog
-from broker.store import disk
+from broker.store.files import disk
 from tests.store.bodies_rig import Rig, backends, body, settings_of
 from tests.store.driven import Driven
 from tests.store.test_failing_schedule import COUNT as DELAYED

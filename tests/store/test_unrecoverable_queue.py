@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from broker.fields import properties
 from broker.queues import stored
-from broker.wire import properties
 from tests.crash.inside import Inside, publish
 
 PERSISTENT = properties.encode({"delivery_mode": 2})

@@ -52,11 +52,13 @@ def module(path: Path) -> str:
     return ".".join(parts)
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """The absolute names a file imports or cimports, at any depth of it, and the line."""
+def imports(path: Path, for_types: bool = True) -> Iterator[tuple[str, int]]:
+    """The absolute names a file imports or cimports, at any depth of it, and the line; with or
+    without what only the type checker imports."""
     text = path.read_text()
     if path.suffix == ".py":
-        yield from _python_imports(path, ast.parse(text))
+        tree = ast.parse(text)
+        yield from _python_imports(path, tree if for_types else _Executed().visit(tree))
         return
     for match in _IMPORT.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -67,6 +69,15 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
             base = _absolute(path, match[1])
             for name in match[2].split("#")[0].strip(" ()\\").split(","):
                 yield f"{base}.{name.split(' as ')[0].strip(' ()')}".rstrip("."), line
+
+
+class _Executed(ast.NodeTransformer):
+    """Removes what stands under `if TYPE_CHECKING`."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return node.orelse
+        return self.generic_visit(node)
 
 
 def _python_imports(path: Path, tree: ast.AST) -> Iterator[tuple[str, int]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import config
+from broker.settings import config
 from management import doors
 from tests.tidy.sources import ROOT, definitions, documents, relative
 

@@ -1,98 +1,72 @@
 """The house has floors, and imports go down only (ARCHITECTURE.md).
 
-A room may import rooms of its own floor and of the floors below. What lies above the process
-border reaches the broker only over the control socket.
+A room imports from the floors below its own, never from a room beside it. What lies above the
+process border reaches the broker only over the control socket.
 """
 
 from __future__ import annotations
+
+import graphlib
+from pathlib import Path
 
 import pytest
 
 from tests.tidy.sources import files, imports, module, relative
 
+# From the ground up. Rooms of one row do not import each other.
 FLOORS = (
-    (
-        "broker.kernel",
-        "broker.errors",
-        "broker.addresses",
-        "broker.quantities",
-        "broker.config",
-        "broker.config_sources",
-        "broker.certificates",
-        "broker.columns",
-        "broker.arguments",
-        "broker.bounds",
-        "broker.policy_keys",
-        "broker.contracts",
-        "broker.control_schema",
-        "broker.garbage",
-        "broker.lifetime",
-        "broker.log_limit",
-        "broker.logs",
-        "broker.origins",
-        "broker.reloading",
-        "broker.sight",
-        "broker.times",
-        "broker.tls_handshakes",
-        "broker.websocket_intake",
-        "broker.websocket_room",
-    ),
-    ("broker.store",),
-    ("broker.wire", "broker.routing", "broker.queues", "broker.client"),
-    (
-        "broker.vhosts",
-        "broker.access",
-        "broker.policies",
-        "broker.settings_files",
-        "broker.stats",
-    ),
+    ("broker.kernel", "broker.process", "broker.schema"),
+    ("broker.settings",),
+    ("broker.fields", "broker.serving", "broker.access", "broker.routing"),
+    ("broker.store.files",),
+    ("broker.store.commit", "broker.store.index"),
+    ("broker.store.bodies", "broker.store.directory"),
+    ("broker.store.log",),
+    ("broker.store.streams",),
+    ("broker.wire",),
+    ("broker.queues", "broker.client"),
+    ("broker.vhosts", "broker.stats"),
     ("broker.features", "broker.definitions"),
     ("broker.server",),
 )
+ROOMS = tuple(room for rooms in FLOORS for room in rooms)
 ABOVE = ("management", "api", "frontend")
 # What both sides of the process border know.
 # A backup works on the data directory itself, also where no broker runs.
-COPIED = ("broker.quantities", "broker.store.disk", "broker.store.snapshot")
+COPIED = (
+    "broker.settings.quantities",
+    "broker.store.files.disk",
+    "broker.store.directory.snapshot",
+)
 # What reads the messages of a data directory where no broker serves it.
 READ = (
-    "broker.store.body_file",
-    "broker.store.journal",
-    "broker.store.record_scan",
+    "broker.store.bodies.file",
+    "broker.store.directory.journal",
+    "broker.store.files.record_scan",
     "broker.vhosts.changes",
 )
 ON_FILES = {"management.backup": COPIED, "management.reports.segments": READ}
 SHARED = (
-    "broker.addresses",
-    "broker.arguments",
-    "broker.bounds",
-    "broker.certificates",
-    "broker.columns",
+    "broker.process",
+    "broker.schema",
+    "broker.serving",
+    "broker.settings.bounds",
+    "broker.settings.config",
     # The client side of the wire runs in processes of its own.
     "broker.client",
-    "broker.config",
-    "broker.control_schema",
     # The table of the usage feed's columns, which imports nothing.
     "broker.features.usage.records",
-    "broker.garbage",
-    "broker.lifetime",
-    "broker.logs",
-    "broker.origins",
-    "broker.sight",
-    "broker.reloading",
-    "broker.tls_handshakes",
-    "broker.websocket_intake",
-    "broker.websocket_room",
 )
 
 # Only the server knows that there is an event loop, a socket, a wall clock.
 SERVER_ONLY = ("asyncio", "socket", "selectors", "select", "ssl", "socketserver", "uvloop")
 MAY_IMPORT = {
-    ("broker/certificates.py", "ssl"): "makes the contexts that both processes serve with",
-    ("broker/origins.py", "socket"): "asks what this machine is called",
+    ("broker/serving/certificates.py", "ssl"): "makes the contexts that both processes serve with",
+    ("broker/serving/origins.py", "socket"): "asks what this machine is called",
     ("broker/client/aio.py", "asyncio"): "runs the client in perf and bridges, not in the broker",
     ("broker/client/aio.py", "socket"): "likewise",
     ("broker/client/aio.py", "ssl"): "likewise",
-    ("broker/store/persister.pyx", "select"): "waits for its threads when the loop has ended",
+    ("broker/store/commit/persister.pyx", "select"): "waits for its threads at the end",
 }
 NEVER_IN_BROKER = ("django", "channels", "ninja", "pyspark", "management", "api", "frontend")
 
@@ -101,11 +75,12 @@ def in_room(name: str, room: str) -> bool:
     return name == room or name.startswith(room + ".")
 
 
-def floor_of(name: str) -> int | None:
-    for number, rooms in enumerate(FLOORS):
-        if any(in_room(name, room) for room in rooms):
-            return number
-    return None
+def room_of(name: str) -> str | None:
+    return next((room for room in ROOMS if in_room(name, room)), None)
+
+
+def floor_of(room: str) -> int:
+    return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
 
 
 BROKER = files(".py", ".pyx", ".pxd", under=("broker",))
@@ -113,22 +88,49 @@ UPSTAIRS = files(".py", under=ABOVE)
 
 
 @pytest.mark.parametrize("path", BROKER, ids=relative)
-def test_it_stands_on_a_floor(path: object) -> None:
-    name = module(path)  # type: ignore[arg-type]
-    assert name == "broker" or floor_of(name) is not None, (
-        f"{name} is in no row of FLOORS; give it a floor"
+def test_it_lies_in_a_room(path: Path) -> None:
+    name = module(path)
+    assert name in ("broker", "broker.store") or room_of(name) is not None, (
+        f"{name} is in no row of FLOORS; put it into a room"
     )
 
 
-def test_it_imports_downwards_only() -> None:
+def test_it_imports_from_lower_floors_and_its_own_room_only() -> None:
     wrong = []
     for path in BROKER:
-        floor = floor_of(module(path))
+        room = room_of(module(path))
         for name, line in imports(path):
-            target = floor_of(name)
-            if floor is not None and target is not None and target > floor:
-                wrong.append(f"{relative(path)}:{line} imports {name}, {target - floor} floors up")
+            target = room_of(name)
+            if room is None or target is None or target == room:
+                continue
+            if floor_of(target) >= floor_of(room):
+                wrong.append(f"{relative(path)}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """At run time: imports for the type checker alone are left out."""
+    modules = {module(path) for path in (*BROKER, *UPSTAIRS)}
+    graph: dict[str, set[str]] = {name: set() for name in modules}
+    for path in (*BROKER, *UPSTAIRS):
+        name = module(path)
+        for imported, _ in imports(path, for_types=False):
+            parts = imported.split(".")
+            found = next(
+                (
+                    prefix
+                    for end in range(len(parts), 0, -1)
+                    if (prefix := ".".join(parts[:end])) in modules
+                ),
+                name,
+            )
+            # A package runs before its modules, whatever they import.
+            if not in_room(name, found):
+                graph[name].add(found)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(error.args[1][::-1]))
 
 
 def test_it_knows_no_event_loop_or_socket_below_the_server() -> None:
@@ -166,7 +168,9 @@ def test_it_reaches_the_broker_only_over_the_control_socket() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", ["broker.config", "broker.quantities", "broker.lifetime"])
+@pytest.mark.parametrize(
+    "name", ["broker.settings.config", "broker.settings.quantities", "broker.process.lifetime"]
+)
 def test_it_needs_only_the_standard_library_for_its_settings(name: str) -> None:
     import sys
 

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from broker.arguments import BY_OWNER
 from broker.features.delayed.exchange import DelayedMessageExchange
-from broker.policy_keys import KEYS
 from broker.routing.types import TYPES
+from broker.schema.arguments import BY_OWNER
+from broker.schema.policy_keys import KEYS
 from tests.amqp import bad_values
 from tests.control import policy_values
 from tests.register import BAD_VALUE, BEHAVIOUR, WITHOUT_EFFECT

@@ -9,7 +9,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
-from broker.arguments import BY_OWNER
+from broker.schema.arguments import BY_OWNER
 from frontend.arguments import GROUPS, amount, given, meaning
 from frontend.asking import FormError
 from tests.amqp.bad_values import TAKES_ANYTHING

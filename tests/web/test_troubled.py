@@ -10,7 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Browser, Page, expect
 
-from broker.bounds import FIXED
+from broker.settings.bounds import FIXED
 from tests.appliance import Appliance
 from tests.web.conftest import NARROW, WIDE
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from broker.config import Config
-from broker.websocket_room import Room
+from broker.serving.websocket_room import Room
+from broker.settings.config import Config
 
 
 class Connection:

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from broker.origins import host_accepted, is_loopback, origin_allowed
+from broker.serving.origins import host_accepted, is_loopback, origin_allowed
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import uvicorn
 from django.conf import settings
 from uvicorn.server import ServerState
 
-from broker.config import Config
+from broker.settings.config import Config
 from management import websocket_protocol
 from management.websocket_protocol import WAITING_BYTES, PatientWebSocket, signed_in
 from tests.hostile.sockets import BINARY, CLOSE, CONTINUED, PING, TEXT, frame

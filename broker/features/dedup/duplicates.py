@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from broker.features.dedup.sink import Sink
+from broker.fields.codec import Binary, Reader, octets
 from broker.kernel import clock
 from broker.kernel.headers import header
-from broker.wire.fields import Binary, Reader, octets
 
 SIZE_DEFAULT = 128
 HEADER_DEFAULT = "x-deduplication-header"

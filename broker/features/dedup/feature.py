@@ -8,7 +8,7 @@ from broker.features.dedup.duplicates import Duplicates, settings_of
 from broker.features.dedup.id_log import IdLog
 from broker.features.dedup.unlogged import unlogged
 from broker.features.joints import Feature
-from broker.store import disk
+from broker.store.files import disk
 
 # A file of ids holds at least so many, so that small caches do not change files all the time.
 FILE_ENTRIES_MIN = 1024

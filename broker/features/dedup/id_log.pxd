@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker.store.disk cimport File
-from broker.store.persister cimport Dirty, Persister
+from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.files.operation cimport File
 
 
 cdef class IdLog(Dirty):

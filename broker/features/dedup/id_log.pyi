@@ -1,4 +1,4 @@
-from broker.store.persister import Dirty, Persister
+from broker.store.commit.persister import Dirty, Persister
 
 MAGIC: bytes
 

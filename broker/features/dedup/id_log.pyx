@@ -14,14 +14,13 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
 from broker.kernel.checksum import crc32c, seed_of
-from broker.store import disk
-from broker.store.disk cimport (
-    File, OP_MKDIR, OP_RMDIR, OP_SYNC, OP_UNLINK, OP_WRITE, Op, file_free, file_new,
-)
-from broker.store.io_thread cimport (
+from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.files import disk
+from broker.store.files.disk cimport file_free, file_new
+from broker.store.files.operation cimport File, OP_MKDIR, OP_RMDIR, OP_SYNC, OP_UNLINK, OP_WRITE, Op
+from broker.store.files.io_thread cimport (
     Round, STAGE_BEHIND, STAGE_MAKE, STAGE_REMOVE, round_add, round_new,
 )
-from broker.store.persister cimport Dirty, Persister
 
 MAGIC = b"LVRI\x01\x00\x00\x00"
 ENTRY = struct.Struct("<16sqqI")

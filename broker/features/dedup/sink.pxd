@@ -1,4 +1,4 @@
-from broker.contracts cimport Queue
+from broker.kernel.contracts cimport Queue
 
 
 cdef class Sink(Queue):

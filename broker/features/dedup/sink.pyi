@@ -1,4 +1,4 @@
-from broker.contracts import Queue
+from broker.kernel.contracts import Queue
 
 class Sink(Queue):
     def __init__(self, durable: bool) -> None: ...

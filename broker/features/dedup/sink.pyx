@@ -5,7 +5,7 @@ The confirm of a duplicate waits for the disk like that of the first message, wh
 way there still.
 """
 
-from broker.contracts cimport NEEDS_SYNC, Queue, STORED
+from broker.kernel.contracts cimport NEEDS_SYNC, Queue, STORED
 from broker.kernel.message cimport Message, PERSISTENT, Place
 
 

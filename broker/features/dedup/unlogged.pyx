@@ -8,11 +8,11 @@ the log knows nothing of. They were not confirmed: their publisher sends them ag
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message
-from broker.store import disk
-from broker.store.priority_store cimport LEVEL_SHIFT
-from broker.store.record cimport (
+from broker.store.files import disk
+from broker.store.files.record cimport (
     HEADER_BYTES, RecordHead, record_check, record_fits, record_view,
 )
+from broker.store.log.priority_store cimport LEVEL_SHIFT
 
 # What is older than this when the broker ends was synced, and its entries with it.
 cdef int64_t UNSYNCED_MS = 60000

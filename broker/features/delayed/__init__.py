@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.bounds import bounds_of
 from broker.features.delayed.exchange import DelayedMessageExchange
 from broker.features.delayed.feature import Delayed
 from broker.routing.types import TYPES
+from broker.settings.bounds import bounds_of
 
 
 def build(host: Any) -> Delayed:

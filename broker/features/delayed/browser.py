@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from broker.features.delayed.schedule import in_order
-from broker.store import disk
+from broker.store.files import disk
 
 Place = tuple[int, int, int]
 """When a message is due, and segment and position of its record: the order of the index."""

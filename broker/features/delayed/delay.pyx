@@ -47,7 +47,7 @@ cdef int64_t delay_of(const uint8_t* properties, uint32_t length) except? -1:
     elif value[0] == b"l":
         delay = <int64_t> load64(value + 1)
     else:
-        from broker.wire.fields import Reader
+        from broker.fields.codec import Reader
         return delay_in({"x-delay": Reader(value[:size]).value(1)})
     if delay > <int64_t> 1 << 62:
         delay = <int64_t> 1 << 62

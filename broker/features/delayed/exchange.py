@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from broker.errors import PreconditionFailed
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
 from broker.routing.types import TYPES
+from broker.schema.errors import PreconditionFailed
 
 
 class DelayedMessageExchange(BoundExchange):

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from broker.bounds import Bounds
 from broker.features.delayed.holding import Holding
 from broker.features.joints import Feature
-from broker.store import disk
-from broker.wire import properties
-from broker.wire.fields import text
-from broker.wire.headers import ListedProperties
+from broker.fields import properties
+from broker.fields.codec import text
+from broker.fields.headers import ListedProperties
+from broker.settings.bounds import Bounds
+from broker.store.files import disk
 
 log = logging.getLogger("leveret.delayed")
 

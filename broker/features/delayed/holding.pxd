@@ -1,13 +1,13 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from broker.contracts cimport Queue
 from broker.features.delayed.entry cimport Entry
 from broker.features.delayed.schedule cimport Schedule
+from broker.kernel.contracts cimport Queue
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
-from broker.store.bodies cimport BodyStore
-from broker.store.persister cimport Persister
-from broker.store.queue_store cimport QueueStore
+from broker.store.bodies.store cimport BodyStore
+from broker.store.commit.persister cimport Persister
+from broker.store.log.queue_store cimport QueueStore
 
 
 cdef class Refused:

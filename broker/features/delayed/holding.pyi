@@ -1,14 +1,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker.bounds import Bounds
-from broker.contracts import Queue
 from broker.features.delayed.browser import Browser, Place
 from broker.features.delayed.schedule import Schedule
+from broker.kernel.contracts import Queue
 from broker.kernel.turn import Turn
-from broker.store.bodies import BodyStore
-from broker.store.persister import Persister
-from broker.store.queue_store import QueueStore
+from broker.settings.bounds import Bounds
+from broker.store.bodies.store import BodyStore
+from broker.store.commit.persister import Persister
+from broker.store.log.queue_store import QueueStore
 
 class Holding(Queue):
     open: bool

@@ -13,28 +13,28 @@ import logging
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from broker.contracts cimport NEEDS_SYNC, Queue, REJECTED, STORED
+from broker.features.delayed.browser import Browser, START
 from broker.features.delayed.delay cimport delay_of, negated
+from broker.features.delayed.delay import delay_in
 from broker.features.delayed.entry cimport Entry
 from broker.features.delayed.restart cimport is_live
+from broker.features.delayed.restart import restore
 from broker.features.delayed.run cimport LATER, NONE
 from broker.features.delayed.schedule cimport Schedule
 from broker.kernel cimport clock
+from broker.kernel.contracts cimport NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, Place, set_parts,
 )
 from broker.kernel.turn cimport Turn
-from broker.store.bodies cimport BodyStore
-from broker.store.persister cimport Persister
-from broker.store.queue_store cimport FOUND, QueueStore, WAIT
-from broker.store.record cimport record_bytes
-from broker.bounds import DEFAULTS
-from broker.features.delayed.browser import Browser, START
-from broker.features.delayed.delay import delay_in
-from broker.features.delayed.restart import restore
-from broker.errors import PreconditionFailed
-from broker.store import disk
-from broker.store.recovery import recover
+from broker.schema.errors import PreconditionFailed
+from broker.settings.bounds import DEFAULTS
+from broker.store.bodies.store cimport BodyStore
+from broker.store.commit.persister cimport Persister
+from broker.store.files import disk
+from broker.store.files.record cimport record_bytes
+from broker.store.log.queue_store cimport FOUND, QueueStore, WAIT
+from broker.store.log.recovery import recover
 
 log = logging.getLogger("leveret.delayed")
 

@@ -1,4 +1,4 @@
 from broker.features.delayed.schedule import Schedule
-from broker.store.queue_store import QueueStore
+from broker.store.log.queue_store import QueueStore
 
 def restore(store: QueueStore, schedule: Schedule) -> list[str]: ...

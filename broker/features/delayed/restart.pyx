@@ -18,11 +18,11 @@ from broker.features.delayed.entry cimport (
 )
 from broker.features.delayed.run cimport BUFFERED, Run
 from broker.features.delayed.schedule cimport Schedule
-from broker.store import disk
-from broker.store.disk cimport file_new
-from broker.store.queue_store cimport QueueStore
-from broker.store.record cimport HEADER_BYTES, RecordHead, record_check, record_fits
-from broker.store.segments cimport Segment
+from broker.store.files import disk
+from broker.store.files.disk cimport file_new
+from broker.store.files.record cimport HEADER_BYTES, RecordHead, record_check, record_fits
+from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.segments cimport Segment
 
 log = logging.getLogger("leveret.delayed")
 

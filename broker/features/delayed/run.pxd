@@ -1,7 +1,7 @@
 from libc.stdint cimport uint32_t
 
 from broker.features.delayed.entry cimport Entry
-from broker.store.disk cimport File
+from broker.store.files.operation cimport File
 
 
 # What a look at the next entry finds.

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from broker.features.delayed.entry cimport ENTRY_BYTES, Entry, RUN_HEADER_BYTES
-from broker.store.disk cimport file_free, read_now
+from broker.store.files.disk cimport file_free, read_now
 
 cdef class Run:
     """`at` walks from the first entry to the last."""

@@ -2,8 +2,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.features.delayed.entry cimport Entry
 from broker.features.delayed.run cimport Run
-from broker.store.io_thread cimport Round
-from broker.store.persister cimport Dirty, Persister
+from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.files.io_thread cimport Round
 
 
 cdef class Schedule(Dirty):

@@ -17,20 +17,19 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcpy, strdup
 
-from broker.bounds import DEFAULTS
 from broker.features.delayed.cancelled import Cancelled
 from broker.features.delayed.entry cimport (
     ENTRY_BYTES, Entry, RUN_HEADER_BYTES, RUN_MAGIC, RUN_VERSION, RunHeader, entry_check,
     header_check, is_before,
 )
 from broker.features.delayed.run cimport BUFFERED, LATER, NONE, Run, THERE
-from broker.store.disk cimport (
-    OP_MKDIR, OP_READ, OP_RMDIR, OP_UNLINK, OP_WRITE, Op, file_new,
-)
-from broker.store.io_thread cimport (
+from broker.settings.bounds import DEFAULTS
+from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.files.disk cimport file_new
+from broker.store.files.operation cimport OP_MKDIR, OP_READ, OP_RMDIR, OP_UNLINK, OP_WRITE, Op
+from broker.store.files.io_thread cimport (
     Round, STAGE_MAKE, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
 )
-from broker.store.persister cimport Dirty, Persister
 
 log = logging.getLogger("leveret.delayed")
 

@@ -14,7 +14,7 @@ def build(host: Any) -> Any:
     """The feed of a broker, under its data directory."""
     # Other processes import `records` without the broker's compiled modules.
     from broker.features.usage.feed import Feed
-    from broker.store import disk
+    from broker.store.files import disk
 
     return Feed(
         host,

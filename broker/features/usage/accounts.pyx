@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from broker.contracts cimport Exchange
+from broker.kernel.contracts cimport Exchange
 from broker.queues.declared cimport DeclaredQueue, QUEUE_USES
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
 from broker.stats.gauge cimport SIGNS, WIDTH_MAX

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from broker.access.secrets import without_secrets
-from broker.columns import value_at
-from broker.control_schema import NOUNS, Item, List
+from broker.schema.columns import value_at
+from broker.schema.control_schema import NOUNS, Item, List
+from broker.schema.sight import Sight
 from broker.server.control.figures import added, counters_in, details, message_stats, stats_key
 from broker.server.control.views import Part, Read, View
-from broker.sight import Sight
 from broker.stats import Totals
 from broker.stats.sampler import MESSAGE_COUNTERS
 

@@ -7,7 +7,8 @@ import logging
 from typing import Any
 
 from broker.access import BadSetting, passwords
-from broker.control_schema import (
+from broker.queues import types as queue_types
+from broker.schema.control_schema import (
     PermissionDelete,
     PermissionPut,
     TopicPermissionDelete,
@@ -23,7 +24,6 @@ from broker.control_schema import (
     VHostProtect,
     VHostPut,
 )
-from broker.queues import types as queue_types
 from broker.server.control.messaging_verbs import close_connections_of, close_connections_to
 from broker.server.control.requests import (
     Request,

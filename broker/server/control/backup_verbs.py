@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import Any
 
-from broker.control_schema import BackupBegin
+from broker.schema.control_schema import BackupBegin
 from broker.server.control.requests import Request, RequestError, handles
-from broker.store import snapshot
+from broker.store.directory import snapshot
 
 log = logging.getLogger("leveret.backup")
 

@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import quote_plus
 
-from broker.columns import value_at
-from broker.control_schema import Item, List
+from broker.schema.columns import value_at
+from broker.schema.control_schema import Item, List
 from broker.server.control.encoding import full_name
 from broker.server.control.requests import Caller
 from broker.server.control.rosters import Bound, rosters_of

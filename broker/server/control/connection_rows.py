@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from broker.control_schema import Item, List
+from broker.schema.control_schema import Item, List
 from broker.server.control.figures import counters_in, details, message_stats, watched
 from broker.server.control.flow_rows import Flows
 from broker.server.control.requests import Caller

@@ -8,8 +8,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from broker.control_schema import Item, List
 from broker.kernel.through import Through
+from broker.schema.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.connection_rows import Channels, shown_name
 from broker.server.control.encoding import full_name

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker.control_schema import (
+from broker.kernel import clock
+from broker.schema.control_schema import (
     ChannelPrefetch,
     ConsumerCancel,
     Item,
     QueueUnacked,
 )
-from broker.errors import NotFound, describe
-from broker.kernel import clock
+from broker.schema.errors import NotFound, describe
 from broker.server.control.connection_rows import Channels
 from broker.server.control.encoding import encode_rows, full_name
 from broker.server.control.requests import Caller, Request, bad_request, handles, not_found

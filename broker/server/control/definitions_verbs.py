@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.control_schema import DefinitionsExport, DefinitionsImport
 from broker.definitions.applying import Failed
 from broker.definitions.document import Fault, give_up
 from broker.definitions.exporting import Export
 from broker.definitions.targets import TARGETS
+from broker.schema.control_schema import DefinitionsExport, DefinitionsImport
 from broker.server.control.encoding import encode_rows
 from broker.server.control.node_verbs import RABBITMQ_VERSION, version
 from broker.server.control.open_lists import Stepwise

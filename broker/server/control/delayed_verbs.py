@@ -6,13 +6,13 @@ import asyncio
 import re
 from typing import Any
 
-from broker.arguments import DELAYS
-from broker.control_schema import ExchangeDelayed, ExchangeDelayedCancel
-from broker.errors import NotFound, describe
+from broker.fields.codec import octets, text
+from broker.fields.properties import readable
+from broker.schema.arguments import DELAYS
+from broker.schema.control_schema import ExchangeDelayed, ExchangeDelayedCancel
+from broker.schema.errors import NotFound, describe
 from broker.server.control.requests import Request, bad_request, handles, not_found
 from broker.server.pace import Pace
-from broker.wire.fields import octets, text
-from broker.wire.properties import readable
 
 COUNT_MAX = 500
 SEARCHED_MAX = 5_000

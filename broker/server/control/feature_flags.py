@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.control_schema import VERBS, FeatureFlagEnable, FeatureFlags
 from broker.queues import types as queue_types
 from broker.routing.types import TYPES
+from broker.schema.control_schema import VERBS, FeatureFlagEnable, FeatureFlags
 from broker.server.control.requests import Request, bad_request, handles
 
 

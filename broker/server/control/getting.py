@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from broker.fields.codec import text
+from broker.fields.properties import readable
 from broker.server.control.requests import bad_request
 from broker.server.pace import Pace
-from broker.wire.fields import text
-from broker.wire.properties import readable
 
 BYTES_MAX = 128 * 1024 * 1024
 """Bodies are gathered until they are this long together; then no further message is taken."""

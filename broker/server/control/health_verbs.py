@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from broker.control_schema import Health
-from broker.errors import AccessRefused, AMQPError
+from broker.schema.control_schema import Health
+from broker.schema.errors import AccessRefused, AMQPError
 from broker.server.control.certificate_dates import UNITS, expiring
 from broker.server.control.getting import take
 from broker.server.control.requests import (

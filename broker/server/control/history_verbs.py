@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from broker.control_schema import History
+from broker.schema.control_schema import History
 from broker.server.control.lists import find_by_key
 from broker.server.control.past import Past
 from broker.server.control.requests import Caller, Request, bad_request, handles

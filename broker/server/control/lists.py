@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from broker.access.patterns import BadPattern, Pattern
-from broker.control_schema import NOUNS, Item, List
+from broker.schema.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.access_rows import (
     GlobalParameters,

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import Any
 
-from broker.control_schema import Log
-from broker.logs import ENTRIES_KEPT, RECENT
+from broker.process.logs import ENTRIES_KEPT, RECENT
+from broker.schema.control_schema import Log
 from broker.server.control.requests import (
     Caller,
     Request,

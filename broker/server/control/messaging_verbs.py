@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from broker.access import Rights
-from broker.control_schema import (
+from broker.fields import properties
+from broker.schema.control_schema import (
     BindingCreate,
     BindingDelete,
     ConnectionClose,
@@ -23,7 +24,7 @@ from broker.control_schema import (
     QueueRestart,
     QueueResume,
 )
-from broker.errors import (
+from broker.schema.errors import (
     AccessRefused,
     NotFound,
     PreconditionFailed,
@@ -44,7 +45,6 @@ from broker.server.control.requests import (
 )
 from broker.server.control.views import name_of
 from broker.server.pace import Pace, paced
-from broker.wire import properties
 from broker.wire.commands import added_queues
 from broker.wire.commands.publishing import check_properties, check_target
 from broker.wire.settling import purged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.access.patterns import BadPattern
-from broker.control_schema import Metrics
+from broker.schema.control_schema import Metrics
 from broker.server.control.requests import Request, bad_request, handles, not_found
 
 

@@ -12,9 +12,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from broker.config import settings
-from broker.control_schema import RABBITMQ_VERSION as RABBITMQ_VERSION
-from broker.control_schema import (
+from broker.queues import types as queue_types
+from broker.routing.types import TYPES
+from broker.schema.control_schema import RABBITMQ_VERSION as RABBITMQ_VERSION
+from broker.schema.control_schema import (
     Nodes,
     Overview,
     Settings,
@@ -22,8 +23,6 @@ from broker.control_schema import (
     Types,
     Whoami,
 )
-from broker.queues import types as queue_types
-from broker.routing.types import TYPES
 from broker.server.control.figures import added, details, message_stats
 from broker.server.control.health_verbs import all_listeners
 from broker.server.control.history_verbs import history_of
@@ -33,10 +32,11 @@ from broker.server.control.requests import Caller, Request, handles
 from broker.server.control.views import name_of
 from broker.server.limited import limit_figures
 from broker.server.pace import Pace
+from broker.settings.config import settings
 from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
-from broker.store.body_figures import body_figures
-from broker.store.sync_method import ALL, EACH
+from broker.store.bodies.figures import body_figures
+from broker.store.commit.sync_method import ALL, EACH
 
 RATES_MODE = "detailed"
 """RabbitMQ's word for rates by publisher, exchange and queue, which single objects show."""

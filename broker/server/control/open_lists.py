@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from broker.control_schema import ListEnd, ListMore
+from broker.schema.control_schema import ListEnd, ListMore
 from broker.server.control.encoding import encode_slice, encode_steps
 from broker.server.control.requests import (
     Caller,

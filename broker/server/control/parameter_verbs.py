@@ -8,7 +8,7 @@ from typing import Any
 from broker.access import BadSetting, Parameter
 from broker.access.parameters import LIMITS, STORED, limits_fault
 from broker.access.records import VHOST_LIMITS
-from broker.control_schema import (
+from broker.schema.control_schema import (
     GlobalParameterDelete,
     GlobalParameterPut,
     ParameterDelete,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import broker.queues.peeking  # noqa: F401 (at the start, not at the first look)
-from broker.control_schema import QueuePeek
+from broker.fields.codec import text
+from broker.fields.properties import readable
+from broker.queues.peeking import Peek
+from broker.schema.control_schema import QueuePeek
 from broker.server.control.encoding import encode_rows, full_name
 from broker.server.control.getting import BYTES_MAX
 from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import Request, bad_request, handles
-from broker.wire.fields import text
-from broker.wire.properties import readable
 
 COUNT_MAX = 1_000
 
@@ -34,7 +34,7 @@ async def queue_peek(request: Request[QueuePeek]) -> Any:
     if queue.type == "stream":
         raise bad_request(f"queue '{args.name}' is a stream: use stream.read")
     shown = args.truncate if args.truncate is not None and args.truncate >= 0 else -1
-    peek = queue.peek(args.count, BYTES_MAX, shown)
+    peek = Peek(queue, args.count, BYTES_MAX, shown)
     loop = asyncio.get_running_loop()
     until = loop.time() + _ANSWER_S
     while state := peek.go_on():

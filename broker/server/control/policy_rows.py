@@ -7,11 +7,11 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from broker.control_schema import Item, List
-from broker.policies import Policy, Setting, Source, effective, settings
-from broker.policy_keys import KEYS
+from broker.schema.control_schema import Item, List
+from broker.schema.policy_keys import KEYS
 from broker.server.control.picking import AsText
 from broker.server.control.views import View
+from broker.vhosts.policies import Policy, Setting, Source, effective, settings
 
 _NONE = {"queue": 0, "exchange": 0}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.access import BadSetting
 from broker.access.patterns import BadPattern, Pattern
-from broker.control_schema import (
+from broker.schema.control_schema import (
     OperatorPolicyDelete,
     OperatorPolicyPut,
     PolicyDelete,
@@ -14,8 +14,7 @@ from broker.control_schema import (
     PolicyPreview,
     PolicyPut,
 )
-from broker.policies import Policy
-from broker.policy_keys import KEYS
+from broker.schema.policy_keys import KEYS
 from broker.server.control.requests import (
     Request,
     RequestError,
@@ -24,6 +23,7 @@ from broker.server.control.requests import (
     not_found,
 )
 from broker.server.pace import Pace
+from broker.vhosts.policies import Policy
 
 _NAMES_SHOWN = 5
 

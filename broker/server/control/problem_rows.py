@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.policies import settings
 from broker.server.control import troubles
 from broker.server.control.findings import SEVERITY, Line, Problem
 from broker.server.control.requests import Caller
 from broker.server.control.views import channel_name, given_name, name_of
+from broker.vhosts.policies import settings
 
 _NAMES = 5
 """Of a group, so many are named."""

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from broker.control_schema import Problems, QueueRefusals
+from broker.schema.control_schema import Problems, QueueRefusals
 from broker.server.control.encoding import full_name
 from broker.server.control.findings import MOVERS, Findings, Line, ProblemWatch, Share
 from broker.server.control.problem_rows import problem_row, refusals_of

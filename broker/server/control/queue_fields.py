@@ -11,7 +11,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from broker.columns import value_at
+from broker.schema.columns import value_at
 from broker.server.control import troubles
 from broker.server.control.figures import Ages, added, counters_in, details, message_stats
 from broker.server.control.picking import AsText

@@ -8,9 +8,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from broker.columns import chosen
-from broker.control_schema import Item, List
 from broker.kernel.through import Through
+from broker.schema.columns import chosen
+from broker.schema.control_schema import Item, List
 from broker.server.control import troubles
 from broker.server.control.encoding import full_name
 from broker.server.control.figures import counters_in, message_stats, watched

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from broker.access import Rights, User
-from broker.control_schema import ERRORS, NOUNS, VERBS, Arguments, Tag
-from broker.sight import Sight
+from broker.schema.control_schema import ERRORS, NOUNS, VERBS, Arguments, Tag
+from broker.schema.sight import Sight
 
 if TYPE_CHECKING:
     from broker.server.control.server import Session

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from broker.control_schema import ERRORS, FRAME_MAX, VERBS
-from broker.control_schema import Request as Frame
-from broker.errors import AMQPError
-from broker.garbage import release
+from broker.process.garbage import release
+from broker.schema.control_schema import ERRORS, FRAME_MAX, VERBS
+from broker.schema.control_schema import Request as Frame
+from broker.schema.errors import AMQPError
 from broker.server.control.encoding import encode
 from broker.server.control.open_lists import OpenLists
 from broker.server.control.problems import forget, watch_of

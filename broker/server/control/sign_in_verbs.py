@@ -10,7 +10,7 @@ from typing import Any
 from broker.access import Refused
 from broker.access.login import TICKET_S
 from broker.access.passwords import rabbit_hash
-from broker.control_schema import (
+from broker.schema.control_schema import (
     AuthAttempts,
     AuthAttemptsReset,
     Authenticate,

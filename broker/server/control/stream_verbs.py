@@ -6,14 +6,14 @@ import asyncio
 import re
 from typing import Any
 
-from broker.control_schema import StreamRead
-from broker.errors import NotFound, describe
+from broker.fields.codec import text
+from broker.fields.properties import readable
 from broker.kernel import clock
+from broker.schema.control_schema import StreamRead
+from broker.schema.errors import NotFound, describe
 from broker.server.control.encoding import full_name
 from broker.server.control.getting import BYTES_MAX
 from broker.server.control.requests import Request, bad_request, handles
-from broker.wire.fields import text
-from broker.wire.properties import readable
 
 COUNT_MAX = 10_000
 

@@ -17,8 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker.bounds import LIVE_KEYS_MAX
-from broker.control_schema import EVENTS, NOUNS, Item, Subscribe, Unsubscribe
+from broker.schema.control_schema import EVENTS, NOUNS, Item, Subscribe, Unsubscribe
 from broker.server.control.history_verbs import history_of
 from broker.server.control.lists import find_by_key
 from broker.server.control.node_verbs import overview_of, totals_for
@@ -32,6 +31,7 @@ from broker.server.control.requests import (
 )
 from broker.server.control.views import View
 from broker.server.pace import Pace
+from broker.settings.bounds import LIVE_KEYS_MAX
 from broker.stats import Totals
 
 log = logging.getLogger(__name__)

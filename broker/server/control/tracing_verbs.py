@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.control_schema import TraceDelete, TracePut, Traces
-from broker.errors import describe
+from broker.schema.control_schema import TraceDelete, TracePut, Traces
+from broker.schema.errors import describe
 from broker.server.control.messaging_verbs import queue_of
 from broker.server.control.requests import Request, bad_request, handles, not_found
 from broker.server.pace import Pace

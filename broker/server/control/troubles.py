@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.control_schema import TROUBLE
+from broker.schema.control_schema import TROUBLE
 from broker.stats.trouble import GROWTH_MIN, limit_share, of_consumer, of_queue
 
 __all__ = [

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.columns import chosen, value_at
-from broker.control_schema import NOUNS, Item, List
+from broker.schema.columns import chosen, value_at
+from broker.schema.control_schema import NOUNS, Item, List
 from broker.server.control import troubles
 from broker.server.control.requests import Caller, not_found
 from broker.server.control.rosters import Kept, in_order, rosters_of
@@ -38,7 +38,7 @@ ITEMS_PER_LOOK = 32
 
 class View:
     """One noun, as of now. Things are whatever `candidates` yields; which of them a caller sees is
-    decided by `broker.sight` with the noun's rule, here and nowhere in a subclass."""
+    decided by `broker.schema.sight` with the noun's rule, here and nowhere in a subclass."""
 
     noun = ""
 

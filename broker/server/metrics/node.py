@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.control_schema import RABBITMQ_VERSION
+from broker.schema.control_schema import RABBITMQ_VERSION
 from broker.server.control.node_verbs import version
 from broker.server.limited import limit_figures
 from broker.server.metrics.lines import head, histogram, line, metric
 from broker.server.metrics.storage import storage_metrics
 from broker.stats import Totals
-from broker.store.waits import BOUNDS
+from broker.store.files.waits import BOUNDS
 from broker.wire.sizes import BOUNDS as SIZE_BOUNDS
 from broker.wire.sizes import message_sizes
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.access import Refused
-from broker.addresses import address_of
-from broker.bounds import METRICS_CONNECTIONS_MAX, SCRAPERS_MAX
-from broker.origins import host_accepted
-from broker.sight import has_tag
+from broker.schema.sight import has_tag
+from broker.serving.addresses import address_of
+from broker.serving.origins import host_accepted
+from broker.settings.bounds import METRICS_CONNECTIONS_MAX, SCRAPERS_MAX
 
 BUILT_AT_ONCE = 2
 """Pages that are built at a time; others wait."""

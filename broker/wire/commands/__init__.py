@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import ChannelFault, CommandInvalid
+from broker.schema.errors import ChannelFault, CommandInvalid
 from broker.wire.commands import channels, consuming, exchanges, publishing, queues
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import NotImplementedYet
+from broker.schema.errors import NotImplementedYet
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from broker import arguments as argument_table
-from broker.contracts import Consumer
-from broker.errors import (
+from broker.kernel.contracts import Consumer
+from broker.schema import arguments as argument_table
+from broker.schema.errors import (
     AccessRefused,
     NotAllowed,
     NotImplementedYet,

@@ -6,8 +6,8 @@ import base64
 import os
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import PreconditionFailed
-from broker.queues.reply import PSEUDO_NAME, ReplyQueue, dropped_replies
+from broker.schema.errors import PreconditionFailed
+from broker.wire.reply_queue import PSEUDO_NAME, ReplyQueue, dropped_replies
 
 if TYPE_CHECKING:
     from broker.wire.channel import WireChannel

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from broker import arguments as argument_table
-from broker.errors import AccessRefused, PreconditionFailed, describe
+from broker.fields.properties import copied_to
+from broker.schema import arguments as argument_table
+from broker.schema.errors import AccessRefused, PreconditionFailed, describe
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import answer
 from broker.wire.commit import Commit
 from broker.wire.methods import method_frame
-from broker.wire.properties import copied_to
 from broker.wire.transaction import Limits, Transaction
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import AMQPError
+from broker.schema.errors import AMQPError
 from broker.wire.commands import added_queues
 from broker.wire.commands.rules import (
     answer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import AccessRefused, NotFound, describe
+from broker.schema.errors import AccessRefused, NotFound, describe
 from broker.wire.commands import added_queues
 from broker.wire.methods import method_frame
 

@@ -11,8 +11,15 @@ import threading
 import time
 from collections.abc import Iterator
 
-from broker.store.bloom import RotatingBloom, bits_for
-from broker.store.location_index import ADD, ENTRY, REMOVE, IndexSettings, carry_out, open_index
+from broker.store.index.backends import open_index
+from broker.store.index.bloom import RotatingBloom, bits_for
+from broker.store.index.location_index import (
+    ADD,
+    ENTRY,
+    REMOVE,
+    IndexSettings,
+    carry_out,
+)
 from tests.bench import generator, processes
 from tests.bench.client import Client
 from tests.bench.leveret import REPOSITORY, Leveret

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from broker.config import Config
+from broker.settings.config import Config
 from tests.amqp import raw
 from tests.appliance import Appliance
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker.arguments import memory_of
+from broker.schema.arguments import memory_of
 from tests.amqp import raw
 from tests.hostile.attacks.attacker import (
     DIGITS,

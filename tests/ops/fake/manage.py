@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from broker import config as settings  # noqa: E402
-from broker import lifetime, logs  # noqa: E402
+from broker.process import lifetime, logs  # noqa: E402
+from broker.settings import config as settings  # noqa: E402
 from management import supervisor  # noqa: E402
 
 

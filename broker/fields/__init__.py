@@ -1,0 +1,1 @@
+"""AMQP's field tables and properties: read, checked, written."""

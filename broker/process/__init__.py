@@ -1,0 +1,1 @@
+"""What every process needs: its life, its log, its garbage collector."""

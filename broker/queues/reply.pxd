@@ -1,8 +1,0 @@
-from broker.contracts cimport Consumer, Queue
-
-
-cdef class ReplyQueue(Queue):
-    cdef readonly str name
-    cdef public Consumer consumer
-    cdef readonly bint deleted
-    cdef object gone

@@ -1,0 +1,1 @@
+"""Tables that several rooms and processes read: arguments, policy keys, control verbs, errors."""

@@ -1,0 +1,1 @@
+"""What both processes that accept connections share: certificates, origins, WebSocket frames."""

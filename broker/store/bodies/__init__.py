@@ -1,0 +1,1 @@
+"""Bodies that several queues share: blocks, files, references, collection, recovery."""

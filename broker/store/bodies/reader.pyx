@@ -1,0 +1,178 @@
+# cython: language_level=3
+"""How one queue reads shared bodies: those in memory, or one at a time from disk, without waiting
+on the loop and without a lock. A body file never changes; one that is replaced while it is read is
+removed after that.
+"""
+
+import logging
+import os
+import struct
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+
+from broker.kernel.buffer cimport load64
+from broker.kernel.message cimport Message
+from broker.store.bodies.blocks cimport Body
+from broker.store.bodies.file cimport BodyFile
+from broker.store.bodies.store cimport BodyStore
+from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.files.body_record cimport BODY_HEAD, BodyHead, body_check
+from broker.store.files.disk cimport read_now
+from broker.store.files.operation cimport OP_READ, Op
+from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
+from broker.store.index.location cimport Location
+
+log = logging.getLogger("leveret.store")
+
+cdef enum:
+    KEEP = 64 << 10              # a buffer up to this size is kept between bodies
+
+cdef enum:
+    NOTHING = 0
+    WAITING = 1
+    READY = 2
+    MISSING = 3
+
+ENTRY = struct.Struct("<IIII")
+
+
+cdef class BodyReader(Dirty):
+    """`wake()` is called when a body that had to be waited for is there."""
+
+    def __init__(self, BodyStore store, wake):
+        self.store = store
+        self.wake = wake
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef int want(self, Message* message) except -1:
+        """Points the message at its body; BODY_WAIT: `wake` is called. BODY_MISSING: there is none,
+        the message is lost. The view ends with the next call."""
+        cdef BodyStore store = self.store
+        cdef const uint8_t* id = message.reference
+        cdef Body* body = store.in_flight(id)
+        cdef Location* found
+        if body != NULL:
+            if self.last_hit != load64(id + 8):
+                self.last_hit = load64(id + 8)
+                store.in_flight_hits += 1
+            message.body = body.block.data + body.position + BODY_HEAD
+            return BODY_FOUND
+        if self.state == WAITING:
+            return BODY_WAIT
+        if self.state == NOTHING or memcmp(self.id, id, 16) != 0:
+            memcpy(self.id, id, 16)
+            self.length = message.body_length
+            self.state = MISSING
+            store.in_flight_misses += 1
+            if store.ram is not None:
+                found = store.ram.find(id)
+                if found != NULL:
+                    self.read(found.file, found.offset, found.length)
+            else:
+                self.ask(id[:16])
+        if self.state == READY:
+            message.body = self.data + BODY_HEAD
+            return BODY_FOUND
+        return BODY_WAIT if self.state == WAITING else BODY_MISSING
+
+    def ask(self, bytes id):
+        """Asks an index that may have to wait for the disk."""
+        self.state = WAITING
+        self.store.reading.add(self)
+        self.store.hand_over()
+        index = self.store.index
+        self.store.persister.indexing.submit(lambda: index.get(id), self.located)
+
+    def located(self, value, error):
+        """The index has answered."""
+        self.state = MISSING
+        self.store.reading.discard(self)
+        if error is not None:
+            # It is not known whether there is a body: the caller asks again, and it is looked up
+            # again.
+            self.state = NOTHING
+            self.store.persister.failed_reads.add(
+                f"the index of {self.store.directory}", str(error), self.wake)
+            return
+        if value is not None:
+            file, offset, length, _ = ENTRY.unpack(value)
+            self.read(file, offset, length)
+        if self.state != WAITING:
+            self.wake()
+
+    cdef int read(self, uint32_t number, uint32_t offset, uint32_t length) except -1:
+        """Reads a record: at once if the page cache has it, else by the reader thread."""
+        cdef BodyFile file = self.store.files.get(number)
+        cdef Persister persister = self.store.persister
+        cdef Round* round
+        cdef Op* op
+        cdef uint8_t* grown
+        cdef ssize_t got
+        if file is None:
+            return 0
+        if length > self.capacity or self.capacity > 2 * <size_t> length + KEEP:
+            grown = <uint8_t*> realloc(self.data, length)
+            if grown == NULL:
+                raise MemoryError("no memory for a shared body")
+            self.data = grown
+            self.capacity = length
+        self.file = number
+        self.offset = offset
+        if file.file.fd >= 0 and file.file.listed:
+            got = read_now(file.file.fd, self.data, length, offset)
+            if got == <ssize_t> length:
+                self.store.cache_hits += 1
+                return self.check(got)
+        self.store.cache_misses += 1
+        round = round_new()
+        persister.use(round, file.file)
+        op = round_add(round, STAGE_WRITE, OP_READ, file.file)
+        op.data = self.data
+        op.length = length
+        op.offset = offset
+        self.state = WAITING
+        self.store.reading.add(self)
+        return persister.read(round, self)
+
+    cdef int check(self, size_t got) except -1:
+        cdef BodyHead* head = <BodyHead*> self.data
+        if (got >= BODY_HEAD and head.length == self.length and got == BODY_HEAD + head.length
+                and memcmp(head.id, self.id, 16) == 0
+                and head.check == body_check(head, self.store.incarnation)):
+            self.state = READY
+        else:
+            self.state = MISSING
+            log.error("the shared body %s in file %d of %s is damaged; its message is dropped",
+                      self.id[:16].hex(), self.file, self.store.directory)
+            self.store.persister.quarantine.take(
+                self.store.incarnation, self.file, self.offset, self.data[:got], got,
+                self.store.persister)
+        return 0
+
+    cdef int read_done(self, Round* round) except -1:
+        cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
+        self.store.reading.discard(self)
+        if round.error:
+            # A disk that does not answer proves nothing about the body: its message is kept.
+            self.state = NOTHING
+            self.store.persister.failed_reads.add(
+                f"a shared body of {self.store.directory}", os.strerror(round.error), self.wake)
+        else:
+            self.check(op.done)
+        if self.store.leaving:
+            self.store.retry()
+        if not round.error:
+            self.wake()
+        return 0
+
+    def rest(self) -> None:
+        """Gives back the memory of the last body."""
+        if self.state != WAITING:
+            free(self.data)
+            self.data = NULL
+            self.capacity = 0
+            self.state = NOTHING

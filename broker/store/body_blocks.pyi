@@ -1,4 +1,0 @@
-from broker.store.persister import Dirty, Persister
-
-class BodyBlocks(Dirty):
-    persister: Persister

@@ -1,4 +1,0 @@
-from broker.store.persister import Dirty
-
-class BodyReader(Dirty):
-    def rest(self) -> None: ...

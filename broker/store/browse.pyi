@@ -1,4 +1,0 @@
-from broker.store.queue_store import QueueStore
-
-class Browse:
-    def __init__(self, store: QueueStore) -> None: ...

@@ -1,0 +1,83 @@
+from libc.stdint cimport uint8_t, uint64_t
+
+from broker.kernel.contracts cimport Confirmer, Origins
+from broker.store.commit.background cimport Background, Dirty
+from broker.store.commit.content_file cimport ContentFiles
+from broker.store.commit.postponed cimport Postponed
+from broker.store.files.operation cimport File
+from broker.store.files.io_thread cimport IoThread, Round
+
+
+cdef class Persister(Background):
+    cdef readonly IoThread writer
+    cdef readonly IoThread reader
+    cdef readonly ContentFiles contents  # large bodies that are being received
+    cdef readonly object indexing       # Worker: questions to an index on disk
+    cdef readonly object collecting     # Worker: collecting bodies, reading through dropped records
+    cdef object wake
+    cdef public object failed           # called once with a sentence when a write or a sync failed
+    cdef public object relieved         # called when unwritten tails are below the limit again
+    cdef readonly bint no_sync
+    cdef list first                 # dirty ones that are written before the others
+    cdef list dirty
+    cdef list left                  # stores of the round in flight that its later parts write
+    cdef bint left_sync             # what those parts have to be
+    cdef bint left_thorough
+    cdef uint64_t round_files       # how many files one part may use
+    cdef list flying
+    cdef readonly Origins origins    # publishers that wait for consumers instead of the disk
+    cdef list confirmers
+    cdef list flying_confirmers
+    cdef list journals
+    cdef list flying_journals
+    cdef list unsynced              # addresses of files with unsynced bytes
+    cdef list lazily_unsynced       # acks files, whose sync may take up to 200 ms
+    cdef list flying_unsynced
+    cdef File* root_file            # the data directory, open for syncs of the file system
+    cdef Postponed postponed        # records that found no space: they go with the next round
+    cdef readonly list retries      # stores that wait until files are not in flight any more
+    cdef object waiting                 # deque of (round number, removal number, callback)
+    cdef bint calls_left                # of these, some wait for the next turn only
+    cdef Round* in_flight
+    cdef readonly uint64_t gathering    # number of the round being gathered
+    cdef readonly uint64_t completed    # the last round that is on disk with all before it
+    cdef uint64_t attempted             # the last round, even if records of it are postponed
+    cdef bint urgent                    # a round has to start at the end of this turn
+    cdef bint sync_asked
+    cdef readonly bint broken
+    cdef public uint64_t tail_bytes
+    cdef readonly uint64_t tail_limit
+    cdef public bint pressed
+    cdef readonly uint64_t segment_size
+    cdef readonly object quarantine
+    cdef readonly object failed_reads
+    cdef readonly object sync_method
+    cdef bint thorough              # the next round has to sync all data
+    cdef dict unsynced_directories
+    cdef readonly uint64_t rounds
+    cdef readonly uint64_t syncs
+    cdef readonly uint64_t bytes_written
+    cdef readonly uint64_t segment_writes   # stretches of records written in one go
+    cdef readonly uint64_t reads            # rounds given to the reading thread
+    cdef readonly uint64_t segment_reads    # stretches of a segment that were not in memory
+    cdef readonly object sync_times     # deque of seconds, newest last
+    cdef readonly object confirm_times  # of each round, the longest that a confirm waited for it
+    cdef uint64_t confirm_asked         # when the first confirm of the next round was asked for
+    cdef uint64_t flying_asked
+    cdef uint64_t submitted             # when the round in flight was handed over
+
+    cdef int add(self, Dirty store) except -1
+    cdef int retry_later(self, Dirty store) except -1
+    cdef int want_confirm(self, Confirmer confirmer) except -1
+    cdef int press(self) except -1
+    cdef int hurry(self) except -1
+    cdef int note_written(self, File* file, bint lazy) except -1
+    cdef void unsync(self, File* file) noexcept
+    cdef int add_syncs(self, Round* round) except -1
+    cdef int start_round(self, bint sync) except -1
+    cdef int gather(self, bint sync) except -1
+    cdef int give_up(self, str text, bint doubtful=*) except -1
+    cdef int call_waiting(self) except -1
+    cdef int read(self, Round* round, Dirty owner) except -1
+    cdef int remove(self, Round* round) except -1
+    cdef int finish(self, Round* round) except -1

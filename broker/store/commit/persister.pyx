@@ -1,0 +1,626 @@
+# cython: language_level=3
+"""Group commit: collects writes, passes them to the writing thread in rounds, and notifies those
+who wait for a sync.
+
+A round starts when a confirm, a definition change or a transaction waits and no round is in flight,
+when unwritten tails grow too large, and otherwise every 200 ms. A sync that is requested while a
+round is in flight is part of the next one: no timer delays a confirm. A round that would hold too
+many files open is written in parts, one after the other; its waiters are notified after the last.
+The first write or sync that fails ends all confirming (`failed`); the process then exits with 74
+and recovers at its next start.
+"""
+
+import collections
+import logging
+import os
+import select
+import traceback
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memset, strdup
+
+from broker.kernel.contracts cimport Confirmer, Origins
+from broker.store.commit.background cimport Background, Dirty
+from broker.store.commit.content_file cimport ContentFiles
+from broker.store.commit.failed_reads import FailedReads
+from broker.store.commit.postponed cimport Postponed
+from broker.store.commit.quarantine import Quarantine
+from broker.store.commit.sync_method import ALL, EACH, MEASURED, SyncMethod
+from broker.store.commit.worker import Worker
+from broker.store.files.disk cimport directory_open, file_free, file_new, run_op
+from broker.store.files.operation cimport File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM
+from broker.store.files.io_thread cimport (
+    IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
+    nanoseconds, passes, round_add, round_free, round_new,
+)
+from broker.store.files.observer cimport marked
+from broker.store.files.observer import KINDS
+from broker.store.files.planted cimport planted
+from broker.store.files.waits import Waits
+
+log = logging.getLogger("leveret.store")
+
+# Threads that take part in the syncs of one round, beside the persister's own.
+cdef enum:
+    SYNC_HELPERS = 3
+
+# Ended removals are taken back for this long before the loop gets its turn back: the thread that
+# removes may end more meanwhile, as fast as they are taken.
+cdef enum:
+    SLICE_NS = 500000
+    CALLED_AT_ONCE = 32          # callbacks of a round that need no look at the clock
+
+
+cdef class Persister(Background):
+    """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
+    the threads' eventfds."""
+
+    def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20,
+                 uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False,
+                 str sync_method=MEASURED, double read_retry_after=1.0):
+        Background.__init__(self, root)
+        self.wake = wake
+        self.writer = IoThread("persister", SYNC_HELPERS)
+        self.reader = IoThread("reader")
+        self.contents = ContentFiles(root, self.has_to_wait)
+        self.indexing = Worker("indexing")
+        self.collecting = Worker("collecting")
+        self.failed_reads = FailedReads(read_retry_after, progress=self.reads_under_way)
+        self.failed = None
+        self.relieved = None
+        self.no_sync = no_sync
+        self.first = []
+        self.dirty = []
+        self.left = []
+        self.flying = []
+        self.origins = Origins()
+        self.confirmers = []
+        self.flying_confirmers = []
+        self.journals = []
+        self.flying_journals = []
+        self.unsynced = []
+        self.lazily_unsynced = []
+        self.flying_unsynced = []
+        self.retries = []
+        self.sync_method = SyncMethod(sync_method)
+        self.quarantine = Quarantine(f"{root}/quarantine")
+        self.root_file = file_new(root)
+        self.waiting = collections.deque()
+        self.in_flight = NULL
+        self.postponed = Postponed()
+        self.gathering = 1
+        self.completed = 0
+        self.tail_limit = tail_limit
+        self.segment_size = segment_size
+        self.open_files_limit = open_files_limit
+        self.round_files = max(<uint64_t> 1, open_files_limit // 2)
+        self.unsynced_directories = {}
+        self.sync_times = Waits()
+        self.confirm_times = Waits()
+
+    @property
+    def threads(self) -> dict:
+        """What becomes readable when a thread has done something, and what has to be called then.
+        """
+        return {
+            self.writer: self.on_written,
+            self.reader: self.on_read,
+            self.remover: self.on_removed,
+            self.contents.thread: self.contents.on_done,
+            self.indexing: self.indexing.on_done,
+            self.collecting: self.collecting.on_done,
+        }
+
+    def reads_under_way(self) -> tuple:
+        """See `broker.store.commit.failed_reads.Progress`."""
+        return (self.reads, self.reader.open), (self.indexing.begun, self.indexing.open)
+
+    @property
+    def io_threads(self) -> tuple:
+        return self.writer, self.reader, self.remover, self.contents.thread
+
+    def __dealloc__(self):
+        file_free(self.root_file)
+
+    def open_root(self):
+        """Opens the data directory, before anything is written. A file system reports a failed
+        write once to each descriptor that was open before, and to one opened later only if it was
+        not reported yet: so the descriptor of all our syncs stays open. Raises OSError."""
+        error = directory_open(self.root_file)
+        if error:
+            raise OSError(error, os.strerror(error), self.root)
+
+    def sync_file_system(self):
+        """Syncs everything in the data directory, at once. Raises OSError."""
+        cdef Op op
+        memset(&op, 0, sizeof(Op))
+        op.kind = OP_SYNC_FILE_SYSTEM
+        op.file = self.root_file
+        with nogil:
+            run_op(&op)
+        if op.error:
+            raise OSError(op.error, os.strerror(op.error), self.root)
+
+    def start(self):
+        for thread in self.io_threads:
+            thread.start()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    cdef int add(self, Dirty store) except -1:
+        """The store has bytes to write, some time in the next 200 ms."""
+        if not store.dirty:
+            store.dirty = True
+            (self.first if store.comes_first else self.dirty).append(store)
+        return 0
+
+    cdef int retry_later(self, Dirty store) except -1:
+        """The store waits until some of its files are not in flight: `retry` is called after the
+        next round, once, however many files it has to look at then."""
+        if not store.waits_for_files:
+            store.waits_for_files = True
+            self.retries.append(store)
+        return 0
+
+    cdef int want_confirm(self, Confirmer confirmer) except -1:
+        """All messages of the confirmer so far must be synced; then its `confirm` is called."""
+        if not confirmer.confirming:
+            confirmer.confirming = True
+            self.confirmers.append(confirmer)
+            if self.confirm_asked == 0:
+                self.confirm_asked = nanoseconds()
+        self.sync_asked = True
+        return self.press()
+
+    cdef int press(self) except -1:
+        """A tail is full, or a reader waits for a watermark: write at the end of this turn, without
+        a sync."""
+        if not self.urgent:
+            self.urgent = True
+            self.wake()
+        return 0
+
+    def after_round(self, callback, bint sync=True, records=None):
+        """Calls `callback()` when all that was asked for up to now is written (and synced). Returns
+        the round's number. Without `records` (by default the value of `sync`) it does not wait for
+        messages that a full disk keeps in memory, only for acks and definitions."""
+        self.waiting.append(
+            (self.gathering, self.removals, callback, sync if records is None else records))
+        self.urgent = True
+        if sync:
+            self.sync_asked = True
+        self.wake()
+        return self.gathering
+
+    def add_journal(self, journal):
+        """The journal has entries to write: they go first in the next round, with a sync."""
+        if journal not in self.journals:
+            self.journals.append(journal)
+
+    @property
+    def under_pressure(self):
+        return self.tail_bytes > self.tail_limit
+
+    def has_to_wait(self):
+        """Whether a writer with more data has to wait until `relieved` is called."""
+        if self.tail_bytes > self.tail_limit:
+            self.pressed = True
+        return self.pressed
+
+    @property
+    def waits_for_disk(self):
+        """For how many seconds the round in flight has been with the writing thread; 0 if there is
+        none."""
+        return 0.0 if self.in_flight == NULL else (nanoseconds() - self.submitted) / 1e9
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def collect(self):
+        """End of a turn: starts a round if a sync was requested and no round is in flight."""
+        if self.calls_left:
+            self.call_waiting()
+        if self.in_flight == NULL and (
+                self.urgent or (self.tail_bytes > self.tail_limit and (self.first or self.dirty)
+                                and not self.postponed.any)):
+            self.start_round(self.sync_asked)
+
+    def tick(self):
+        """Every 200 ms: writes and syncs data without a waiting client."""
+        self.failed_reads.tick()
+        self.thorough = True
+        if (self.first or self.dirty or self.journals or self.waiting or self.unsynced
+                or self.lazily_unsynced or self.orphans or self.postponed.any):
+            if self.in_flight == NULL:
+                self.start_round(True)
+            else:
+                self.urgent = self.sync_asked = True
+        elif self.in_flight == NULL and not self.broken:
+            self.thorough = False
+            self.work_in_background()
+
+    cdef int hurry(self) except -1:
+        """Syncs that were due within 200 ms are part of the next sync."""
+        cdef size_t address
+        for address in self.lazily_unsynced:
+            (<File*> address).lazy = False
+        self.unsynced += self.lazily_unsynced
+        self.lazily_unsynced = []
+        return 0
+
+    cdef int start_round(self, bint sync) except -1:
+        """Builds a round and passes it to the thread. An internal error in it counts as a failed
+        disk: confirms end."""
+        if self.broken:
+            return 0
+        try:
+            self.gather(sync)
+        except Exception:
+            self.give_up(f"an internal error while gathering a round: {traceback.format_exc()}")
+        return 0
+
+    cdef int give_up(self, str text, bint doubtful=True) except -1:
+        """No more rounds, no more confirms: the process ends and recovers at its next start. If
+        not `doubtful`, what was synced is known to be on disk."""
+        self.broken = True
+        self.failed(text, doubtful)
+        return 0
+
+    cdef int gather(self, bint sync) except -1:
+        cdef Round* round
+        cdef Dirty store
+        cdef Confirmer confirmer
+        cdef list behind, first, later
+        cdef Py_ssize_t taken = 0
+        round = round_new()
+        if not self.left:
+            behind = []
+            for store in self.dirty:
+                if store.behind:
+                    store.take_up()
+                    behind.append(store)
+                else:
+                    self.left.append(store)
+            self.left += behind
+            self.dirty = []
+            self.gathering += 1
+            self.urgent = False
+            self.sync_asked = False
+            for journal in self.journals:
+                sync = True
+                (<Dirty> journal).freeze(round)
+            self.flying_journals = self.journals
+            self.journals = []
+            self.left_sync = sync
+            self.left_thorough = sync and self.thorough
+            if sync:
+                self.thorough = False
+            self.flying_confirmers = self.confirmers
+            self.confirmers = []
+            for confirmer in self.flying_confirmers:
+                confirmer.confirming = False
+                confirmer.flying = confirmer.wanted
+        round.number = self.gathering - 1
+        sync = round.sync = self.left_sync
+        round.thorough = self.left_thorough
+        self.postponed.give(round)
+        # In every part: its records may refer to what came to these stores since the part before.
+        first, self.first = self.first, []
+        for store in first:
+            store.dirty = False
+            store.freeze(round)
+        # A store that notes something while it is frozen is found at once among few.
+        later = self.dirty
+        self.dirty = []
+        self.used = 0
+        while taken < len(self.left) and self.used < self.round_files:
+            store = self.left[taken]
+            taken += 1
+            store.dirty = False
+            store.freeze(round)
+        self.flying = first + self.left[:taken]
+        self.left = self.left[taken:]
+        self.dirty = later + self.dirty if later else self.dirty
+        if len(self.unsynced) + len(self.lazily_unsynced) >= <Py_ssize_t> self.round_files:
+            # No file with unsynced bytes is closed: they would all be open beside the next part's.
+            sync = round.sync = round.thorough = True
+        if round.thorough:
+            self.hurry()
+            for directory, _ in self.orphans:
+                self.note_directory(directory)
+            self.flying_orphans = self.orphans
+            self.orphans = []
+        if sync and not self.no_sync and (
+                not planted(b"confirm before the sync") or round.thorough):
+            self.add_syncs(round)
+        self.in_flight = round
+        if self.flying_asked == 0:
+            self.flying_asked = self.confirm_asked
+        self.confirm_asked = 0
+        self.submitted = nanoseconds()
+        self.rounds += 1
+        if planted(b"confirm before the write"):
+            self.completed = self.attempted = round.number
+            self.call_waiting()
+        # Before the thread opens more.
+        self.close_some()
+        self.writer.submit(round)
+        return 0
+
+    cdef int note_written(self, File* file, bint lazy) except -1:
+        """The round writes to this file: a sync has to cover it, this round's or, if `lazy`, one in
+        the next 200 ms."""
+        if self.no_sync:
+            # No sync ever makes it clean, and only a clean file may be closed.
+            return 0
+        if file.dirty and file.lazy and not lazy:
+            self.lazily_unsynced.remove(<size_t> file)
+            file.dirty = False
+        if not file.dirty:
+            file.dirty = True
+            file.lazy = lazy
+            (self.lazily_unsynced if lazy else self.unsynced).append(<size_t> file)
+        return 0
+
+    def note_directory(self, str path):
+        """A file or a directory was made in this directory: its entry has to be synced, parents
+        first."""
+        if not self.no_sync:
+            self.unsynced_directories[path] = None
+
+    cdef int add_syncs(self, Round* round) except -1:
+        cdef Op* op
+        cdef size_t address
+        round.sync_files = len(self.unsynced) + len(self.unsynced_directories)
+        if round.sync_files and self.sync_method.choose(round.sync_files) == ALL:
+            round.whole = True
+            round_add(round, STAGE_SYNC, OP_SYNC_FILE_SYSTEM, self.root_file)
+        else:
+            for path in sorted(self.unsynced_directories, key=len):
+                op = round_add(round, STAGE_DIRECTORIES, OP_SYNC_DIRECTORY, NULL)
+                encoded = os.fsencode(path)
+                op.path = strdup(<char*> encoded)
+            for address in self.unsynced:
+                round_add(round, STAGE_SYNC, OP_SYNC, <File*> address)
+        for address in self.unsynced:
+            # The file must not be removed before the round is over, not even if one syncfs covers
+            # all.
+            (<File*> address).busy += 1
+        self.flying_unsynced = self.unsynced
+        self.unsynced = []
+        self.unsynced_directories = {}
+        self.syncs += 1
+        return 0
+
+    def forget_directory(self, str path):
+        """The directory is being removed: it is not synced any more."""
+        self.unsynced_directories.pop(path, None)
+
+    cdef void unsync(self, File* file) noexcept:
+        """The file is being removed: it is not synced any more."""
+        if file.dirty:
+            file.dirty = False
+            (self.lazily_unsynced if file.lazy else self.unsynced).remove(<size_t> file)
+
+    def on_written(self):
+        """The writer's eventfd is readable."""
+        drain(self.writer.event_fd)
+        cdef Round* round = self.writer.finished()
+        while round != NULL:
+            if not self.broken:
+                try:
+                    self.finish(round)
+                except Exception:
+                    self.give_up(f"an internal error after a round: {traceback.format_exc()}")
+            round = self.writer.finished()
+
+    def on_read(self):
+        """The reader's eventfd is readable."""
+        drain(self.reader.event_fd)
+        cdef Dirty owner
+        cdef Round* round = self.reader.finished()
+        while round != NULL:
+            release_busy(round)
+            owner = self.owners.pop(<size_t> round)
+            owner.read_done(round)
+            round_free(round)
+            round = self.reader.finished()
+        self.close_some()
+
+    def on_removed(self):
+        """The remover's eventfd is readable. What does not fit into a slice comes in the next
+        turn, in the same order."""
+        drain(self.remover.event_fd)
+        cdef uint64_t end = nanoseconds() + SLICE_NS
+        cdef Round* round = self.remover.finished()
+        while round != NULL:
+            self.background_over(round)
+            free_files(round)
+            self.removing.pop(round.number, None)
+            self.removed(round.number)
+            round_free(round)
+            if nanoseconds() > end:
+                # Readable again, whether there is more or not.
+                os.eventfd_write(self.remover.event_fd, 1)
+                break
+            round = self.remover.finished()
+        self.call_waiting()
+
+    cdef int finish(self, Round* round) except -1:
+        cdef Dirty store
+        cdef Confirmer confirmer
+        cdef size_t address
+        cdef list flying = self.flying
+        cdef list confirmers
+        self.in_flight = NULL
+        self.flying = []
+        release_busy(round)
+        if round.error:
+            where = "?" if round.failed_path == NULL else os.fsdecode(<bytes> round.failed_path)
+            text = f"{os.strerror(round.error)} in {kind_of(round.failed_kind)} of {where}"
+            doubtful = not passes(round.failed_kind, round.error)
+            round_free(round)
+            if self.writer.impatient and not doubtful:
+                self.end_without_room(text)
+                return 0
+            return self.give_up(text, doubtful)
+        if round.sync:
+            if round.sync_files:
+                self.sync_times.append(round.sync_nanoseconds / 1e9)
+                self.sync_method.took(
+                    ALL if round.whole else EACH, round.sync_files, round.sync_nanoseconds / 1e9)
+        for address in self.flying_unsynced:
+            # Bytes that were frozen while this round was in flight belong to the next one, which
+            # notes the file again.
+            (<File*> address).busy -= 1
+            if (<File*> address).short_of_space:
+                self.unsynced.append(address)
+            else:
+                (<File*> address).dirty = False
+        if self.writer.full:
+            self.postponed.keep(round)
+        self.flying_unsynced = []
+        for journal in self.flying_journals:
+            (<Dirty> journal).written(round)
+        self.flying_journals = []
+        for store in flying:
+            store.written(round)
+            if self.postponed.any:
+                # It is called again when its records are written.
+                self.add(store)
+        retries = self.retries
+        self.retries = []
+        for store in retries:
+            store.waits_for_files = False
+            store.retry()
+        if round.thorough:
+            self.remove_orphans()
+            self.work_in_background()
+        if self.left:
+            marked(b"part of a round", round.number)
+            round_free(round)
+            return self.start_round(self.left_sync)
+        confirmers = self.flying_confirmers
+        self.flying_confirmers = []
+        self.attempted = round.number
+        round_free(round)
+        if not self.postponed.any:
+            self.completed = self.attempted
+            for confirmer in confirmers:
+                confirmer.confirm()
+            if self.flying_asked:
+                self.confirm_times.append((nanoseconds() - self.flying_asked) / 1e9)
+                self.flying_asked = 0
+        else:
+            for confirmer in confirmers:
+                if not confirmer.confirming:
+                    confirmer.confirming = True
+                    self.confirmers.append(confirmer)
+            self.sync_asked = True
+        self.call_waiting()
+        if self.pressed and self.tail_bytes <= self.tail_limit // 2:
+            self.pressed = False
+            self.relieved()
+            self.contents.go_on()
+        # Whatever gathered meanwhile must not wait for the next received byte.
+        if self.urgent or (self.tail_bytes > self.tail_limit and not self.postponed.any):
+            self.wake()
+        return 0
+
+    cdef int call_waiting(self) except -1:
+        """Calls back those whose round is over. Where the removal of a file settles messages (a
+        purge, the last acks of a segment), callbacks wait for the removals begun before them.
+        Thousands may have waited for one round: those that do not fit into a slice are called at
+        the end of the next turn, in the same order, but for the end of the process.
+        """
+        cdef uint64_t end = nanoseconds() + SLICE_NS
+        cdef int called = 0
+        kept = []
+        self.calls_left = False
+        while self.waiting:
+            if called >= CALLED_AT_ONCE and nanoseconds() > end and not self.writer.impatient:
+                self.calls_left = True
+                self.wake()
+                break
+            called += 1
+            number, removals, callback, records = self.waiting[0]
+            if number > self.attempted or (
+                    self.removing and next(iter(self.removing)) <= removals):
+                break
+            self.waiting.popleft()
+            if records and number > self.completed:
+                kept.append((number, removals, callback, records))
+                continue
+            callback()
+        self.waiting.extendleft(reversed(kept))
+        return 0
+
+    cdef int read(self, Round* round, Dirty owner) except -1:
+        """Hands a round to the reading thread; `owner.read_done` follows, even if its queue is
+        deleted meanwhile."""
+        self.reads += 1
+        self.owners[<size_t> round] = owner
+        self.reader.submit(round)
+        return 0
+
+    cdef int remove(self, Round* round) except -1:
+        self.remover.submit(round)
+        return 0
+
+    def stop(self):
+        """Writes and syncs everything, then ends the threads. For the end of the process; the loop
+        does not run any more."""
+        self.writer.impatient = True
+        if self.calls_left:
+            self.call_waiting()
+        for _ in range(3):
+            self.drain_writer()
+            self.thorough = True
+            if not self.broken:
+                self.start_round(True)
+        self.drain_writer()
+        if self.postponed.any and not self.broken:
+            self.end_without_room("no space left on the disk for messages in memory")
+        for thread in self.io_threads:
+            thread.stop()
+        self.indexing.stop()
+        self.collecting.stop()
+
+    def end_without_room(self, text):
+        """The broker stops on a full disk. The rest was never acknowledged to a client: messages
+        without a confirm, and acks, which have no answer."""
+        self.broken = True
+        log.error("%s: stopping without free space. No confirmed message is lost; "
+                  "messages whose acks could not be written are delivered again, as redelivered",
+                  text)
+
+    def drain_writer(self):
+        ready = select.poll()
+        ready.register(self.writer.event_fd, select.POLLIN)
+        while self.in_flight != NULL:
+            ready.poll()
+            self.on_written()
+
+
+def drain(int fd):
+    try:
+        os.eventfd_read(fd)
+    except BlockingIOError:
+        pass
+
+
+def kind_of(int kind):
+    return KINDS[kind]
+
+
+cdef void release_busy(Round* round) noexcept:
+    cdef int stage, i
+    for stage in range(STAGES):
+        for i in range(round.stages[stage].count):
+            if round.stages[stage].ops[i].file != NULL:
+                round.stages[stage].ops[i].file.busy -= 1
+
+
+cdef void free_files(Round* round) noexcept:
+    cdef int i
+    for i in range(round.stages[STAGE_REMOVE].count):
+        file_free(round.stages[STAGE_REMOVE].ops[i].file)

@@ -1,0 +1,1 @@
+"""The data directory: its lock, journals, the reserve of space, snapshots for backups."""

@@ -1,0 +1,51 @@
+# An operation on a file, as the loop fills it in and a thread carries it out (`disk.run_op`).
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+
+cdef enum:
+    OP_MKDIR = 0
+    OP_OPEN = 1              # opens for reading and writing, creates if missing
+    OP_WRITE = 2
+    OP_WRITE_RECORDS = 3     # seals each record with its seeded CRC, then writes
+    OP_WRITE_ACKS = 4        # seals each acks entry, then writes
+    OP_SYNC = 5              # fdatasync
+    OP_SYNC_DIRECTORY = 6
+    OP_SYNC_FILE_SYSTEM = 7  # the file is a directory that stays open
+    OP_CLOSE = 8
+    OP_UNLINK = 9
+    OP_READ = 10
+    OP_RMDIR = 11
+    OP_PUNCH = 12            # holes for what the acks file beside `path` says is settled
+    OP_WRITE_FILE = 13       # a whole small file, not synced
+    OP_WRITE_BODIES = 14     # seals each shared body's record, then writes
+    # 15 and 16 are no operations of a thread (observer.KINDS).
+    OP_WRITE_CONTENT = 17    # into a file without a name in the directory `path`, made if needed
+
+
+cdef struct File:
+    # -1 = not open. Written by the thread that opens, read by the loop when not busy.
+    int fd
+    bint dirty               # bytes written since the last sync
+    bint lazy                # its sync may wait for the next tick
+    bint short_of_space      # records for it were postponed in this round
+    bint gone                # all in it is settled: what is still to be written need not be
+    uint32_t busy            # operations in flight
+    char* path
+    bint listed              # in the persister's list of open files, most recently used first
+    File* newer
+    File* older
+
+
+cdef struct Op:
+    int kind
+    int error                # errno, 0 = done
+    File* file
+    char* path               # owned by the operation; freed when the round is
+    uint8_t* data
+    size_t length
+    uint64_t offset
+    uint64_t incarnation     # seed of OP_WRITE_RECORDS and OP_WRITE_ACKS
+    uint32_t segment
+    bint owns_data
+    bint can_wait            # its data is kept, and confirms wait, while the disk is full
+    size_t done              # bytes read or written

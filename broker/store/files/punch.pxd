@@ -1,0 +1,4 @@
+from broker.store.files.operation cimport Op
+
+
+cdef int punch(Op* op) noexcept nogil

@@ -1,0 +1,196 @@
+# cython: language_level=3
+"""Reads the records of a segment as columns, where no broker runs: of a backup, for programs that
+read messages in bulk. Every record is checked; what its acks settle is stepped over.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from broker.kernel.message cimport BODY_IS_REFERENCE, Message
+from broker.store.files.record cimport (
+    ACK_BYTES, ACK_RUN, ACK_SETTLED, ACK_VALUE_MASK, ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES,
+    SEGMENT_MAGIC, AckEntry, RecordHead, ack_check, embedded_bytes, record_check,
+    record_fits, record_view)
+
+cdef enum:
+    MARK = 64                        # a stream's record that is no message
+    OFFSET_BYTES = 8
+    TEXTS = 4                        # exchange, routing key, properties, body
+
+
+cdef struct Settled:
+    uint32_t position
+    uint32_t length
+
+
+def settled(const uint8_t[::1] acks, uint64_t incarnation, uint32_t segment):
+    """What the acks of a segment settle, as u32 pairs of position and length in the order of the
+    entries. Raises ValueError for a file of another version."""
+    cdef size_t at = HEADER_BYTES
+    cdef size_t length = <size_t> acks.shape[0]
+    cdef const AckEntry* entry
+    cdef uint32_t kind
+    cdef Settled one
+    found = bytearray()
+    if length < HEADER_BYTES:
+        return found
+    if (<const uint32_t*> &acks[0])[0] != ACKS_MAGIC:
+        raise ValueError("no acks file")
+    while at + ACK_BYTES <= length:
+        entry = <const AckEntry*> &acks[at]
+        at += ACK_BYTES
+        kind = entry.word >> 30
+        if kind != ACK_SETTLED and kind != ACK_RUN:
+            continue
+        if entry.check != ack_check(entry, incarnation, segment):
+            continue
+        one.position = entry.position
+        one.length = entry.word & ACK_VALUE_MASK
+        found += (<const uint8_t*> &one)[:sizeof(Settled)]
+    return found
+
+
+cdef class Scan:
+    """The records of one segment from its beginning. `gone`: pairs as `settled` gives them, sorted.
+    After each call of `next`, `position` is where it ended; `damaged` says that no record stands
+    there, although bytes do."""
+
+    cdef const uint8_t[::1] data
+    cdef const uint8_t[::1] gone
+    cdef uint64_t incarnation
+    cdef uint32_t segment
+    cdef bint is_stream
+    cdef size_t passed               # entries of `gone`
+    cdef readonly size_t position
+    cdef readonly bint damaged
+    cdef readonly uint64_t marks     # records that are no message
+
+    def __init__(self, const uint8_t[::1] data, const uint8_t[::1] gone, uint64_t incarnation,
+                 uint32_t segment, bint is_stream):
+        """Raises ValueError for a file of another version."""
+        self.data = data
+        self.gone = gone
+        self.incarnation = incarnation
+        self.segment = segment
+        self.is_stream = is_stream
+        self.position = HEADER_BYTES
+        if data.shape[0] >= HEADER_BYTES and (
+                (<const uint32_t*> &data[0])[0] != SEGMENT_MAGIC
+                or (<const uint32_t*> &data[4])[0] != FORMAT_VERSION):
+            raise ValueError("no segment of a version that this program knows")
+
+    def next(self, size_t count_max, size_t bytes_max):
+        """Up to so many records, and of so many bytes if there are several: (count, positions u32,
+        times i64, flags u8, offsets i64, and for exchange, routing key, properties and body each
+        ends i32, of which the first is 0, and bytes). A body that is a reference is these 20
+        bytes. None at the end."""
+        cdef const uint8_t* base = NULL
+        cdef size_t count = 0
+        cdef size_t total = 0
+        cdef int k
+        cdef size_t sums[TEXTS]
+        cdef Message message
+        if self.data.shape[0] > HEADER_BYTES:
+            base = &self.data[0]
+        found = bytearray(4 * count_max)
+        cdef uint8_t[::1] found_view = found
+        cdef uint32_t* positions = <uint32_t*> &found_view[0]
+        for k in range(TEXTS):
+            sums[k] = 0
+        while base != NULL and count < count_max and (total < bytes_max or not count):
+            if not self._seek(base):
+                break
+            record_view(base + self.position, &message)
+            if message.flags & MARK:
+                self.marks += 1
+            elif self.is_stream and message.properties_length < OFFSET_BYTES:
+                self.damaged = True
+                break
+            else:
+                positions[count] = <uint32_t> self.position
+                sums[0] += message.exchange_length
+                sums[1] += message.routing_key_length
+                sums[2] += message.properties_length - OFFSET_BYTES * self.is_stream
+                sums[3] += embedded_bytes(&message)
+                count += 1
+                total += (<const RecordHead*> (base + self.position)).length
+            self.position += 4 + <size_t> (<const RecordHead*> (base + self.position)).length
+        if not count:
+            return None
+        return self._columns(base, found, count, sums)
+
+    cdef bint _seek(self, const uint8_t* base) noexcept:
+        """Moves to the next record that is not settled; whether there is one that is sound."""
+        cdef size_t length = <size_t> self.data.shape[0]
+        cdef size_t entries = <size_t> self.gone.shape[0] // sizeof(Settled)
+        cdef const Settled* gone = NULL
+        cdef const uint8_t* place
+        if entries:
+            gone = <const Settled*> &self.gone[0]
+        while True:
+            while self.passed < entries and (
+                    <size_t> gone[self.passed].position + gone[self.passed].length
+                    <= self.position):
+                self.passed += 1
+            if self.passed == entries or gone[self.passed].position > self.position:
+                break
+            self.position = <size_t> gone[self.passed].position + gone[self.passed].length
+        if self.position >= length:
+            return False
+        place = base + self.position
+        if not record_fits(place, length - self.position) or (
+                record_check(place, self.incarnation, self.segment, <uint32_t> self.position)
+                != (<const RecordHead*> place).check):
+            self.damaged = True
+            return False
+        return True
+
+    cdef tuple _columns(self, const uint8_t* base, bytearray found, size_t count, size_t* sums):
+        cdef const uint8_t[::1] positions_view = found
+        cdef const uint32_t* positions = <const uint32_t*> &positions_view[0]
+        cdef size_t i
+        cdef int k
+        cdef Message message
+        cdef const uint8_t* properties
+        cdef size_t skip = OFFSET_BYTES * self.is_stream
+        cdef size_t at[TEXTS]
+        cdef uint8_t* places[TEXTS]
+        cdef int32_t* ends[TEXTS]
+        times, flags = bytearray(8 * count), bytearray(count)
+        offsets = bytearray(8 * count if self.is_stream else 0)
+        texts = [(bytearray(4 * (count + 1)), bytearray(sums[k])) for k in range(TEXTS)]
+        cdef int64_t* time = <int64_t*> <char*> times
+        cdef uint8_t* flag = <uint8_t*> <char*> flags
+        cdef int64_t* offset = <int64_t*> <char*> offsets
+        for k in range(TEXTS):
+            at[k] = 0
+            ends[k] = <int32_t*> <char*> <bytearray> texts[k][0]
+            places[k] = <uint8_t*> <char*> <bytearray> texts[k][1]
+        for i in range(count):
+            record_view(base + positions[i], &message)
+            time[i] = message.timestamp
+            flag[i] = message.flags
+            properties = message.properties
+            if skip:
+                offset[i] = _big_endian(properties)
+            memcpy(places[0] + at[0], message.exchange, message.exchange_length)
+            at[0] += message.exchange_length
+            memcpy(places[1] + at[1], message.routing_key, message.routing_key_length)
+            at[1] += message.routing_key_length
+            memcpy(places[2] + at[2], properties + skip, message.properties_length - skip)
+            at[2] += message.properties_length - skip
+            memcpy(places[3] + at[3],
+                   message.reference if message.flags & BODY_IS_REFERENCE else message.body,
+                   embedded_bytes(&message))
+            at[3] += embedded_bytes(&message)
+            for k in range(TEXTS):
+                ends[k][i + 1] = <int32_t> at[k]
+        return (count, found[:4 * count], times, flags, offsets, texts)
+
+
+cdef int64_t _big_endian(const uint8_t* place) noexcept:
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(OFFSET_BYTES):
+        value = value << 8 | place[i]
+    return <int64_t> value

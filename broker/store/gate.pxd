@@ -1,7 +1,0 @@
-from broker.store.disk cimport Op
-
-
-cdef void enter() noexcept nogil
-cdef void leave() noexcept nogil
-cdef bint alters(Op* op) noexcept nogil
-cdef bint holes_held() noexcept nogil

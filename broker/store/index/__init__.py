@@ -1,0 +1,1 @@
+"""Where a shared body lies: in memory, or in LevelDB with Bloom filters."""

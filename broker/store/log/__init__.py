@@ -1,0 +1,1 @@
+"""A queue's messages: segments in memory and on disk, acks, damage, recovery."""

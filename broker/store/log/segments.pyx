@@ -1,0 +1,592 @@
+# cython: language_level=3
+"""A queue's segments: which records are in memory, which on disk, and how they are written.
+
+New records are added to the tail, a block in memory. `freeze` turns unwritten records into
+operations of a round; `written` frees the memory of records that are in their file, unless a
+consumer is about to read them. A sealed segment whose messages are all settled is removed.
+
+Layouts: docs/formats/queue-segment.md. All writing goes through the persister.
+"""
+
+import os
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport strdup
+
+from broker.store.commit.background cimport unlink_all
+from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.files.disk cimport file_free, file_new
+from broker.store.files.operation cimport (
+    File, OP_MKDIR, OP_RMDIR, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_RECORDS, Op,
+)
+from broker.store.files.io_thread cimport (
+    Round, STAGE_MAKE, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
+)
+from broker.store.files.record cimport (
+    ACK_BYTES, ACK_WATERMARK, ACKS_MAGIC, AckEntry, FORMAT_VERSION, HEADER_BYTES, SEGMENT_MAGIC,
+)
+
+cdef enum:
+    TAIL_FIRST = 4096            # bytes a new tail starts with
+    # How far a watermark is written ahead of the deliveries: this much, and what this many rounds
+    # like the current one write.
+    AHEAD = 1 << 20
+    AHEAD_ROUNDS = 8
+
+
+cdef uint8_t segment_header[8]
+(<uint32_t*> segment_header)[0] = SEGMENT_MAGIC
+(<uint32_t*> segment_header)[1] = FORMAT_VERSION
+cdef uint8_t acks_header[8]
+(<uint32_t*> acks_header)[0] = ACKS_MAGIC
+(<uint32_t*> acks_header)[1] = FORMAT_VERSION
+
+
+cdef void segment_free(Segment* segment) noexcept:
+    free(segment.pending)
+    free(segment.skips)
+    free(segment)
+
+
+cdef void block_free(Block* block) noexcept:
+    free(block.data)
+    free(block.pending)
+    free(block)
+
+
+cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uint32_t position,
+                    uint32_t word) except -1:
+    cdef AckEntry* grown
+    cdef uint32_t wanted
+    if count[0] == capacity[0]:
+        wanted = capacity[0] * 2 if capacity[0] else 32
+        grown = <AckEntry*> realloc(entries[0], wanted * sizeof(AckEntry))
+        if grown == NULL:
+            raise MemoryError("no memory for acks")
+        entries[0] = grown
+        capacity[0] = wanted
+    entries[0][count[0]].position = position
+    entries[0][count[0]].word = word
+    count[0] += 1
+    return 0
+
+
+def not_needed():
+    """Replaces `touch` in a store that is removed."""
+
+
+cdef class Segments(Dirty):
+    """The segments of one queue. `touch()` is called when what a reader waited for is there."""
+
+    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch):
+        self.persister = persister
+        self.parent = parent
+        self.incarnation = incarnation
+        self.durable = durable
+        self.owner_touch = touch
+        self.next_number = 1
+        self.removing = []
+
+    def __dealloc__(self):
+        cdef Block* block = self.first_block
+        cdef Block* next_block
+        cdef Segment* segment
+        while block != NULL:
+            next_block = block.next
+            block_free(block)
+            block = next_block
+        while self.head != NULL:
+            segment = self.head
+            self.head = segment.next
+            file_free(segment.messages)
+            file_free(segment.acks)
+            segment_free(segment)
+
+    @property
+    def directory(self) -> str:
+        return f"{self.parent}/{self.incarnation:016x}"
+
+    # -- what is in memory -------------------------------------------------------------------------
+
+    cdef int roll(self) except -1:
+        """Seals the active segment and begins the next one."""
+        cdef Segment* segment
+        cdef Segment* last
+        cdef Segment* old = self.active
+        if self.tail != NULL:
+            if self.tail.length:
+                self.tail.state = FROZEN
+                self.tail = NULL
+            else:
+                self.free_block(self.tail)
+        if self.active != NULL:
+            self.active.sealed = True
+        segment = <Segment*> calloc(1, sizeof(Segment))
+        if segment == NULL:
+            raise MemoryError("no memory for a segment")
+        segment.number = self.next_number
+        segment.length = HEADER_BYTES
+        self.next_number += 1
+        last = self.active if self.active != NULL else self.head
+        while last != NULL and last.next != NULL:
+            last = last.next
+        if last != NULL:
+            last.next = segment
+        else:
+            self.head = segment
+        self.active = segment
+        if self.cursor == NULL:
+            self.cursor = segment
+            self.cursor_position = HEADER_BYTES
+            self.cursor_skip = 0
+        if old != NULL and old.settled == old.count:
+            self.drop_segment(old)
+        return 0
+
+    cdef Block* new_tail(self, uint32_t length) except NULL:
+        cdef Block* tail = <Block*> calloc(1, sizeof(Block))
+        cdef size_t capacity = TAIL_FIRST
+        if tail == NULL:
+            raise MemoryError("no memory for a queue's tail")
+        while capacity < length:
+            capacity *= 2
+        tail.data = <uint8_t*> malloc(capacity)
+        if tail.data == NULL:
+            free(tail)
+            raise MemoryError("no memory for a queue's tail")
+        tail.capacity = capacity
+        tail.segment = self.active
+        tail.start = self.active.length
+        if self.last_block == NULL:
+            self.first_block = tail
+        else:
+            self.last_block.next = tail
+        self.last_block = tail
+        self.tail = tail
+        return tail
+
+    cdef Block* room_for(self, uint32_t length) except NULL:
+        """The tail, with room for `length` bytes more; a full one is written by the next round."""
+        cdef Block* tail = self.tail
+        cdef uint8_t* grown
+        cdef size_t capacity
+        if tail != NULL and tail.length >= TAIL_FULL:
+            tail.state = FROZEN
+            self.tail = tail = NULL
+            self.persister.press()
+        if tail == NULL:
+            return self.new_tail(length)
+        if tail.length + length > tail.capacity:
+            capacity = tail.capacity * 2
+            while capacity < tail.length + length:
+                capacity *= 2
+            grown = <uint8_t*> realloc(tail.data, capacity)
+            if grown == NULL:
+                raise MemoryError("no memory for a queue's tail")
+            tail.data = grown
+            tail.capacity = capacity
+        return tail
+
+    cdef void free_block(self, Block* block) noexcept:
+        """Takes a block out of the list."""
+        cdef Block* before = NULL
+        cdef Block* each = self.first_block
+        while each != NULL and each != block:
+            before = each
+            each = each.next
+        if before == NULL:
+            self.first_block = block.next
+        else:
+            before.next = block.next
+        if self.last_block == block:
+            self.last_block = before
+        if self.tail == block:
+            self.tail = NULL
+        self.persister.tail_bytes -= block.length
+        block_free(block)
+
+    cdef int drop_tail(self) except -1:
+        """Every record of the tail is settled: it never reaches the disk, and its positions are
+        free."""
+        cdef Block* tail = self.tail
+        cdef Segment* segment = tail.segment
+        segment.count -= tail.count
+        segment.settled -= tail.settled
+        segment.length = tail.start
+        if self.cursor == segment and self.cursor_position > tail.start:
+            self.cursor_position = tail.start
+        segment.passed -= tail.count
+        segment.referring -= tail.referring
+        segment.settled_bytes -= tail.length
+        self.persister.tail_bytes -= tail.length
+        tail.length = 0
+        tail.count = 0
+        tail.referring = 0
+        tail.flags = 0
+        tail.overhead = 0
+        tail.body_bytes = 0
+        tail.settled = 0
+        tail.pending_count = 0
+        return 0
+
+    cdef Block* block_of(self, Segment* segment, uint32_t position) noexcept:
+        """The block in memory that holds the record at this position, or NULL. Blocks are few:
+        mostly one."""
+        cdef Block* block = self.first_block
+        while block != NULL:
+            if block.segment == segment and block.start <= position < block.start + block.length:
+                return block
+            block = block.next
+        return NULL
+
+    cdef Segment* find(self, uint32_t number) noexcept:
+        cdef Segment* segment = self.last_found
+        if segment != NULL and segment.number == number:
+            return segment
+        if self.active != NULL and self.active.number == number:
+            return self.active
+        segment = self.head
+        while segment != NULL and segment.number != number:
+            segment = segment.next
+        self.last_found = segment
+        return segment
+
+    cdef bint was_read(self, Block* block) noexcept:
+        """Whether records of the block may have been delivered."""
+        if self.cursor == NULL:
+            return True              # a purge removed the last segment: only taken records are left
+        if self.cursor == block.segment:
+            return self.cursor_position > block.start
+        return self.cursor.number > block.segment.number
+
+    cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1:
+        """An entry for the segment's acks file, written with the next round."""
+        push_entry(&segment.pending, &segment.pending_count, &segment.pending_capacity,
+                   position, word)
+        if not segment.pending_listed:
+            segment.pending_listed = True
+            segment.next_pending = self.first_pending
+            self.first_pending = segment
+        if not self.dirty:
+            self.persister.add(self)
+        return 0
+
+    # -- removal -----------------------------------------------------------------------------------
+
+    cdef int drop_segment(self, Segment* segment) except -1:
+        """All records of a sealed segment are settled: removes it from memory and disk."""
+        cdef Segment* before = NULL
+        cdef Segment* each = self.head
+        cdef Block* block
+        cdef Block* next_block
+        cdef Segment** link = &self.first_pending
+        while each != segment:
+            before = each
+            each = each.next
+        if before == NULL:
+            self.head = segment.next
+        else:
+            before.next = segment.next
+        if self.active == segment:
+            self.active = NULL
+        if self.cursor == segment:
+            self.cursor = segment.next
+            self.cursor_position = HEADER_BYTES
+            self.cursor_skip = 0
+        if self.last_found == segment:
+            self.last_found = NULL
+        while link[0] != NULL and link[0] != segment:
+            link = &link[0].next_pending
+        if link[0] == segment:
+            link[0] = segment.next_pending
+        segment.next = NULL
+        block = self.first_block
+        while block != NULL:
+            next_block = block.next
+            if block.segment == segment and block.state != WRITING:
+                self.free_block(block)
+            block = next_block
+        self.remove_segment(segment)
+        return 0
+
+    cdef void segment_gone(self, Segment* segment) noexcept:
+        """No pointer to the segment may be left."""
+
+    cdef int remove_segment(self, Segment* segment) except -1:
+        """Removes the files, or waits until they are not in flight any more."""
+        cdef Round* round
+        if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
+            segment.removal = self.persister.removal_begins()
+        if ((segment.messages != NULL and segment.messages.busy)
+                or (segment.acks != NULL and segment.acks.busy)):
+            # Should the round wait for space on a full disk: not for the sake of these files.
+            if segment.messages != NULL:
+                segment.messages.gone = True
+            if segment.acks != NULL:
+                segment.acks.gone = True
+            self.removing.append(<size_t> segment)
+            self.persister.retry_later(self)
+            return 0
+        if segment.messages != NULL or segment.acks != NULL:
+            round = round_new()
+            round.number = segment.removal
+            # Until the removal of the messages is on disk, the files that mark them as settled must
+            # stay.
+            later = self.durable and not self.deleted and segment.messages != NULL
+            behind = []
+            if segment.messages != NULL:
+                self.persister.forget(segment.messages)
+                self.persister.unsync(segment.messages)
+                round_add(round, STAGE_REMOVE, OP_UNLINK, segment.messages)
+            if segment.acks != NULL:
+                self.persister.forget(segment.acks)
+                self.persister.unsync(segment.acks)
+                if later:
+                    behind.append(os.fsdecode(<bytes> segment.acks.path))
+                    file_free(segment.acks)
+                else:
+                    round_add(round, STAGE_REMOVE, OP_UNLINK, segment.acks)
+            if segment.summarised:
+                behind.append(f"{self.directory}/meta.{segment.number:010d}")
+            if later:
+                self.persister.leave_behind(round.number, self.directory, behind)
+            else:
+                unlink_all(round, behind)
+            self.persister.remove(round)
+        self.segment_gone(segment)
+        segment_free(segment)
+        return 0
+
+    cdef int retry(self) except -1:
+        self.remove_waiting()
+        if self.deleted:
+            self.finish_delete()
+        return 0
+
+    cdef int remove_waiting(self) except -1:
+        cdef list addresses
+        cdef size_t address
+        if self.removing:
+            addresses = self.removing
+            self.removing = []
+            for address in addresses:
+                self.remove_segment(<Segment*> address)
+        return 0
+
+    cdef int finish_delete(self) except -1:
+        cdef Segment* segment
+        if self.first_block != NULL:
+            segment = self.head
+            while segment != NULL:
+                if segment.messages != NULL:
+                    segment.messages.gone = True
+                segment = segment.next
+        if self.first_block != NULL or self.reading:
+            return 0
+        self.first_pending = NULL
+        while self.head != NULL:
+            segment = self.head
+            self.head = segment.next
+            segment.next = NULL
+            self.remove_segment(segment)
+        self.active = self.cursor = self.last_found = NULL
+        if self.removing:
+            return 0
+        if self.directory_made:
+            self.directory_made = False
+            self.remove_directory()
+        # It is the queue's method, and the queue has this store: a circle.
+        self.owner_touch = not_needed
+        return 0
+
+    cdef int remove_directory(self) except -1:
+        """The queue is deleted, and the store has no files any more."""
+        cdef Round* round = round_new()
+        cdef Op* op
+        self.persister.forget_directory(self.directory)
+        unlink_all(round, self.persister.left_behind(self.directory))
+        encoded = os.fsencode(self.directory)
+        op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
+        op.path = strdup(<char*> encoded)
+        return self.persister.remove(round)
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    cdef int ensure_directory(self, Round* round) except -1:
+        cdef Op* op
+        if not self.directory_made:
+            self.directory_made = True
+            encoded = os.fsencode(self.directory)
+            op = round_add(round, STAGE_MAKE, OP_MKDIR, NULL)
+            op.path = strdup(<char*> encoded)
+            self.persister.note_directory(self.parent)
+        return 0
+
+    cdef File* ensure_file(self, Round* round, Segment* segment, bint acks) except NULL:
+        cdef File* file = segment.acks if acks else segment.messages
+        cdef Op* op
+        if file == NULL:
+            self.ensure_directory(round)
+            file = file_new(f"{self.directory}/{'acks' if acks else 'msgs'}.{segment.number:010d}")
+            if acks:
+                segment.acks = file
+            else:
+                segment.messages = file
+            if self.durable:
+                self.persister.note_directory(self.directory)
+            self.persister.use(round, file)
+            op = round_add(round, STAGE_WRITE, OP_WRITE, file)
+            op.data = &acks_header[0] if acks else &segment_header[0]
+            op.length = HEADER_BYTES
+            op.offset = 0
+            if acks:
+                segment.acks_length = HEADER_BYTES
+        else:
+            self.persister.use(round, file)
+        return file
+
+    cdef int freeze(self, Round* round) except -1:
+        cdef Block* block
+        cdef Segment* segment
+        cdef Op* op
+        cdef uint32_t i, end
+        if self.deleted:
+            return 0
+        if self.tail != NULL and self.tail.length:
+            self.tail.state = FROZEN
+            self.tail = NULL
+        # Acks and watermarks first: a record must not be found on disk without the mark that it may
+        # have been delivered.
+        block = self.first_block
+        while block != NULL:
+            if block.state == FROZEN:
+                segment = block.segment
+                for i in range(block.pending_count):
+                    self.note(segment, block.pending[i].position, block.pending[i].word)
+                free(block.pending)
+                block.pending = NULL
+                block.pending_count = block.pending_capacity = 0
+                if self.durable and (self.keep or self.was_read(block)):
+                    end = block.start + <uint32_t> block.length
+                    if self.closing and self.cursor == segment and self.cursor_position < end:
+                        end = self.cursor_position
+                    if segment.watermark < end:
+                        segment.watermark = end
+                        if not self.closing:
+                            segment.watermark += (
+                                AHEAD
+                                + AHEAD_ROUNDS * <uint32_t> min(block.length, <size_t> TAIL_FULL))
+                        self.note(segment, segment.watermark, <uint32_t> ACK_WATERMARK << 30)
+            block = block.next
+        while self.first_pending != NULL:
+            segment = self.first_pending
+            self.first_pending = segment.next_pending
+            segment.next_pending = NULL
+            segment.pending_listed = False
+            if not self.durable:
+                segment.pending_count = 0
+                continue
+            self.ensure_file(round, segment, True)
+            op = round_add(round, STAGE_WRITE, OP_WRITE_ACKS, segment.acks)
+            op.data = <uint8_t*> segment.pending
+            op.owns_data = True
+            op.length = segment.pending_count * ACK_BYTES
+            op.offset = segment.acks_length
+            op.incarnation = self.incarnation
+            op.segment = segment.number
+            segment.acks_length += segment.pending_count * ACK_BYTES
+            segment.pending = NULL
+            segment.pending_count = segment.pending_capacity = 0
+            # A watermark must be on disk with the records that it covers; acks may be lost for 200
+            # ms.
+            self.persister.note_written(segment.acks, segment.watermark == segment.watermark_flying)
+            segment.watermark_flying = segment.watermark
+            self.persister.bytes_written += op.length
+        block = self.first_block
+        while block != NULL:
+            if block.state == FROZEN:
+                segment = block.segment
+                self.ensure_file(round, segment, False)
+                op = round_add(round, STAGE_WRITE, OP_WRITE_RECORDS, segment.messages)
+                op.can_wait = True
+                op.data = block.data
+                op.length = block.length
+                op.offset = block.start
+                op.incarnation = self.incarnation
+                op.segment = segment.number
+                block.state = WRITING
+                if segment.overhead == 0:
+                    segment.overhead = block.overhead
+                elif segment.overhead != block.overhead:
+                    segment.overhead = MIXED
+                segment.body_bytes += block.body_bytes
+                segment.flags |= block.flags
+                if self.durable:
+                    self.persister.note_written(segment.messages, False)
+                self.persister.bytes_written += op.length
+                self.persister.segment_writes += 1
+            block = block.next
+        # `note` listed the store again while it was being emptied.
+        if self.dirty:
+            self.dirty = False
+            self.persister.dirty.remove(self)
+        return 0
+
+    cdef int written(self, Round* round) except -1:
+        cdef Block* block = self.first_block
+        cdef Block* next_block
+        cdef Segment* segment = self.head
+        while segment != NULL:
+            if segment.watermark_flying > segment.watermark_safe:
+                segment.watermark_safe = segment.watermark_flying
+            segment = segment.next
+        while block != NULL:
+            next_block = block.next
+            if block.state == WRITING and not self.persister.postponed.holds(block.data):
+                block.state = WRITTEN
+                if not (self.keep and block.segment == self.cursor
+                        and block.start <= self.cursor_position < block.start + block.length):
+                    self.free_block(block)
+            block = next_block
+        self.remove_waiting()
+        if self.deleted:
+            self.finish_delete()
+            return 0
+        if self.waiting_round:
+            self.waiting_round = False
+            self.owner_touch()
+        return 0
+
+    cdef bint has_no_files(self) noexcept:
+        """Whether there is no segment, not even one that is removed when its files are not in
+        flight."""
+        return self.head == NULL and not self.removing
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> int:
+        cdef Segment* segment = self.head
+        cdef int64_t count = 0
+        while segment != NULL:
+            count += 1
+            segment = segment.next
+        return count
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that the queue's files take on the disk, as handed to the writer, without holes."""
+        cdef Segment* segment = self.head
+        cdef Block* block = self.first_block
+        cdef int64_t count = 0
+        while segment != NULL:
+            if segment.messages != NULL:
+                count += segment.length - segment.holes
+            count += segment.acks_length
+            segment = segment.next
+        while block != NULL:
+            if block.state < WRITING and block.segment.messages != NULL:
+                count -= block.length
+            block = block.next
+        return count

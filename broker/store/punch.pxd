@@ -1,4 +1,0 @@
-from broker.store.disk cimport Op
-
-
-cdef int punch(Op* op) noexcept nogil

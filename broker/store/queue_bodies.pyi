@@ -1,9 +1,0 @@
-from broker.store.bodies import BodyStore
-from broker.store.segments import Segments
-
-class QueueBodies(Segments):
-    @property
-    def bodies(self) -> BodyStore | None: ...
-    @property
-    def references(self) -> int: ...
-    def count_references(self) -> int: ...

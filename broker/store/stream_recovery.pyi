@@ -1,3 +1,0 @@
-from broker.store.stream_store import StreamStore
-
-def recover(store: StreamStore) -> list[str]: ...

@@ -1,0 +1,1 @@
+"""A stream's segments: offsets, cursors of readers, recovery."""

@@ -1,0 +1,315 @@
+# cython: language_level=3
+"""One reader's position in a stream: seeks to an offset or a time, and reads message by message
+from there.
+
+A seek begins at the last anchor before its goal and skips at most `ANCHOR_EVERY` bytes. Data in the
+page cache is read at once; the rest is read by the reader thread, which then calls `wake`.
+"""
+
+import functools
+import logging
+import os
+
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+from broker.kernel.buffer cimport load64
+from broker.kernel.message cimport Message
+from broker.store.commit.persister cimport Dirty
+from broker.store.files.disk cimport read_now
+from broker.store.files.operation cimport OP_READ, Op
+from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
+from broker.store.files.record cimport (
+    HEADER_BYTES, RECORD_FIXED, RecordHead, record_check, record_fits, record_view,
+)
+from broker.store.files.sound_search import set_aside
+from broker.store.log.segments cimport Segment
+from broker.store.streams.store cimport MARK, OFFSET_BYTES, StreamStore
+from broker.store.streams.summary cimport Anchor, Summary
+
+log = logging.getLogger("leveret.store")
+
+cdef enum:
+    READ_AHEAD = 128 << 10
+    SKIPS_AT_ONCE = 64           # segments passed over in one call
+
+
+cdef class StreamCursor(Dirty):
+    """A place in the log of `store`, at its first message to begin with."""
+
+    def __init__(self, StreamStore store, wake):
+        self.store = store
+        self.wake = wake
+        self.from_time = INT64_MIN
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef int go_to(self, uint64_t offset) except -1:
+        """The next message is the one at `offset`, or the first one behind it that is there."""
+        cdef Anchor* anchor
+        cdef Summary segment = self.segment
+        self.from_time = INT64_MIN
+        if (segment is not None and not segment.dropped and offset >= self.offset
+                and offset < segment.end_offset):
+            anchor = segment.anchor_at(offset)
+            if anchor == NULL or anchor.position <= self.position:
+                # Nearer from here than from any anchor.
+                self.offset = offset
+                return 0
+        self.offset = offset
+        self.segment = None
+        return 0
+
+    cdef int go_to_time(self, int64_t timestamp) except -1:
+        """The next message is the first one published at or after a time (ms since 1970)."""
+        cdef list summaries = self.store.summaries
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = len(summaries)
+        cdef Py_ssize_t middle
+        cdef Anchor* anchor
+        while low < high:
+            middle = (low + high) // 2
+            if (<Summary> summaries[middle]).last_timestamp < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(summaries):
+            return self.go_to(self.store.next_offset)
+        self.segment = None
+        anchor = (<Summary> summaries[low]).anchor_before(timestamp)
+        self.offset = (anchor.offset if anchor != NULL
+                       else (<Summary> summaries[low]).first_offset)
+        self.from_time = timestamp
+        return 0
+
+    cdef bint passes(self, Summary segment) except -1:
+        """Whether a sealed segment may be passed over whole."""
+        return False
+
+    cdef int peek(self, Message* message, uint64_t* offset) except -1:
+        """Points at the next message. WAIT: `wake` is called when it can be had. The view ends with
+        the next call."""
+        cdef uint8_t* record
+        cdef uint32_t limit
+        self.skips = 0
+        while True:
+            if self.reading:
+                return WAIT
+            if self.skips == SKIPS_AT_ONCE:
+                return LATER
+            if self.segment is None or self.segment.dropped:
+                if not self.place():
+                    return AT_END
+            limit = self.store.limit(self.segment)
+            if self.position >= limit:
+                if not self.next_segment():
+                    self.rest()
+                    return AT_END
+                continue
+            record = self.record(limit)
+            if record == NULL:
+                continue
+            record_view(record, message)
+            self.record_length = (<RecordHead*> record).length + 4
+            if message.flags & MARK or message.properties_length < OFFSET_BYTES + 2:
+                self.position += self.record_length
+                continue
+            offset[0] = load64(message.properties)
+            message.properties += OFFSET_BYTES
+            message.properties_length -= OFFSET_BYTES
+            if offset[0] < self.offset or message.timestamp < self.from_time:
+                self.position += self.record_length
+                continue
+            self.offset = offset[0]
+            self.from_time = INT64_MIN
+            return FOUND
+
+    cdef void step(self) noexcept:
+        """The message that `peek` showed is taken."""
+        self.position += self.record_length
+        self.offset += 1
+
+    cdef bint place(self) except -1:
+        """Finds segment and position of `offset`. False: there is nothing to read."""
+        cdef StreamStore store = self.store
+        cdef Py_ssize_t index
+        cdef Anchor* anchor
+        if not store.summaries:
+            return False
+        index = store.index_of(self.offset)
+        self.segment = <Summary> store.summaries[index]
+        anchor = self.segment.anchor_at(self.offset)
+        self.position = anchor.position if anchor != NULL else HEADER_BYTES
+        self.length = 0
+        self.pass_segments()
+        return True
+
+    cdef bint next_segment(self) except -1:
+        """Moves to the next segment. False: this is the last one."""
+        cdef StreamStore store = self.store
+        cdef Py_ssize_t index
+        if self.segment.number >= store.safe_number:
+            return False
+        index = store.index_of(self.segment.first_offset)
+        while (<Summary> store.summaries[index]).number <= self.segment.number:
+            index += 1
+            if index == len(store.summaries):
+                return False
+        self.segment = <Summary> store.summaries[index]
+        self.position = HEADER_BYTES
+        self.length = 0
+        self.pass_segments()
+        return True
+
+    cdef int pass_segments(self) except -1:
+        """A segment without messages of interest is skipped at once."""
+        if self.passing and self.segment.sealed and self.segment.number < self.store.safe_number:
+            if self.passes(self.segment):
+                self.segments_skipped += 1
+                self.skips += 1
+                self.position = self.segment.length
+                if self.offset < self.segment.end_offset:
+                    self.offset = self.segment.end_offset
+        return 0
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    cdef uint8_t* record(self, uint32_t limit) except? NULL:
+        """A whole, checked record at the position, or NULL: look again, it may have to be
+        fetched."""
+        cdef size_t have = 0
+        cdef size_t wanted = READ_AHEAD
+        cdef uint8_t* record
+        cdef RecordHead* head
+        if self.length and self.data_position <= self.position < self.data_position + self.length:
+            have = self.data_position + self.length - self.position
+            record = self.data + (self.position - self.data_position)
+            head = <RecordHead*> record
+            if record_fits(record, have) and head.check == record_check(
+                    record, self.store.incarnation, self.segment.number, self.position):
+                return record
+            if not self.short and self.position + have < limit and (
+                    have < RECORD_FIXED or (
+                        <size_t> head.length + 4 > have
+                        and self.position + <uint64_t> head.length + 4 <= limit)):
+                # It continues behind the part that was read.
+                if have >= RECORD_FIXED and <size_t> head.length + 4 > wanted:
+                    wanted = <size_t> head.length + 4
+            else:
+                self.pass_over()
+                return NULL
+        if wanted > limit - self.position:
+            wanted = limit - self.position
+        self.fetch(wanted)
+        return NULL
+
+    cdef int pass_over(self) except -1:
+        """The record at the position is damaged: continues at the next sound one. If the damage is
+        new, a thread searches for that record, and copies the bytes before it to quarantine."""
+        cdef StreamStore store = self.store
+        cdef uint32_t limit = store.limit(self.segment)
+        if self.segment.gaps is not None and self.position in self.segment.gaps:
+            self.position += <uint32_t> self.segment.gaps[self.position]
+            return 0
+        quarantine = store.persister.quarantine
+        self.read_begins()
+        store.persister.collecting.submit(
+            functools.partial(
+                set_aside, quarantine, quarantine.name_of(store.incarnation),
+                f"{store.directory}/msgs.{self.segment.number:010d}", store.incarnation,
+                self.segment.number, self.position, limit, limit),
+            functools.partial(self.searched, self.segment, self.position))
+        return 0
+
+    def searched(self, Summary segment, uint32_t position, result, error):
+        """The thread of `pass_over` is done."""
+        if error is None:
+            length, _, entry = result
+            if entry is not None:
+                self.store.persister.quarantine.note(entry)
+            if not length:
+                # It was sound when it was read again.
+                self.length = 0
+            elif segment.gaps is None or position not in segment.gaps:
+                self.store.note_gap(segment, position, length)
+        elif not segment.dropped:
+            self.store.persister.failed_reads.add(
+                f"messages in {self.store.directory}", str(error), self.wake)
+        self.read_ends(error is None or segment.dropped)
+
+    cdef int read_begins(self) except -1:
+        self.reading = True
+        self.store.reads += 1
+        self.store.reading_cursors.add(self)
+        return 0
+
+    cdef int read_ends(self, bint wakes) except -1:
+        self.reading = False
+        self.store.reads -= 1
+        self.store.reading_cursors.discard(self)
+        self.store.remove_waiting()
+        if self.store.deleted:
+            self.store.finish_delete()
+        elif wakes:
+            self.wake()
+        return 0
+
+    cdef int fetch(self, size_t wanted) except -1:
+        """Fills the buffer from the position on: at once if the page cache has it, else by the
+        reader thread."""
+        cdef StreamStore store = self.store
+        cdef Segment* segment = store.find(self.segment.number)
+        cdef Round* round
+        cdef Op* op
+        cdef uint8_t* grown
+        cdef ssize_t got
+        if segment == NULL or segment.messages == NULL:
+            self.segment = None
+            return 0
+        if wanted > self.capacity or self.capacity > 2 * wanted + READ_AHEAD:
+            grown = <uint8_t*> realloc(self.data, wanted)
+            if grown == NULL:
+                raise MemoryError("no memory for a read buffer")
+            self.data = grown
+            self.capacity = wanted
+        self.data_position = self.position
+        self.length = 0
+        self.short = False
+        store.persister.segment_reads += 1
+        if segment.messages.fd >= 0 and segment.messages.listed:
+            got = read_now(segment.messages.fd, self.data, wanted, self.position)
+            if got > 0 and (<size_t> got == wanted or record_fits(self.data, got)):
+                self.length = got
+                return 0
+        round = round_new()
+        store.persister.use(round, segment.messages)
+        op = round_add(round, STAGE_WRITE, OP_READ, segment.messages)
+        op.data = self.data
+        op.length = wanted
+        op.offset = self.position
+        self.read_begins()
+        store.persister.read(round, self)
+        return 0
+
+    cdef int read_done(self, Round* round) except -1:
+        cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
+        self.length = op.done
+        self.short = op.done < op.length
+        if round.error:
+            # A disk that does not answer proves nothing about the records: the reader waits here.
+            self.length = 0
+            self.store.persister.failed_reads.add(
+                f"messages in {self.store.directory}", os.strerror(round.error), self.wake)
+        elif op.done == 0 and self.segment is not None:
+            log.error("stream %016x: segment %d ends at position %d, before its time",
+                      self.store.incarnation, self.segment.number, self.position)
+            self.position = self.store.limit(self.segment)
+        return self.read_ends(not round.error)
+
+    cdef void rest(self) noexcept:
+        """There is nothing to read for now: frees the buffer."""
+        if not self.reading:
+            free(self.data)
+            self.data = NULL
+            self.capacity = self.length = 0

@@ -1,0 +1,3 @@
+from broker.store.streams.store import StreamStore
+
+def recover(store: StreamStore) -> list[str]: ...

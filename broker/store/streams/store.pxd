@@ -1,0 +1,58 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from broker.kernel.buffer cimport Buffer
+from broker.kernel.message cimport Message
+from broker.store.files.operation cimport File
+from broker.store.files.io_thread cimport Round
+from broker.store.log.segments cimport Segment, Segments
+from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
+from broker.store.streams.summary cimport Summary
+
+
+# Flag of a record that is no message: its offset is where the stream continues after a purge, and
+# all earlier segments are removed.
+cdef enum:
+    MARK = 64
+    OFFSET_BYTES = 8             # in front of the properties of every record of a stream
+
+# Tells a summary which filter values a message has, by its properties.
+ctypedef int (*note_values)(Summary summary, const uint8_t* properties,
+                            uint32_t length) except -1
+
+
+cdef class StreamStore(Segments):
+    cdef readonly list summaries             # oldest first; the active segment's comes last
+    cdef Summary newest                      # the active segment's
+    cdef note_values note_message
+    cdef readonly ConsumerOffsets offsets
+    cdef readonly uint64_t next_offset
+    cdef readonly uint64_t total
+    cdef readonly uint64_t total_bytes
+    cdef readonly uint64_t damaged           # bytes that could not be read
+    cdef readonly uint64_t own_segment_size  # 0: the persister's
+    cdef int64_t last_timestamp
+    # Where the log ends for readers: what lies before it is synced.
+    cdef uint64_t safe_offset
+    cdef uint32_t safe_number
+    cdef uint32_t safe_position
+    cdef uint64_t flying_offset
+    cdef uint32_t flying_number
+    cdef uint32_t flying_position
+    cdef list rolled                         # summaries of segments sealed since the last sync
+    cdef list unwritten                      # summaries whose meta files are to be written
+    cdef list metas_in_flight                # addresses of their files
+    cdef list condemned                      # summaries of segments that go at the next sync
+    cdef uint32_t reads                      # cursors that wait for the reader thread
+    cdef set reading_cursors                 # kept alive meanwhile
+    cdef Buffer stamped
+
+    cdef int append(self, Message* message) except -1
+    cdef int ask(self) except -1
+    cdef int keep_offset(self, TrackedOffset tracked, uint64_t offset) except -1
+    cdef uint32_t limit(self, Summary summary) noexcept
+    cdef Py_ssize_t index_of(self, uint64_t offset)
+    cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1
+    cdef int drop_oldest(self) except -1
+    cdef int sweep(self) except -1
+    cdef int write_summaries(self, Round* round) except -1
+    cdef int remove_file(self, str name) except -1

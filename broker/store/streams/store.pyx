@@ -1,0 +1,342 @@
+# cython: language_level=3
+"""A stream's log: records in order, each with its offset, in the segments of a queue.
+
+Invariants:
+- A record is a queue's record whose properties begin with the message's offset; messages are never
+  acked in it, so there are no acks files. Offsets rise by one; a damaged stretch leaves a gap.
+- Readers see synced messages only (`safe_offset`), so an offset that a client has seen never means
+  another message, not even after a power cut.
+- The oldest segments are removed, whole, and only when a later segment is synced: the next offset
+  can always be derived from the files on disk.
+- A message costs no memory once it is written; a segment costs its summary, about 1 KiB for 8 MiB.
+
+Layouts: docs/formats/stream.md.
+"""
+
+import os
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, strdup
+
+from broker.kernel.buffer cimport Buffer, store64
+from broker.kernel.message cimport EXPIRES, Message, PERSISTENT
+from broker.store.commit.persister cimport Persister
+from broker.store.files.disk cimport file_free, file_new
+from broker.store.files.operation cimport File, OP_UNLINK, OP_WRITE, Op
+from broker.store.files.io_thread cimport (
+    Round, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
+)
+from broker.store.files.record cimport HEADER_BYTES, record_bytes, record_put
+from broker.store.log.segments cimport Block, Segment, Segments, TAIL_FULL, WRITING
+from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
+from broker.store.streams.summary cimport Summary
+
+cdef uint8_t no_properties[2]
+no_properties[0] = no_properties[1] = 0
+
+
+cdef class StreamStore(Segments):
+    """The store of one stream. `segment_size` 0 means the broker's."""
+
+    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch,
+                 uint32_t offsets_max, uint64_t segment_size=0):
+        Segments.__init__(self, persister, parent, incarnation, durable, touch)
+        self.summaries = []
+        self.offsets = ConsumerOffsets(self.directory, offsets_max)
+        self.rolled = []
+        self.unwritten = []
+        self.metas_in_flight = []
+        self.condemned = []
+        self.reading_cursors = set()
+        self.stamped = Buffer()
+        self.own_segment_size = segment_size
+        self.note_message = NULL
+
+    @property
+    def first_offset(self):
+        return (<Summary> self.summaries[0]).first_offset if self.summaries else self.next_offset
+
+    def set_segment_size(self, uint64_t size):
+        self.own_segment_size = size
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    cdef int append(self, Message* message) except -1:
+        """Stores one message, or a mark, at the end."""
+        cdef Message record = message[0]
+        cdef uint8_t* p
+        cdef uint32_t length
+        cdef Segment* segment = self.active
+        cdef Block* tail
+        cdef uint64_t full = self.own_segment_size or self.persister.segment_size
+        record.flags &= PERSISTENT | EXPIRES | MARK
+        # A clock that was set back between two runs must not disturb the search by time.
+        if record.timestamp < self.last_timestamp:
+            record.timestamp = self.last_timestamp
+        self.last_timestamp = record.timestamp
+        self.stamped.length = 0
+        p = self.stamped.room(OFFSET_BYTES + message.properties_length)
+        store64(p, self.next_offset)
+        memcpy(p + OFFSET_BYTES, message.properties, message.properties_length)
+        record.properties = p
+        record.properties_length = message.properties_length + OFFSET_BYTES
+        length = record_bytes(&record)
+        if segment == NULL or (segment.count > 0
+                               and segment.length + <uint64_t> length > full):
+            self.roll()
+            segment = self.active
+        tail = self.tail
+        if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
+            tail = self.room_for(length)
+        record_put(tail.data + tail.length, &record)
+        tail.length += length
+        tail.count += 1
+        if record.flags & MARK:
+            self.newest.begins_anew = True
+            self.newest.first_timestamp = self.newest.last_timestamp = record.timestamp
+            self.newest.length = segment.length + length
+        else:
+            self.newest.add(self.next_offset, record.timestamp, segment.length, length,
+                            record.body_length)
+            if self.note_message != NULL:
+                self.note_message(self.newest, message.properties, message.properties_length)
+            self.next_offset += 1
+            self.total += 1
+            self.total_bytes += record.body_length
+        segment.length += length
+        segment.count += 1
+        self.persister.tail_bytes += length
+        if not self.dirty:
+            self.persister.add(self)
+        return 0
+
+    cdef int roll(self) except -1:
+        """Seals the active segment and begins the next one."""
+        if self.newest is not None:
+            self.newest.sealed = True
+            self.rolled.append(self.newest)
+            # Its summary is written once it is synced, and the oldest segments may go then.
+            self.ask()
+        Segments.roll(self)
+        self.newest = Summary(self.active.number, self.next_offset)
+        self.summaries.append(self.newest)
+        return 0
+
+    cdef int ask(self) except -1:
+        """A reader or publisher waits for appended messages: the next round writes and syncs
+        them."""
+        if not self.dirty:
+            self.persister.add(self)
+        self.persister.sync_asked = True
+        return self.persister.press()
+
+    cdef int keep_offset(self, TrackedOffset tracked, uint64_t offset) except -1:
+        """A consumer is done with everything up to `offset`."""
+        self.offsets.store(tracked, offset)
+        if not self.dirty:
+            self.persister.add(self)
+        return 0
+
+    def keep_place(self, str tag, uint64_t offset) -> None:
+        """As `keep_offset`, by the consumer's tag. For Python."""
+        self.keep_offset(self.offsets.track(tag.encode("utf-8", "surrogateescape")), offset)
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    cdef uint32_t limit(self, Summary summary) noexcept:
+        """Up to which position the segment may be read now."""
+        if summary.number < self.safe_number:
+            return summary.length
+        return self.safe_position if summary.number == self.safe_number else HEADER_BYTES
+
+    cdef Py_ssize_t index_of(self, uint64_t offset):
+        """The segment that holds an offset, or the first one behind it, as an index into
+        `summaries`, which are not empty."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = len(self.summaries)
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if (<Summary> self.summaries[middle]).first_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1 if low else 0
+
+    cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1:
+        """`length` bytes of a segment are no record, and kept in quarantine."""
+        if summary.gaps is None:
+            summary.gaps = {}
+        summary.gaps[position] = length
+        self.damaged += length
+        return 0
+
+    # -- removal -----------------------------------------------------------------------------------
+
+    def retain(self, int64_t max_length, int64_t max_bytes, int64_t oldest) -> int:
+        """Drops the oldest segments while there are more messages or bytes than the limits (-1 =
+        none), or while all their messages are older than `oldest` (ms since 1970). Never the active
+        segment, nor one that nothing synced follows. Returns how many messages went."""
+        cdef Summary summary
+        cdef uint64_t before = self.total
+        while len(self.summaries) > 1:
+            summary = <Summary> self.summaries[0]
+            if summary.number >= self.safe_number or not summary.sealed:
+                break
+            if not (max_length >= 0 and self.total > <uint64_t> max_length
+                    or max_bytes >= 0 and self.total_bytes > <uint64_t> max_bytes
+                    or summary.last_timestamp < oldest):
+                break
+            self.drop_oldest()
+        self.sweep()
+        return before - self.total
+
+    cdef int drop_oldest(self) except -1:
+        """The oldest segment counts no more; its files go with `sweep`."""
+        cdef Summary summary = self.summaries.pop(0)
+        summary.dropped = True
+        self.total -= summary.count
+        self.total_bytes -= summary.body_bytes
+        self.condemned.append(summary)
+        return 0
+
+    cdef int sweep(self) except -1:
+        """Removes the files of condemned segments that something synced follows."""
+        cdef Summary summary
+        cdef Segment* segment
+        while self.condemned and not self.metas_in_flight:
+            summary = <Summary> self.condemned[0]
+            if summary.number >= self.safe_number:
+                break
+            del self.condemned[0]
+            segment = self.find(summary.number)
+            if segment != NULL:
+                self.drop_segment(segment)
+            if summary.on_disk:
+                self.remove_file(f"meta.{summary.number:010d}")
+        return 0
+
+    cdef int remove_file(self, str name) except -1:
+        cdef Round* round = round_new()
+        cdef Op* op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
+        encoded = os.fsencode(f"{self.directory}/{name}")
+        op.path = strdup(<char*> encoded)
+        self.persister.remove(round)
+        return 0
+
+    def purge(self) -> int:
+        """Removes all messages: a new segment begins with a mark, and the older ones are removed
+        when the mark is synced. Offsets continue. Returns the number of removed messages."""
+        cdef Message mark
+        cdef uint64_t count = self.total
+        if count == 0:
+            return 0
+        mark.exchange = mark.routing_key = mark.body = &no_properties[0]
+        mark.exchange_length = mark.routing_key_length = 0
+        mark.body_length = 0
+        mark.properties = &no_properties[0]
+        mark.properties_length = 2
+        mark.flags = MARK
+        mark.timestamp = self.last_timestamp
+        self.roll()
+        self.append(&mark)
+        while len(self.summaries) > 1:
+            self.drop_oldest()
+        self.ask()
+        return count
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    cdef int freeze(self, Round* round) except -1:
+        if self.deleted:
+            return 0
+        self.write_summaries(round)
+        self.offsets.freeze(round, self.persister, self)
+        Segments.freeze(self, round)
+        self.flying_offset = self.next_offset
+        if self.newest is not None:
+            self.flying_number = self.newest.number
+            self.flying_position = self.newest.length
+        return 0
+
+    cdef int write_summaries(self, Round* round) except -1:
+        cdef Summary summary
+        cdef File* file
+        cdef Op* op
+        for summary in self.unwritten:
+            if summary.dropped:
+                continue
+            data = summary.encode(self.incarnation)
+            file = file_new(f"{self.directory}/meta.{summary.number:010d}")
+            self.ensure_directory(round)
+            self.persister.use(round, file)
+            op = round_add(round, STAGE_WRITE, OP_WRITE, file)
+            op.length = len(data)
+            op.data = <uint8_t*> malloc(op.length)
+            if op.data == NULL:
+                raise MemoryError("no memory for a stream's summary")
+            op.owns_data = True
+            memcpy(op.data, <char*> data, op.length)
+            summary.on_disk = True
+            self.metas_in_flight.append(<size_t> file)
+        self.unwritten = []
+        return 0
+
+    cdef int written(self, Round* round) except -1:
+        cdef size_t address
+        cdef Summary summary
+        for address in self.metas_in_flight:
+            self.persister.forget(<File*> address)
+            file_free(<File*> address)
+        self.metas_in_flight = []
+        self.offsets.written(round, self.persister)
+        Segments.written(self, round)
+        if self.deleted:
+            return 0
+        if not round.sync or (self.flying_number == self.safe_number
+                              and self.flying_position == self.safe_position):
+            return self.sweep()
+        self.safe_offset = self.flying_offset
+        self.safe_number = self.flying_number
+        self.safe_position = self.flying_position
+        # What was sealed before this sync is on disk now, so its summary can be written.
+        while self.rolled and (<Summary> self.rolled[0]).number < self.safe_number:
+            summary = self.rolled.pop(0)
+            self.unwritten.append(summary)
+            self.persister.add(self)
+        self.sweep()
+        self.owner_touch()
+        return 0
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """The stream is deleted: frees its memory and removes its files."""
+        cdef Block* block = self.first_block
+        cdef Block* next_block
+        self.deleted = True
+        while block != NULL:
+            next_block = block.next
+            if block.state != WRITING:
+                self.free_block(block)
+            block = next_block
+        self.total = self.total_bytes = 0
+        self.finish_delete()
+
+    cdef int finish_delete(self) except -1:
+        cdef Summary summary
+        if self.first_block != NULL or self.reads or self.metas_in_flight:
+            return 0
+        if self.offsets.is_busy():
+            self.persister.retry_later(self)
+            return 0
+        for summary in self.summaries + self.condemned:
+            if summary.on_disk:
+                self.remove_file(f"meta.{summary.number:010d}")
+        self.summaries = []
+        self.condemned = []
+        self.newest = None
+        self.offsets.delete(self.persister)
+        self.offsets.forgot = None
+        return Segments.finish_delete(self)

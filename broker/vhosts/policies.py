@@ -1,0 +1,366 @@
+"""Policies and operator policies: which of them an object is under, and what follows for it.
+
+An object is under at most one policy and one operator policy of its vhost: of those whose pattern
+is found in its name and that apply to its kind, the one with the highest priority, among equals
+the first by name. Both are kept as JSON files in RabbitMQ's shape (docs/formats/settings.md). What
+they set is merged with the arguments of the declaration by the rules of
+`broker.schema.policy_keys`.
+
+Nothing here waits, and nothing here goes over the objects: `VHost.apply_policies` does that in
+steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from broker.access.patterns import BadPattern, Pattern
+from broker.access.records import BadSetting
+from broker.queues import types as queue_types
+from broker.schema.arguments import against_lean
+from broker.schema.policy_keys import (
+    APPLY_TO,
+    KEYS,
+    BadDefinition,
+    check,
+    check_together,
+    lower,
+    term,
+)
+from broker.settings.bounds import DEFAULTS
+from broker.settings.files import SettingsError, SettingsFiles
+
+POLICIES_FILE = "policies.json"
+OPERATOR_POLICIES_FILE = "operator_policies.json"
+
+_QUEUE_TYPES = {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """One policy or operator policy, as RabbitMQ's API and definitions files write it."""
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    apply_to: str = msgspec.field(default="all", name="apply-to")
+    priority: int = 0
+
+    def fits(self, owner: str, type: str) -> bool:
+        """Whether it applies to objects of this kind: `queue` or `exchange`, and a queue's type."""
+        if self.apply_to == "all":
+            return True
+        if owner == "exchange":
+            return self.apply_to == "exchanges"
+        return self.apply_to == "queues" or _QUEUE_TYPES.get(self.apply_to) == type
+
+
+class InForce:
+    """What one object is under: the two policies, and their definitions merged. Objects under the
+    same two share it; `count` says how many they are."""
+
+    __slots__ = ("count", "definition", "operator_policy", "policy")
+
+    def __init__(self, policy: Policy | None, operator_policy: Policy | None) -> None:
+        self.policy = policy
+        self.operator_policy = operator_policy
+        self.definition = merged(policy, operator_policy)
+        self.count = {"queue": 0, "exchange": 0}
+
+    @property
+    def name(self) -> str | None:
+        """The policy's name."""
+        return self.policy.name if self.policy is not None else None
+
+    @property
+    def operator_name(self) -> str | None:
+        return self.operator_policy.name if self.operator_policy is not None else None
+
+
+class Source(NamedTuple):
+    """Where a value that holds comes from: `argument`, `policy` or `operator policy`, and the
+    policy's name."""
+
+    kind: str
+    name: str
+    value: Any
+
+
+class Setting(NamedTuple):
+    """One thing that is set for an object: what holds, and what it overrules."""
+
+    argument: str
+    key: str | None
+    value: Any
+    source: Source
+    overruled: list[Source]
+    against: str | None = None
+    """The argument that what was asked for cannot go with."""
+
+
+class _Compiled(NamedTuple):
+    policy: Policy
+    pattern: Pattern
+
+
+class Policies:
+    """The policies and operator policies of all vhosts."""
+
+    def __init__(self, files: SettingsFiles, most: int = DEFAULTS.policies) -> None:
+        self._files = files
+        self.most = most
+        """Policies of a vhost, and operator policies."""
+        self._records: dict[bool, dict[tuple[str, str], _Compiled]] = {False: {}, True: {}}
+        self._ranked: dict[tuple[bool, str], list[_Compiled]] | None = None
+        self._in_force: dict[tuple[int, int], InForce] = {}
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Reads the settings files. Raises SettingsError, one line, if one cannot be used."""
+        for operator, name in ((False, POLICIES_FILE), (True, OPERATOR_POLICIES_FILE)):
+            records = self._records[operator] = {}
+            where = self._files.path(name)
+            for policy in self._files.load(name, list[Policy]) or []:
+                key = policy.vhost, policy.name
+                whose = f"{where}: policy '{policy.name}' of vhost '{policy.vhost}'"
+                if key in records:
+                    raise SettingsError(f"{whose} is there twice")
+                try:
+                    records[key] = _checked(policy, operator, is_stored=True)
+                except BadSetting as error:
+                    raise SettingsError(f"{whose}: {error}") from error
+        self._ranked = None
+
+    def _save(self, operator: bool) -> None:
+        name = OPERATOR_POLICIES_FILE if operator else POLICIES_FILE
+        self._files.put(name, [each.policy for each in self._records[operator].values()])
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def check(policy: Policy, *, operator: bool = False) -> _Compiled:
+        """Raises BadSetting with RabbitMQ's text for a policy that cannot be set."""
+        compiled = _checked(policy, operator)
+        try:
+            check_together(policy.definition)
+        except BadDefinition as error:
+            raise BadSetting(str(error)) from None
+        return compiled
+
+    def put(self, policy: Policy, *, operator: bool = False) -> bool:
+        """Sets a policy; True if it is new. Raises BadSetting with RabbitMQ's text."""
+        compiled = self.check(policy, operator=operator)
+        records = self._records[operator]
+        created = (policy.vhost, policy.name) not in records
+        if created and self.how_many(policy.vhost, operator=operator) >= self.most:
+            raise BadSetting(
+                f"vhost '{policy.vhost}' has {self.most} policies, and no more are allowed "
+                "(policies_max)"
+            )
+        records[policy.vhost, policy.name] = compiled
+        self._ranked = None
+        self._save(operator)
+        return created
+
+    def delete(self, vhost: str, name: str, *, operator: bool = False) -> None:
+        """Removes a policy. Raises KeyError if there is none."""
+        del self._records[operator][vhost, name]
+        self._ranked = None
+        self._save(operator)
+
+    def forget_vhost(self, vhost: str) -> None:
+        """Removes the policies of a vhost that is deleted."""
+        for operator, records in self._records.items():
+            gone = [key for key in records if key[0] == vhost]
+            for key in gone:
+                del records[key]
+            if gone:
+                self._save(operator)
+        self._ranked = None
+
+    def _rank(self) -> dict[tuple[bool, str], list[_Compiled]]:
+        ranked: dict[tuple[bool, str], list[_Compiled]] = {}
+        for operator, records in self._records.items():
+            for compiled in records.values():
+                ranked.setdefault((operator, compiled.policy.vhost), []).append(compiled)
+        for row in ranked.values():
+            row.sort(key=lambda each: (-each.policy.priority, each.policy.name))
+        # What unchanged policies amount to stays the same object, so that their objects are left
+        # alone.
+        living = {
+            id(each.policy) for records in self._records.values() for each in records.values()
+        }
+        self._in_force = {
+            key: value
+            for key, value in self._in_force.items()
+            if all(part in living or not part for part in key)
+        }
+        self._ranked = ranked
+        return ranked
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def all(self, *, operator: bool = False) -> list[Policy]:
+        """Every policy, or every operator policy, in the order they were made."""
+        return [each.policy for each in self._records[operator].values()]
+
+    def get(self, vhost: str, name: str, *, operator: bool = False) -> Policy | None:
+        found = self._records[operator].get((vhost, name))
+        return found.policy if found is not None else None
+
+    def how_many(self, vhost: str, *, operator: bool = False) -> int:
+        """How many a vhost has."""
+        return sum(of == vhost for of, _ in self._records[operator])
+
+    def of(self, vhost: str, owner: str, name: str, type: str) -> InForce | None:
+        """What an object is under; None without any policy. `owner` is queue or exchange."""
+        ranked = self._ranked if self._ranked is not None else self._rank()
+        if not ranked:
+            return None
+        policy = _first(ranked.get((False, vhost), ()), owner, name, type)
+        operator_policy = _first(ranked.get((True, vhost), ()), owner, name, type)
+        if policy is None and operator_policy is None:
+            return None
+        key = id(policy) if policy else 0, id(operator_policy) if operator_policy else 0
+        found = self._in_force.get(key)
+        if found is None:
+            found = self._in_force[key] = InForce(policy, operator_policy)
+        return found
+
+    def count(self, policy: Policy) -> dict[str, int]:
+        """How many queues and exchanges are under a policy or operator policy now."""
+        return self.counts().get(id(policy), {"queue": 0, "exchange": 0})
+
+    def counts(self) -> dict[int, dict[str, int]]:
+        """The same of all that are in force, by `id`."""
+        found: dict[int, dict[str, int]] = {}
+        for each in self._in_force.values():
+            for policy in (each.policy, each.operator_policy):
+                if policy is not None:
+                    under = found.setdefault(id(policy), {"queue": 0, "exchange": 0})
+                    under["queue"] += each.count["queue"]
+                    under["exchange"] += each.count["exchange"]
+        return found
+
+
+def _first(ranked: Iterable[_Compiled], owner: str, name: str, type: str) -> Policy | None:
+    for policy, pattern in ranked:
+        if policy.fits(owner, type) and pattern.matches(name):
+            return policy
+    return None
+
+
+def _checked(policy: Policy, operator: bool, *, is_stored: bool = False) -> _Compiled:
+    """Raises BadSetting for a policy that cannot be, in RabbitMQ's words; a stored one is not
+    refused because its pattern takes long to match."""
+    if not policy.name:
+        raise BadSetting("policy name is empty")
+    if policy.apply_to not in APPLY_TO:
+        raise BadSetting(
+            f"apply-to '{policy.apply_to}' unrecognised; should be one of: "
+            + ", ".join(f"'{each}'" for each in APPLY_TO)
+        )
+    if not -(2**31) <= policy.priority < 2**31:
+        raise BadSetting(f"priority should be a number, actually was {term(policy.priority)}")
+    try:
+        # An empty pattern is found in every name.
+        text = policy.pattern or "(?:)"
+        pattern = Pattern(text) if is_stored else Pattern.sent(text)
+    except BadPattern as error:
+        raise BadSetting(f"pattern should be regular expression but is invalid: {error}") from None
+    try:
+        check(policy.definition, operator=operator)
+    except BadDefinition as error:
+        raise BadSetting(str(error)) from None
+    return _Compiled(policy, pattern)
+
+
+def merged(policy: Policy | None, operator_policy: Policy | None) -> dict[str, Any]:
+    """The definitions of both as one: the stricter number, otherwise the operator's value."""
+    if operator_policy is None:
+        return policy.definition if policy is not None else {}
+    if policy is None:
+        return operator_policy.definition
+    definition = {**policy.definition, **operator_policy.definition}
+    for key in policy.definition.keys() & operator_policy.definition.keys():
+        if KEYS[key].rule == "lower":
+            definition[key] = lower(key, policy.definition[key], operator_policy.definition[key])
+    return definition
+
+
+def move(owner: str, before: InForce | None, after: InForce | None) -> None:
+    """Counts an object of one kind that came under other policies, or came or went."""
+    if before is not None:
+        before.count[owner] -= 1
+    if after is not None:
+        after.count[owner] += 1
+
+
+def effective(
+    owner: str, arguments: Mapping[str, Any], in_force: InForce | None
+) -> Mapping[str, Any]:
+    """The arguments as if the declaration had made them, under their x- names. What a queue's type
+    has no use for is left out."""
+    if in_force is None:
+        return arguments
+    found = dict(arguments)
+    kind = queue_types.of(arguments) if owner == "queue" else None
+    for key, value in in_force.definition.items():
+        row = KEYS[key]
+        if row.rule == "none" or row.owner != owner:
+            continue
+        name = row.argument.name
+        if kind is not None and not kind.uses(name):
+            continue
+        own = _own(name, arguments)
+        if own is None:
+            found[name] = value
+        elif row.rule == "lower":
+            found[name] = lower(key, own, value)
+    if owner == "queue" and against_lean(found) is not None:
+        # Together no single one could be declared so; nothing is lost this way.
+        found["x-confirm-on"] = "ack"
+    return found
+
+
+def settings(
+    owner: str, arguments: Mapping[str, Any], in_force: InForce | None
+) -> Iterable[Setting]:
+    """What holds for an object, each with its source and what it overrules."""
+    if in_force is None:
+        for name, value in arguments.items():
+            yield Setting(name, None, value, Source("argument", "", value), [])
+        return
+    holding = effective(owner, arguments, in_force)
+    by_argument = {row.argument.name: row for row in KEYS.values() if row.rule != "none"}
+    for name, value in holding.items():
+        row = by_argument.get(name)
+        sources = []
+        if row is not None and row.owner == owner:
+            for kind, policy in (
+                ("policy", in_force.policy),
+                ("operator policy", in_force.operator_policy),
+            ):
+                if policy is not None and row.name in policy.definition:
+                    sources.append(Source(kind, policy.name, policy.definition[row.name]))
+        if name in arguments:
+            sources.insert(0, Source("argument", "", arguments[name]))
+        # Of equals the declaration's own comes first, then the operator's word before the policy's.
+        ranked = sources[:1] + sources[:0:-1]
+        source = next((each for each in ranked if each.value == value), sources[0])
+        against = None
+        if source.value != value:
+            against = against_lean({**holding, name: source.value})
+        overruled = [each for each in sources if each is not source or against is not None]
+        yield Setting(name, row.name if row else None, value, source, overruled, against)
+
+
+def _own(name: str, arguments: Mapping[str, Any]) -> Any:
+    value = arguments.get(name)
+    if value is None and name == "alternate-exchange":
+        return arguments.get("x-alternate-exchange")
+    return value
