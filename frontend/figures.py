@@ -37,6 +37,11 @@ def channels(value: float | None) -> str:
     return f"{count(value)} channel{'' if value == 1 else 's'}"
 
 
+def consumers(value: float | None) -> str:
+    """`1 consumer`, `2 consumers`."""
+    return f"{count(value)} consumer{'' if value == 1 else 's'}"
+
+
 def rate(value: float | None) -> str:
     """A number per second, without its unit: `0`, `0.03`, `118`, `12.4 k`."""
     if value is None:

@@ -16,13 +16,18 @@ log = logging.getLogger(__name__)
 
 NOT_ALLOWED = (401, 403)
 RETRY_AFTER_S = 2
-_TAGS = {
-    "Not management user": "management",
-    "Not policymaker user": "policymaker",
-    "Not monitor user": "monitoring",
-    "Not administrator user": "administrator",
+_ASK = "An administrator can give it to you."
+_REASONS = {
+    "Not management user": f"This page needs the tag management. {_ASK}",
+    "Not policymaker user": f"This page needs the tag policymaker. {_ASK}",
+    "Not monitor user": f"This page needs the tag monitoring. {_ASK}",
+    "Not administrator user": "This page is for administrators.",
+    "User not authorised to access virtual host": (
+        f"This needs a permission in its virtual host, and you have none there. {_ASK}"
+    ),
 }
-"""The tag that is missing, by RabbitMQ's words for it."""
+"""What a page says for RabbitMQ's words, which the API keeps."""
+
 TITLES = {
     400: "That did not work",
     401: "Not allowed",
@@ -67,8 +72,7 @@ def answer(request: HttpRequest, error: BrokerError) -> HttpResponseBase:
         title = TITLES.get(error.status, "Something went wrong")
         if error.error == "busy":
             title = "Too much at once"
-        tag = _TAGS.get(error.reason)
-        reason = error.reason if tag is None else f"This is for users with the tag {tag} only."
+        reason = _REASONS.get(error.reason, error.reason)
         facts = {"status": status, "title": title, "reason": reason}
         try:
             page = render_to_string("error.html", facts, request)

@@ -24,6 +24,7 @@ FORMATS = {
     "size": figures.size,
     "duration": figures.duration,
     "channels": figures.channels,
+    "consumers": figures.consumers,
     "text": lambda value: figures.UNKNOWN if value is None else str(value),
 }
 

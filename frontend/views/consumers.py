@@ -17,7 +17,7 @@ COLUMNS = (
     CLIENT._replace(phone=True),
     Column("channel_details.user", "User"),
     *HELD,
-    Column("ack_required", "Acknowledges", "yes-no"),
+    Column("ack_required", "Acknowledges", "acknowledges"),
     Column("active", "Active", "yes-no"),
 )
 

@@ -74,6 +74,22 @@ async def test_a_quiet_tenant_sees_its_problem_beside_a_noisy_one(
     assert (await client.call("overview"))["problem_count"] == 301
 
 
+async def test_without_sight_of_all_it_is_not_said_that_there_are_no_problems(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    waiting(make_vhost(broker, "noisy", "loud"), "q", 5)
+    make_vhost(broker, "quiet", "calm")
+    broker.add_user("watcher", "monitoring", vhosts=())
+    sample(broker, clock)
+    for user in ("calm", "watcher"):
+        health = (await client.call("overview", as_user=user))["health"]
+        assert (health["state"], health["text"]) == ("fine", "No problems that you may see.")
+    assert health["scope"].startswith("You see the queues of 0 of 3 virtual hosts")
+    page = await client.call("problems", as_user="watcher", page=1, page_size=5)
+    assert page["health"] == health
+    assert (await client.call("overview"))["health"]["text"] == "One problem."
+
+
 async def test_a_quiet_tenant_sees_its_growing_queue_and_its_publisher_beside_a_noisy_one(
     broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
@@ -399,7 +415,7 @@ async def test_who_monitors_without_permission_is_told_what_is_left_out(
         sample(broker, clock)
     overview = await client.call("overview", as_user="eye")
     assert overview["problem_count"] == 0
-    assert overview["health"]["scope"].startswith("Queues of 1 of 2 virtual hosts")
+    assert overview["health"]["scope"].startswith("You see the queues of 1 of 2 virtual hosts")
     # The list of connections is open to it, and so is who publishes.
     assert [row["user"] for row in overview["top_publishers"]] == ["bert"]
     calm = await client.call("overview", as_user="calm")

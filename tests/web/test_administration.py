@@ -52,7 +52,9 @@ def test_a_user_sees_only_what_it_may(
     for path in ("/users", "/node", "/users/guest"):
         own.goto(path)
         expect(own.locator("h1")).to_have_text("Not allowed")
-        expect(own.locator(".sentence")).to_contain_text("for users with the tag")
+        expect(own.locator(".sentence")).to_contain_text("This page ")
+    own.goto("/queues?vhost=elsewhere")
+    expect(own.locator(".sentence")).to_contain_text("This needs a permission in its virtual host")
     for path in ("/queues", "/connections", "/vhosts", "/console", "/connect"):
         own.goto(path)
         expect(own.locator("#live-state")).to_have_text("live")

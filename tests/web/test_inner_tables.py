@@ -46,7 +46,7 @@ def test_consumers_of_a_queue_come_in_pages(
     page.click("#table >> text=Show all")
     expect(rows).to_have_count(PAGE)
     page.goto(f"/queues/%2F/{queue}")
-    expect(page.locator("section", has_text="Who takes from it").locator("tr")).to_have_count(8)
+    expect(page.locator("section", has_text="Consumers").locator("tr")).to_have_count(8)
     for tag in list(channel.consumer_tags):
         channel.basic_cancel(tag)
 

@@ -110,7 +110,7 @@ def test_figures_are_written_the_same_on_both_sides(page: Page) -> None:
         10_500,
     ]
     numbers += [99_999, 100_000, 1_234_567, 5_880_000, 2**40, 3_600, 7_199, 90_000, 172_800]
-    for name in ("count", "rate", "net", "size", "duration"):
+    for name in ("count", "channels", "consumers", "rate", "net", "size", "duration"):
         written = page.evaluate(
             "async ([module, name, numbers]) => numbers.map((await import(module))[name])",
             [module, name, numbers],

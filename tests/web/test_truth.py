@@ -106,6 +106,7 @@ def test_all_problems_have_a_page_that_follows(page: Page, named: BlockingChanne
     line = page.locator("#problem-list li", has_text=mark)
     expect(line).to_contain_text("no consumer")
     expect(line).to_contain_text("queues have")
+    expect(line).to_contain_text(f"in /: {mark}.")
     line.locator("a").click()
     expect(page.locator("#table")).to_contain_text(mark)
     for name in names:

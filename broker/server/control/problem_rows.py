@@ -96,7 +96,7 @@ def _refusing_text(refusals: dict[str, Any]) -> str:
         more = len(publishers) - len(named)
         text += f"; published by {', '.join(named)}" + (f" and {more:,} more" if more else "")
     if others := refusals["others"]:
-        text += f"; {others:,} publisher{'' if others == 1 else 's'} of other users"
+        text += f"; {others:,} publisher{' of another user' if others == 1 else 's of other users'}"
     return text
 
 

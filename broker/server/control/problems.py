@@ -53,7 +53,7 @@ async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, A
     for line in islice(_lines(shares), SHOWN - len(shown)):
         shown.append(problem_row(broker, caller, line, findings.now))
     return {
-        "health": _health(node, shares) | _scope(broker, caller, vhost),
+        "health": _health(broker, caller, vhost, _count(node, shares), _is_bad(node, shares)),
         "problems": shown,
         "problem_count": _count(node, shares),
         "problem_lines": len(node) + sum(len(share.lines) for share in shares),
@@ -102,7 +102,7 @@ async def problems(request: Request[Problems]) -> Any:
         rows.append(problem_row(broker, caller, line, findings.now))
         await pace()
     return {
-        "health": _health(node, shares) | _scope(broker, caller, args.vhost),
+        "health": _health(broker, caller, args.vhost, _count(node, shares), _is_bad(node, shares)),
         "items": rows,
         "problem_count": _count(node, shares),
         "item_count": len(rows),
@@ -167,26 +167,36 @@ def _count(node: list[dict[str, Any]], shares: list[Share]) -> int:
     return len(node) + sum(len(share.problems) for share in shares)
 
 
-def _health(node: list[dict[str, Any]], shares: list[Share]) -> dict[str, str]:
-    count = _count(node, shares)
-    if not count:
-        return {"state": "fine", "text": "No problems."}
-    text = "One problem." if count == 1 else f"{count:,} problems."
-    is_bad = any(one["severity"] == "bad" for one in node) or any(share.is_bad for share in shares)
-    return {"state": "bad" if is_bad else "warn", "text": text}
+def _is_bad(node: list[dict[str, Any]], shares: list[Share]) -> bool:
+    return any(one["severity"] == "bad" for one in node) or any(share.is_bad for share in shares)
 
 
-def _scope(broker: Any, caller: Caller, vhost: str | None) -> dict[str, str]:
+def _health(
+    broker: Any, caller: Caller, vhost: str | None, count: int, is_bad: bool
+) -> dict[str, str]:
+    """How things are, as far as the caller sees them: `state`, `text`, and what is left out."""
+    scope = _scope(broker, caller, vhost)
+    if count:
+        text = "One problem." if count == 1 else f"{count:,} problems."
+        return {"state": "bad" if is_bad else "warn", "text": text, "scope": scope}
+    sees_all = caller.sight.of_node and not scope
+    text = "No problems." if sees_all else "No problems that you may see."
+    return {"state": "fine", "text": text, "scope": scope}
+
+
+def _scope(broker: Any, caller: Caller, vhost: str | None) -> str:
     """What the sentence leaves out for who sees that there are more vhosts than it may look into;
     others do not learn of them."""
     total = len(broker.vhosts)
     if vhost is not None or not caller.sight.of_node:
-        return {"scope": ""}
+        return ""
     seen = len(caller.vhosts())
     if seen == total:
-        return {"scope": ""}
-    return {"scope": f"Queues of {seen:,} of {total:,} virtual hosts: you have no permission in "
-            "the others."}  # fmt: skip
+        return ""
+    return (
+        f"You see the queues of {seen:,} of {total:,} virtual hosts: you have no permission in "
+        "the others."
+    )
 
 
 def _publisher(channel: Any, rate: float) -> dict[str, Any]:

@@ -27,6 +27,10 @@ export function channels(value) {
   return `${count(value)} channel${value === 1 ? "" : "s"}`;
 }
 
+export function consumers(value) {
+  return `${count(value)} consumer${value === 1 ? "" : "s"}`;
+}
+
 export function rate(value) {
   if (value == null) return UNKNOWN;
   const magnitude = Math.abs(value);
@@ -66,7 +70,7 @@ export function text(value) {
   return value == null ? UNKNOWN : String(value);
 }
 
-export const FORMATS = { count, channels, rate, net, size, duration, text };
+export const FORMATS = { count, channels, consumers, rate, net, size, duration, text };
 
 /** A function that writes times; the browser's formatter, which is slow to make, is made when it is needed. */
 export function timeFormat(options) {

@@ -36,14 +36,14 @@ export function problemLine(problem) {
     if (problem.count > problem.names.length) names.push(", …");
     about.append(
       link(address(problem), problem.text), " ",
-      element("span", "hint", nameElement(problem.vhost), ": ", ...names),
+      element("span", "hint", "in ", nameElement(problem.vhost), ": ", ...names),
     );
   } else if (problem.kind === "node") {
     about.append(problem.text);
   } else {
     about.append(
       link(address(problem), nameElement(problem.user_provided_name || problem.name)), " ",
-      element("span", "hint", nameElement(problem.vhost)), " ", problem.text,
+      element("span", "hint", "in ", nameElement(problem.vhost), ":"), " ", problem.text,
     );
   }
   return element("li", "", element("span", `state ${problem.severity}`, problem.trouble), about);
