@@ -6,9 +6,15 @@ time 9 ms for 250,000 queues, of whichever turn has the bad luck. And the last o
 that were deleted meanwhile would free them all at once, another 20 ms.
 """
 
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.list cimport PyList_GET_SIZE
+from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+cdef extern from "Python.h":
+    ctypedef struct PyListObject:
+        PyObject** ob_item
+    void Py_SET_SIZE(object found, Py_ssize_t size)
 
 
 cdef class Through:
@@ -21,14 +27,15 @@ cdef class Through:
 
     def __cinit__(self, things):
         cdef list found = list(things)
-        cdef Py_ssize_t i
         cdef Py_ssize_t count = PyList_GET_SIZE(found)
         self.things = <PyObject**> malloc(max(1, count) * sizeof(PyObject*))
         if self.things == NULL:
             raise MemoryError
-        for i in range(count):
-            self.things[i] = <PyObject*> PyList_GET_ITEM(found, i)
-            Py_INCREF(<object> self.things[i])
+        if count:
+            # The list's own references are taken over: counting each thing twice more, in memory
+            # that no cache has, would take as long as making the list.
+            memcpy(self.things, (<PyListObject*> found).ob_item, count * sizeof(PyObject*))
+            Py_SET_SIZE(found, 0)
         self.count = count
 
     def __dealloc__(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 
 from broker.kernel.through import Through
@@ -40,3 +41,15 @@ def test_it_lets_go_of_each_as_it_is_given_and_of_the_rest_at_its_end() -> None:
     assert sum(thing() is not None for thing in there) == 2
     del through
     assert not any(thing() for thing in there)
+
+
+def test_it_refers_to_each_thing_once_until_it_is_given() -> None:
+    things = [Thing() for _ in range(1000)]
+    before = [sys.getrefcount(thing) for thing in things]
+    for count in (0, 10, 1000):
+        through = Through(things)
+        assert [sys.getrefcount(thing) for thing in things] == [each + 1 for each in before]
+        assert len(through.piece(count)) == count
+        assert through.piece(0) == []
+        del through
+        assert [sys.getrefcount(thing) for thing in things] == before
