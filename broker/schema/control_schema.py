@@ -870,13 +870,14 @@ class _PolicyArguments(Arguments):
     apply_to: str = "all"
 
 
-@verb("policy.put", "policymaker", "vhost", "{created}", changes=True)
+@verb("policy.put", "policymaker", "vhost", "{created, is_applied}", changes=True)
 class PolicyPut(_PolicyArguments):
     """Sets a policy: what its definition says holds for the queues and exchanges in whose names the
-    pattern (RE2) is found. The answer comes when it has reached all of them."""
+    pattern (RE2) is found. The answer comes when it has reached all of them (`is_applied`), after
+    ten seconds in any case: for very many queues and policies it may take minutes."""
 
 
-@verb("policy.delete", "policymaker", "vhost", "{}", changes=True)
+@verb("policy.delete", "policymaker", "vhost", "{is_applied}", changes=True)
 class PolicyDelete(Arguments):
     """Removes a policy."""
 
@@ -884,12 +885,12 @@ class PolicyDelete(Arguments):
     name: str
 
 
-@verb("operator-policy.put", "administrator", "vhost", "{created}", changes=True)
+@verb("operator-policy.put", "administrator", "vhost", "{created, is_applied}", changes=True)
 class OperatorPolicyPut(_PolicyArguments):
     """Sets an operator policy, which bounds what policies and arguments may set."""
 
 
-@verb("operator-policy.delete", "administrator", "vhost", "{}", changes=True)
+@verb("operator-policy.delete", "administrator", "vhost", "{is_applied}", changes=True)
 class OperatorPolicyDelete(Arguments):
     """Removes an operator policy."""
 

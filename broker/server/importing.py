@@ -148,7 +148,7 @@ class Importing:
             await paced(carry_out(plan))
             for vhost in plan.swept:
                 self._broker.policy_sweep.begin(vhost)
-            await self._broker.policy_sweep.over()
+            await self._broker.policy_sweep.over(plan.swept)
             await self._broker.synced()
         except asyncio.CancelledError:
             # The broker stops: its next start carries the rest out.

@@ -5,49 +5,65 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from broker.server.pace import Pace
 
 log = logging.getLogger("leveret.policies")
 
+PATIENCE_S = 10.0
+"""Who changes a policy waits so long for what it does; with RabbitMQ it is not waited for."""
+
 
 class PolicySweep:
-    """One sweep at a time. A change during a sweep begins another one after it, so that every
-    object is looked at again; many changes begin only one."""
+    """One sweep at a time in each vhost, those of several vhosts in turn. A change during a sweep
+    begins another one after it, so that every object is looked at again; many changes begin only
+    one."""
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
-        self._waiting: dict[str, None] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
 
     def begin(self, vhost: str) -> None:
         """Policies of the vhost have changed."""
-        self._waiting[vhost] = None
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="policy sweep")
+        if vhost in self._tasks:
+            self._again.add(vhost)
+        else:
+            self._tasks[vhost] = asyncio.get_running_loop().create_task(
+                self._run(vhost), name="policy sweep"
+            )
 
-    async def over(self) -> None:
-        """Returns when every change so far has reached all that it concerns."""
-        while self._task is not None:
-            await asyncio.wait({self._task})
+    async def over(self, vhosts: Iterable[str], patience_s: float | None = None) -> bool:
+        """Whether every change of these vhosts' policies so far has reached all that it concerns:
+        waits for that, but not longer than `PATIENCE_S`. For very many queues and thousands of
+        policies it may take minutes."""
+        tasks = {self._tasks[vhost] for vhost in vhosts if vhost in self._tasks}
+        if not tasks:
+            return True
+        patience_s = PATIENCE_S if patience_s is None else patience_s
+        _, pending = await asyncio.wait(tasks, timeout=patience_s)
+        return not pending
 
     async def close(self) -> None:
         """Ends in the middle; the next start applies what is left."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self) -> None:
+    async def _run(self, name: str) -> None:
         try:
-            while self._waiting:
-                name = next(iter(self._waiting))
-                del self._waiting[name]
+            while True:
+                self._again.discard(name)
                 vhost = self._broker.vhosts.get(name)
                 if vhost is not None:
                     await self._apply(vhost)
+                if name not in self._again:
+                    return
         finally:
-            self._task = None
+            del self._tasks[name]
 
     async def _apply(self, vhost: Any) -> None:
         began = time.perf_counter()

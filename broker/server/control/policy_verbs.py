@@ -54,8 +54,8 @@ async def _put(request: Request[PolicyPut] | Request[OperatorPolicyPut], operato
         args.vhost, args.name, args.pattern, args.definition, args.apply_to, args.priority
     )
     created = put_policy(request.broker, policy, operator=operator)
-    await request.broker.policy_sweep.over()
-    return {"created": created}
+    is_applied = await request.broker.policy_sweep.over([args.vhost])
+    return {"created": created, "is_applied": is_applied}
 
 
 async def _delete(
@@ -67,8 +67,7 @@ async def _delete(
     except KeyError:
         raise not_found("Not Found") from None
     _changed(broker, args.vhost, args.name, operator)
-    await broker.policy_sweep.over()
-    return {}
+    return {"is_applied": await broker.policy_sweep.over([args.vhost])}
 
 
 def put_policy(broker: Any, policy: Policy, *, operator: bool) -> bool:
