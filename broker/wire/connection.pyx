@@ -641,3 +641,57 @@ cdef class Connection(Output):
         self.phase = CLOSED
         self.closed = True
         self.publishing = None
+
+    # -- hooks: what the frames ask of the session; its class has them all ------------------------
+
+    def label(self):
+        """The connection's name, for the log."""
+        raise NotImplementedError
+
+    def on_protocol_header(self, bytes header):
+        """The first eight bytes came."""
+        raise NotImplementedError
+
+    def on_method(self, channel, int number, str name, dict arguments):
+        """A method off the hot path came. Raises AMQPError."""
+        raise NotImplementedError
+
+    def fail_handshake(self, error, int class_id, int method_id):
+        """An error before the connection is open."""
+        raise NotImplementedError
+
+    def stop_reading(self):
+        """Reads nothing from the transport until `read_on`."""
+        raise NotImplementedError
+
+    def read_on(self):
+        """Reads the transport again, if nothing else is against it."""
+        raise NotImplementedError
+
+    def block(self):
+        """A publish came during an alarm."""
+        raise NotImplementedError
+
+    def after_work(self, callback):
+        """Whether long work is under way; `callback()` is called behind it then."""
+        raise NotImplementedError
+
+    def end_channel(self, channel, then):
+        """Ends a channel; `then()` is called when that is done."""
+        raise NotImplementedError
+
+    def end_channels(self):
+        """Ends all channels."""
+        raise NotImplementedError
+
+    def await_close_ok(self, bint lost_sync):
+        """connection.close is sent: bounds the time that the client has for its answer."""
+        raise NotImplementedError
+
+    def finish(self):
+        """All is sent: ends the transport when the client has, or after a bounded time."""
+        raise NotImplementedError
+
+    def drop(self):
+        """Ends the transport without another word."""
+        raise NotImplementedError
