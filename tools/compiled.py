@@ -142,8 +142,11 @@ def manifest() -> dict[str, dict[str, str]]:
 
 
 def note(built: dict[str, dict[str, str]]) -> None:
-    """Write the manifest; modules that are gone from the tree are left out."""
+    """Write the manifest. What was built from a source that is gone is removed: Python would still
+    import it."""
     known = {dotted(source) for source in modules()}
+    for name in built.keys() - known:
+        binary(ROOT.joinpath(*name.split(".")).with_suffix(".pyx")).unlink(missing_ok=True)
     MANIFEST.parent.mkdir(parents=True, exist_ok=True)
     temporary = MANIFEST.with_suffix(f".{os.getpid()}")
     kept = {name: value for name, value in sorted(built.items()) if name in known}

@@ -62,6 +62,17 @@ def test_it_builds_everything_at_first_and_nothing_after(compiled: ModuleType) -
     assert compiled.to_build() == compiled.stale() == []
 
 
+def test_a_module_whose_source_was_moved_can_not_be_imported_any_more(compiled: ModuleType) -> None:
+    build(compiled)
+    source = compiled.modules()[0]
+    old = compiled.binary(source)
+    (source.parent / "moved").mkdir()
+    source.rename(source.parent / "moved" / source.name)
+    compiled.note(compiled.manifest())
+    assert not old.exists()
+    assert len(compiled.manifest()) == 1
+
+
 @pytest.mark.parametrize(
     ("changed", "rebuilt"),
     [
