@@ -8,6 +8,7 @@ from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
 from broker.schema.columns import chosen
+from broker.settings.bounds import BODY_VALUES_MAX
 
 DEPTH_MAX = 64
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
@@ -20,12 +21,14 @@ class BadBody(Exception):
 def parse(body: bytes) -> dict[str, Any]:
     """The object a body holds; an empty body is an empty object.
 
-    Raises `BadBody` for anything but a JSON object in UTF-8, for more than `DEPTH_MAX` levels and
-    for integers that no AMQP field can hold.
+    Raises `BadBody` for anything but a JSON object in UTF-8, for more than `DEPTH_MAX` levels, more
+    than `BODY_VALUES_MAX` values, and for integers that no AMQP field can hold.
     """
     if not body.strip():
         return {}
     try:
+        if len(body) > BODY_VALUES_MAX:
+            _check_width(body)
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadBody(f"not_json: {error}") from None
@@ -33,6 +36,26 @@ def parse(body: bytes) -> dict[str, Any]:
         raise BadBody("not_json: the body must be an object")
     _check(value)
     return value
+
+
+class _Texts(msgspec.Struct):
+    """Where long texts are at home: a message's body, a parameter's value. Anything else is passed
+    over without becoming an object."""
+
+    payload: msgspec.Raw = msgspec.Raw()
+    value: msgspec.Raw = msgspec.Raw()
+
+
+def _check_width(body: bytes) -> None:
+    """Before it is decoded, which would hold up the loop: 50 ms for 100,000 keys."""
+    count = body.count(b",")
+    if count >= BODY_VALUES_MAX:
+        texts = msgspec.json.decode(body, type=_Texts)
+        for text in (bytes(texts.payload), bytes(texts.value)):
+            if text.startswith(b'"'):
+                count -= text.count(b",")
+    if count >= BODY_VALUES_MAX:
+        raise BadBody(f"too_wide: the body has over {BODY_VALUES_MAX} values")
 
 
 def _check(value: Any) -> None:

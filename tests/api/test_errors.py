@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from broker.settings.bounds import BODY_VALUES_MAX
 from tests.api.conftest import VHOST, path
 
 
@@ -161,6 +162,26 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_read(api: httpx.Client)
     just_fits = b"{}" + b" " * (limit - 2)
     assert api.put(where, content=just_fits).status_code == 201
     assert api.delete(where).status_code == 204
+
+
+def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(api: httpx.Client) -> None:
+    where = path("queues", VHOST, "never declared")
+    keys = ",".join(f'"x-{number}": {number}' for number in range(BODY_VALUES_MAX + 1))
+    items = "1," * BODY_VALUES_MAX + "1"
+    for body in (f'{{"arguments": {{{keys}}}}}', f"{{{keys}}}", f'{{"x": [{items}]}}'):
+        answer = api.put(where, content=body)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["reason"] == f"too_wide: the body has over {BODY_VALUES_MAX} values"
+    assert api.get(where).status_code == 404
+
+
+def test_a_message_may_have_any_number_of_commas(api: httpx.Client) -> None:
+    payload = "," * 3 * BODY_VALUES_MAX
+    body = {"properties": {}, "routing_key": "none", "payload_encoding": "string"}
+    answer = api.post(
+        path("exchanges", VHOST, "amq.default", "publish"), json=body | {"payload": payload}
+    )
+    assert (answer.status_code, answer.json()) == (200, {"routed": False})
 
 
 @pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"node": "x", "unknown": [1]}'])

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from broker.schema.arguments import memory_of
+from broker.settings.bounds import BODY_VALUES_MAX
 from tests.amqp import raw
 from tests.hostile.attacks.attacker import (
     DIGITS,
@@ -187,15 +188,22 @@ def _words(text: str) -> str:
 
 
 def headers_in_policies(attacker: Attacker) -> str:
-    """Policies with 100,000 keys that are none, and with values that are tables."""
+    """Policies with 100,000 keys that are none, with as many as a body may have, and with values
+    that are tables."""
     wide = {f"x-header-{n}": n for n in range(attacker.count(100_000))}
+    most = {f"x-header-{n}": n for n in range(attacker.count(BODY_VALUES_MAX - 10))}
     deep: Any = 1
     for _ in range(200):
         deep = {"a": deep}
     said = set()
     with attacker.api("guest") as guest:
         for _ in attacker.rounds():
-            for definition in (wide, {"max-length": deep}, {"dead-letter-exchange": "x" * 10**6}):
+            for definition in (
+                wide,
+                most,
+                {"max-length": deep},
+                {"dead-letter-exchange": "x" * 10**6},
+            ):
                 body = {"pattern": "^q", "definition": definition}
                 answer = guest.put(f"/api/policies/{MALLORY}/p", json=body)
                 assert answer.status_code in (400, 413), answer.status_code
