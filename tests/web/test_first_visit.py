@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.network import Requests
 
@@ -93,3 +93,13 @@ def test_what_the_numbers_of_a_list_show_is_in_its_head_alone(page: Page, queue:
     assert page.locator("#table tbody :is([data-live], [type=hidden])").count() == 0
     # As much as the row of a queue without arguments needs, with its name four times.
     assert len(rows.inner_html()) < 900 + 4 * len(queue)
+
+
+def test_a_page_is_read_while_its_style_sheet_is_on_its_way(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/css/site.css", lambda route: held.append(route))
+    page.goto("/queues", wait_until="commit")
+    page.wait_for_selector("#announce", state="attached")
+    assert held
+    held[0].continue_()
+    expect(page.locator("#live-state")).to_have_text("live")
