@@ -32,6 +32,10 @@ _small, _large = _options(PATTERN_MEMORY_MAX), _options(STORED_MEMORY_MAX)
 
 _NOT_FIRST = "^(?!"
 
+# After `^`, letters and digits that no quantifier follows. Only flags could give them another
+# meaning, and those stand before them.
+_LITERAL = re.compile(r"\^([A-Za-z0-9]+)(?![?*+{A-Za-z0-9])")
+
 
 class BadPattern(ValueError):
     """The text is no regular expression that RE2 accepts. `is_foreign`: it uses what other engines
@@ -58,7 +62,7 @@ class Pattern:
     One that is stored already (`is_stored`) may take more memory than one that is set or sent.
     """
 
-    __slots__ = ("_excluded", "_search", "steps", "text")
+    __slots__ = ("_excluded", "_prefix", "_search", "steps", "text")
 
     def __init__(self, text: str, *, is_stored: bool = True) -> None:
         self.text = text
@@ -68,6 +72,7 @@ class Pattern:
         self.steps = wanted.programsize + (excluded.programsize if excluded else 0)
         self._excluded = excluded.search if excluded else None
         self._search = wanted.search
+        self._prefix = _prefix(text)
 
     @classmethod
     def sent(cls, text: str) -> Pattern:
@@ -76,7 +81,12 @@ class Pattern:
         return _remembered(text)
 
     def matches(self, name: str) -> bool:
-        octets = _octets(name)
+        return self.matches_octets(octets_of(name))
+
+    def matches_octets(self, octets: bytes) -> bool:
+        """The same of a name in UTF-8: for who compares one with very many patterns."""
+        if not octets.startswith(self._prefix):
+            return False
         if self._excluded is not None and self._excluded(octets) is not None:
             return False
         return self._search(octets) is not None
@@ -92,6 +102,13 @@ def _remembered(text: str) -> Pattern:
             f"{PATTERN_STEPS_MAX}: use fewer and smaller repetitions"
         )
     return pattern
+
+
+def _prefix(text: str) -> bytes:
+    """What every name begins with that a pattern finds, as far as that is seen at once: to compare
+    it takes a tenth of a search."""
+    found = _LITERAL.match(text)
+    return found[1].encode() if found is not None and "|" not in text else b""
 
 
 def _without(text: str) -> tuple[str, str] | None:
@@ -131,7 +148,7 @@ def _compile(text: str, is_stored: bool) -> re2._Regexp:
             is_foreign=True,
         )
     try:
-        return _compiled(_octets(text), is_stored)
+        return _compiled(octets_of(text), is_stored)
     except re2.error as error:
         detail = error.args[0] if error.args else error
         if isinstance(detail, bytes):
@@ -162,5 +179,6 @@ def filled_in(pattern: str, user: str, vhost: str) -> str:
     return filled
 
 
-def _octets(text: str) -> bytes:
+def octets_of(text: str) -> bytes:
+    """A name or a pattern as RE2 gets it."""
     return text.encode("utf-8", "surrogatepass")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker.access.patterns import BadPattern, Pattern
+from broker.access.patterns import BadPattern, Pattern, octets_of
 from broker.access.records import BadSetting
 from broker.queues import types as queue_types
 from broker.schema.arguments import against_lean
@@ -248,8 +248,9 @@ class Policies:
 
 
 def _first(ranked: Iterable[_Compiled], owner: str, name: str, type: str) -> Policy | None:
+    octets = octets_of(name)
     for policy, pattern in ranked:
-        if policy.fits(owner, type) and pattern.matches(name):
+        if pattern.matches_octets(octets) and policy.fits(owner, type):
             return policy
     return None
 

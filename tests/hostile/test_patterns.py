@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import re2
 
 from broker.access.patterns import BadPattern, Pattern
 from broker.server.control.matching import matched
@@ -72,6 +73,41 @@ def test_patterns_that_are_kept_take_little_memory() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 32, done.stdout
+
+
+LITERALS = [
+    "^q1", "^q12?", "^q12*", "^q1+", "^q1{2}", "^q1{0,1}2", "^q1|q2", "^(q1|q2)", "(?i)^Q1",
+    "^q1(?i)A", "^", "^$", "^q1$", "q1", "^q", "^(?!q1)q", r"^q1\.a", "^q.1", "^[q]1", "^q1[ab]",
+    r"^q\d", r"\^q1", "^^q1", "^q1.*", r"^q1\b", "(?m)^q1", "^Q1", r"^q1\Q|a\E", "^ü", "^qü",
+    "^(?:q1)",
+]  # fmt: skip
+NAMES = [
+    "", "q", "q1", "q12", "q11", "q122", "q2", "Q1", "q1a", "q1A", "q1.a", "a\nq1", "^q1", "q1|a",
+    "ü", "qü", "q1b", "aq1", "q1 ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LITERALS)
+def test_a_look_at_the_beginning_of_a_name_changes_nothing(text: str) -> None:
+    pattern = Pattern.sent(text)
+    by_re2 = re2.compile(text.replace("^(?!q1)q", "^(?:q[^1]|q$)"))
+    assert [pattern.matches(name) for name in NAMES] == [
+        by_re2.search(name) is not None for name in NAMES
+    ]
+
+
+def test_of_very_many_policies_few_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name that is declared is compared with all of them in one turn of the loop."""
+    searched: list[str] = []
+
+    def search(self: Any, octets: bytes, *_: Any) -> None:
+        searched.append(self.pattern.decode())
+
+    monkeypatch.setattr(re2._Regexp, "search", search)
+    for text in (*(f"^orders{number}$" for number in range(100, 900)), "^(?!amq)", "orders", "^z?"):
+        Pattern(text).matches("orders107")
+    # Whose beginning says nothing, and the one that could be it.
+    assert searched == ["^orders107$", "^(?:amq)", "^(?:)", "orders", "^z?"]
 
 
 def test_a_stored_pattern_is_used_whatever_it_takes() -> None:
