@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,10 @@ from broker.definitions.targets import DELAYED, Target
 from broker.kernel.through import Through
 from broker.schema.times import Timestamp
 from broker.vhosts.policies import Policy
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.vhosts.vhost import VHost
 
 _Row = dict[str, Any]
 
@@ -255,7 +259,7 @@ class Export:
                     self._there.add(("queue", vhost.name, queue.name))
                 yield row
 
-    def _queue(self, vhost: Any, queue: Any) -> _Row | None:
+    def _queue(self, vhost: VHost, queue: MessageQueue) -> _Row | None:
         target = self._target
         reason = None
         if not _is_text(queue.name):
@@ -288,7 +292,9 @@ class Export:
             row["type"] = kind
         return row
 
-    def _queue_arguments(self, vhost: Any, queue: Any, arguments: Mapping[str, Any]) -> _Row:
+    def _queue_arguments(
+        self, vhost: VHost, queue: MessageQueue, arguments: Mapping[str, Any]
+    ) -> _Row:
         """Without those that the other broker refuses for the queue's type or value."""
         assert self._target is not None
         of_type = self._target.arguments[queue.type]
@@ -376,11 +382,11 @@ class Export:
             return "its routing key is not UTF-8, which JSON cannot carry"
         return None if _is_json(binding.arguments) else NO_JSON
 
-    def _leave(self, vhost: Any, kind: str, name: str, reason: str) -> None:
+    def _leave(self, vhost: VHost, kind: str, name: str, reason: str) -> None:
         self._gone.add((kind, vhost.name, name))
         self._omit(f"{kind}s", reason, vhost=vhost.name, name=_printable(name))
 
-    def _arguments(self, section: str, vhost: Any, thing: Any) -> Mapping[str, Any]:
+    def _arguments(self, section: str, vhost: VHost, thing: Any) -> Mapping[str, Any]:
         """The arguments that JSON can carry."""
         arguments: Mapping[str, Any] = thing.arguments
         if _is_json(arguments):
@@ -395,7 +401,7 @@ class Export:
         return kept
 
 
-def _is_exclusive(vhost: Any, binding: Any) -> bool:
+def _is_exclusive(vhost: VHost, binding: Any) -> bool:
     queue = vhost.queues.get(binding.destination)
     return binding.destination_type == "queue" and queue is not None and queue.exclusive
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.routing.exchange import BoundExchange
+    from broker.vhosts.vhost import VHost
+    from broker.wire.session import Session
 
 
 class Feature:
@@ -19,25 +25,25 @@ class Feature:
         """Once a second. May return steps; one that waits for the disk is a callable."""
         return None
 
-    def exchange_configured(self, vhost: Any, exchange: Any) -> None:
+    def exchange_configured(self, vhost: VHost, exchange: BoundExchange) -> None:
         """An exchange was declared or recovered, or other arguments hold for it now."""
 
-    def exchange_deleted(self, vhost: Any, exchange: Any) -> None:
+    def exchange_deleted(self, vhost: VHost, exchange: BoundExchange) -> None:
         """An exchange is gone."""
 
-    def queue_configured(self, vhost: Any, queue: Any) -> None:
+    def queue_configured(self, vhost: VHost, queue: MessageQueue) -> None:
         """A queue was declared or recovered, or other arguments hold for it now."""
 
-    def queue_deleted(self, queue: Any, now_ms: int) -> None:
+    def queue_deleted(self, queue: MessageQueue, now_ms: int) -> None:
         """A queue is gone."""
 
-    def connection_closed(self, connection: Any, now_ms: int) -> None:
+    def connection_closed(self, connection: Session, now_ms: int) -> None:
         """A connection is gone."""
 
-    def vhost_recovered(self, vhost: Any) -> None:
+    def vhost_recovered(self, vhost: VHost) -> None:
         """The definitions of a vhost are read and each exchange and queue was configured."""
 
-    def vhost_started(self, vhost: Any) -> None:
+    def vhost_started(self, vhost: VHost) -> None:
         """The loop runs."""
 
     def stop(self, now_ms: int) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.access import passwords
 from broker.definitions.applying import Failed, carry_out
@@ -19,6 +19,9 @@ from broker.definitions.document import ORDER, Fault, give_up, parse
 from broker.definitions.plan import Plan
 from broker.server.pace import Pace, paced
 from broker.store.files import disk
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 log = logging.getLogger("leveret.definitions")
 
@@ -28,7 +31,7 @@ _MODE = 0o600
 T = TypeVar("T")
 
 
-async def prepared(broker: Any, count: int) -> list[int]:
+async def prepared(broker: Broker, count: int) -> list[int]:
     """Incarnation ids of so many new vhosts, with their directories on disk. Raises OSError."""
     if not count:
         return []
@@ -40,7 +43,7 @@ async def prepared(broker: Any, count: int) -> list[int]:
 class Importing:
     """The imports of one broker, one at a time."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._one = asyncio.Lock()
 

@@ -3,9 +3,12 @@ node's page, the API and metrics."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.wire.commands import added_queues
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 
 class Figure(NamedTuple):
@@ -17,7 +20,7 @@ class Figure(NamedTuple):
     text: str
 
 
-def limit_figures(broker: Any) -> tuple[Figure, ...]:
+def limit_figures(broker: Broker) -> tuple[Figure, ...]:
     """All of them, of the broker's own listeners."""
     room = broker.admission.websockets
     return (

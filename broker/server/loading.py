@@ -11,12 +11,15 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.definitions.applying import Failed
 from broker.definitions.document import Fault, parse
 from broker.settings.files import SettingsError
 from broker.store.files import disk
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 log = logging.getLogger("leveret.definitions")
 
@@ -29,7 +32,7 @@ _LISTED = 50
 class Loading:
     """What is to be loaded at this start."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._documents: list[tuple[str, Mapping[str, Any]]] = []
         self._digest = ""

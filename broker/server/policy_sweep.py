@@ -6,9 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.vhosts.vhost import VHost
 
 log = logging.getLogger("leveret.policies")
 
@@ -21,7 +25,7 @@ class PolicySweep:
     begins another one after it, so that every object is looked at again; many changes begin only
     one."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
@@ -65,7 +69,7 @@ class PolicySweep:
         finally:
             del self._tasks[name]
 
-    async def _apply(self, vhost: Any) -> None:
+    async def _apply(self, vhost: VHost) -> None:
         began = time.perf_counter()
         pace = Pace()
         count = 0

@@ -7,10 +7,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.stats import History, NodeReading, read_node
 from broker.store.files import disk
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +30,7 @@ def kept_history(config: Any) -> History:
 class Sampling:
     """Takes the samples. `listeners` are called after each sample; they must not wait."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.listeners: list[Callable[[], None]] = []
         self.node = NodeReading()

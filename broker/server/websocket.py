@@ -32,6 +32,8 @@ from broker.serving.websocket_room import REASON, message_max
 if TYPE_CHECKING:
     from websockets.typing import Subprotocol
 
+    from broker.server.app import Broker
+
 log = logging.getLogger(__name__)
 
 PING_AFTER_S = 20.0
@@ -47,7 +49,7 @@ _quiet.setLevel(logging.CRITICAL)  # handshakes that fail are anybody's noise
 class WebSocketListener:
     """Keeps the doors of WebSocket connections, which hand each to the broker."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.doors: set[Door] = set()
         self.turns = Turns(lambda work: asyncio.get_running_loop().call_soon(work))

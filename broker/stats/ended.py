@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.wire.channel import WireChannel
 
 
-def counts_of(queue: Any) -> dict[str, int]:
+def counts_of(queue: MessageQueue) -> dict[str, int]:
     """All counters of a queue under one name each. `given_up.<reason>` are messages that left
     without an ack where there is no dead-letter exchange, `lettered.<reason>` those that went to
     one; the reasons are RabbitMQ's words."""
@@ -27,8 +31,8 @@ class Ended:
         self.queues: dict[str, Counter[str]] = {}
         self.refused = 0
 
-    def add_queue(self, queue: Any) -> None:
+    def add_queue(self, queue: MessageQueue) -> None:
         self.queues.setdefault(queue.type, Counter()).update(counts_of(queue))
 
-    def add_channel(self, channel: Any) -> None:
+    def add_channel(self, channel: WireChannel) -> None:
         self.refused += channel.refused

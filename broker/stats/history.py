@@ -35,6 +35,7 @@ from broker.stats.sampler import (
     NODE_LEVELS,
     OBJECT_TOTALS,
     QUEUE_TOTALS,
+    SampledVHost,
     Stats,
     Totals,
 )
@@ -91,11 +92,12 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
 
 
-def key_of(kind: str, thing: Any, vhost: Any = None) -> int:
+def key_of(kind: str, thing: Any, vhost: SampledVHost | None = None) -> int:
     """What names an object in the files: its incarnation, which is never used twice; a predeclared
     exchange by its vhost's and its name."""
     incarnation: int = thing.incarnation
     if kind == "exchange" and not incarnation:
+        assert vhost is not None
         told = f"{vhost.incarnation}/{thing.name}".encode("utf-8", "surrogateescape")
         return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little")
     return incarnation

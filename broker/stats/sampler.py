@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.kernel.through import Through
 from broker.stats.ended import Ended
@@ -17,6 +17,35 @@ from broker.stats.gauge import Gauge
 from broker.stats.gauges import QUEUE_COUNTERS
 from broker.stats.scan import Sums, finish, scan, watch
 from broker.stats.series import GLOBAL_TIERS, VHOST_TIERS, Series
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.routing.exchange import BoundExchange
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
+
+class SampledVHost(Protocol):
+    """A virtual host, as far as samples are taken of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def queues(self) -> Mapping[str, MessageQueue]: ...
+    @property
+    def exchanges(self) -> Mapping[str, BoundExchange]: ...
+
+
+class Sampled(Protocol):
+    """The broker, as far as samples are taken of it."""
+
+    @property
+    def vhosts(self) -> Mapping[str, SampledVHost]: ...
+    @property
+    def connections(self) -> Mapping[int, Session]: ...
+
 
 CHURN = (
     "connection_created",
@@ -118,17 +147,17 @@ class Stats:
 
     # What the broker tells.
 
-    def connection_opened(self, connection: Any) -> None:
+    def connection_opened(self, connection: Session) -> None:
         self._happened(_vhost_of_connection(connection), "connection_created")
 
-    def connection_closed(self, connection: Any) -> None:
+    def connection_closed(self, connection: Session) -> None:
         self._end("connection", connection, _vhost_of_connection(connection))
         self._happened(_vhost_of_connection(connection), "connection_closed")
 
-    def channel_opened(self, channel: Any) -> None:
+    def channel_opened(self, channel: WireChannel) -> None:
         self._happened(_vhost_of_channel(channel), "channel_created")
 
-    def channel_closed(self, channel: Any) -> None:
+    def channel_closed(self, channel: WireChannel) -> None:
         self._end("channel", channel, _vhost_of_channel(channel))
         self.ended.add_channel(channel)
         self._happened(_vhost_of_channel(channel), "channel_closed")
@@ -138,12 +167,12 @@ class Stats:
         if created:
             self._happened(vhost, "queue_created")
 
-    def queue_deleted(self, queue: Any) -> None:
+    def queue_deleted(self, queue: MessageQueue) -> None:
         self._end("queue", queue, queue.vhost_name)
         self.ended.add_queue(queue)
         self._happened(queue.vhost_name, "queue_deleted")
 
-    def exchange_deleted(self, vhost: str, exchange: Any) -> None:
+    def exchange_deleted(self, vhost: str, exchange: BoundExchange) -> None:
         self._end("exchange", exchange, vhost)
 
     def vhost_deleted(self, vhost: str) -> None:
@@ -187,7 +216,7 @@ class Stats:
         touched, self._touched = self._touched, []
         return (entry for entry in touched if not entry[2].gauge.ended)
 
-    def sample(self, broker: Any) -> Iterator[None]:
+    def sample(self, broker: Sampled) -> Iterator[None]:
         """One sample of everything, as a generator of short steps."""
         at, before = self._clock_ms(), self.sampled_at
         self.looked = self.changed = 0
@@ -199,7 +228,7 @@ class Stats:
         self.sampled_at = at
         self.rounds += 1
 
-    def _sample_vhost(self, vhost: Any, at: int, before: int) -> Iterator[None]:
+    def _sample_vhost(self, vhost: SampledVHost, at: int, before: int) -> Iterator[None]:
         levels = self._levels[vhost.name] = dict.fromkeys((*QUEUE_TOTALS, *OBJECT_TOTALS), 0.0)
         levels["exchanges"] = len(vhost.exchanges)
         levels["queues"] = len(vhost.queues)
@@ -229,7 +258,7 @@ class Stats:
                 levels["consumers"] = sums.consumers
             self._count(sums)
 
-    def _sample_connections(self, broker: Any, at: int, before: int) -> Iterator[None]:
+    def _sample_connections(self, broker: Sampled, at: int, before: int) -> Iterator[None]:
         sums, connections = Sums(), 0
         for connection in Through(broker.connections.values()):
             if connection.id not in broker.connections:
@@ -279,7 +308,7 @@ class Stats:
         self._add_up(kind, sums, vhost)
         self._histories.pop(thing, None)
 
-    def _close_totals(self, broker: Any, at: int) -> Iterator[None]:
+    def _close_totals(self, broker: Sampled, at: int) -> Iterator[None]:
         """Spreads the levels over the totals and ends their second."""
         total = dict.fromkeys((*QUEUE_TOTALS, *OBJECT_TOTALS), 0.0)
         for place, (name, levels) in enumerate(self._levels.items(), 1):
@@ -326,13 +355,13 @@ class Stats:
             self.vhost(vhost).counters[name] += 1
 
 
-def _vhost_of_connection(connection: Any) -> str:
+def _vhost_of_connection(connection: Session) -> str:
     vhost = connection.vhost
     name = getattr(vhost, "name", vhost)
     return name if isinstance(name, str) else ""
 
 
-def _vhost_of_channel(channel: Any) -> str:
+def _vhost_of_channel(channel: WireChannel) -> str:
     return _vhost_of_connection(channel.connection)
 
 

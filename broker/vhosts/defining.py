@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.fields.codec import octets
 from broker.kernel import clock
@@ -54,6 +54,9 @@ from broker.vhosts.routes import Routes
 from broker.vhosts.slices import Slices
 from broker.vhosts.unbinding import Unbinding
 from broker.vhosts.unused_queues import UnusedQueues
+
+if TYPE_CHECKING:
+    from broker.wire.session import Session
 
 DIRECTORIES = ("queues", "transient", "bodies")
 """What is in the directory of a vhost, besides what features have there."""
@@ -316,7 +319,7 @@ class DefiningVHost:
 
     # -- queues ------------------------------------------------------------------------------------
 
-    def queue(self, name: str, connection: Any = None) -> MessageQueue:
+    def queue(self, name: str, connection: Session | None = None) -> MessageQueue:
         """The queue. Raises NotFound, or ResourceLocked if it is exclusive to another
         connection."""
         found = self._living_queue(name)
@@ -337,7 +340,7 @@ class DefiningVHost:
         """Whether a declaration of this name would find a queue."""
         return self._living_queue(name) is not None
 
-    def asked_for(self, name: str, connection: Any = None) -> MessageQueue:
+    def asked_for(self, name: str, connection: Session | None = None) -> MessageQueue:
         """The queue, for a passive declaration: that counts as use (x-expires). Raises as `queue`
         does."""
         found = self.queue(name, connection)
@@ -352,7 +355,7 @@ class DefiningVHost:
         self._change("queue.delete", {"queue": name}, durable=False)
         return None
 
-    def check_owner(self, queue: MessageQueue, connection: Any) -> None:
+    def check_owner(self, queue: MessageQueue, connection: Session | None) -> None:
         if queue.exclusive and queue.owner is not connection:
             raise locked(describe("queue", queue.name, self.name))
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.features.dedup.duplicates import Duplicates, settings_of
 from broker.features.dedup.id_log import IdLog
 from broker.features.dedup.unlogged import unlogged
 from broker.features.joints import Feature
 from broker.store.files import disk
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.routing.exchange import BoundExchange
+    from broker.vhosts.vhost import VHost
 
 # A file of ids holds at least so many, so that small caches do not change files all the time.
 FILE_ENTRIES_MIN = 1024
@@ -23,25 +28,25 @@ class Deduplication(Feature):
         self._persister = persister
         self._logs: dict[Any, dict[int, IdLog]] = {}
 
-    def exchange_configured(self, vhost: Any, exchange: Any) -> None:
+    def exchange_configured(self, vhost: VHost, exchange: BoundExchange) -> None:
         # The predeclared exchanges have no id to keep a log by, and no arguments.
         if exchange.incarnation:
             exchange.duplicates = self._made(vhost, exchange, exchange.duplicates)
 
-    def exchange_deleted(self, vhost: Any, exchange: Any) -> None:
+    def exchange_deleted(self, vhost: VHost, exchange: BoundExchange) -> None:
         exchange.duplicates = None
         self._drop_log(vhost, exchange.incarnation)
 
-    def queue_configured(self, vhost: Any, queue: Any) -> None:
+    def queue_configured(self, vhost: VHost, queue: MessageQueue) -> None:
         if hasattr(queue, "duplicates"):
             queue.duplicates = self._made(vhost, queue, queue.duplicates)
 
-    def queue_deleted(self, queue: Any, now_ms: int) -> None:
+    def queue_deleted(self, queue: MessageQueue, now_ms: int) -> None:
         for vhost in list(self._logs):
             if vhost.name == queue.vhost_name:
                 self._drop_log(vhost, queue.incarnation)
 
-    def _made(self, vhost: Any, owner: Any, current: Duplicates | None) -> Duplicates | None:
+    def _made(self, vhost: VHost, owner: Any, current: Duplicates | None) -> Duplicates | None:
         settings = settings_of(owner.arguments)
         if settings is None or current is not None:
             return current
@@ -60,21 +65,21 @@ class Deduplication(Feature):
             found.restore(logged, _unlogged(vhost, owner, logged))
         return found
 
-    def _drop_log(self, vhost: Any, incarnation: int) -> None:
+    def _drop_log(self, vhost: VHost, incarnation: int) -> None:
         log = self._logs.get(vhost, {}).pop(incarnation, None)
         if log is not None:
             log.delete()
         if not self._logs.get(vhost, True):
             del self._logs[vhost]
 
-    def vhost_recovered(self, vhost: Any) -> None:
+    def vhost_recovered(self, vhost: VHost) -> None:
         directory = f"{vhost.directory}/deduplication"
         disk.makedirs(directory)
         vhost.owned.append((directory, set(self._logs.get(vhost, {}))))
 
 
 def _unlogged(
-    vhost: Any, owner: Any, logged: list[tuple[bytes, int, int]]
+    vhost: VHost, owner: Any, logged: list[tuple[bytes, int, int]]
 ) -> list[tuple[int, bytes]]:
     """What a crash left of a queue's messages without entries of their ids. An exchange has no
     messages of its own: what was in doubt there is routed again."""

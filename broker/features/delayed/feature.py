@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.features.delayed.holding import Holding
 from broker.features.joints import Feature
@@ -13,6 +13,10 @@ from broker.fields.codec import text
 from broker.fields.headers import ListedProperties
 from broker.settings.bounds import Bounds
 from broker.store.files import disk
+
+if TYPE_CHECKING:
+    from broker.routing.exchange import BoundExchange
+    from broker.vhosts.vhost import VHost
 
 log = logging.getLogger("leveret.delayed")
 
@@ -40,14 +44,14 @@ class Delayed(Feature):
         self._bounds = bounds
         self._holdings: dict[Any, dict[str, Holding]] = {}
 
-    def exchange_configured(self, vhost: Any, exchange: Any) -> None:
+    def exchange_configured(self, vhost: VHost, exchange: BoundExchange) -> None:
         wanted = is_delayed(exchange)
         if exchange.holding is None and (wanted or self._left_behind(vhost, exchange)):
             self._attach(vhost, exchange, wanted)
         if exchange.holding is not None:
             exchange.holding.open = wanted
 
-    def _left_behind(self, vhost: Any, exchange: Any) -> bool:
+    def _left_behind(self, vhost: VHost, exchange: BoundExchange) -> bool:
         """Whether there are messages of a time when the exchange was a delayed one. Asks the disk
         only while a vhost is being recovered."""
         return (
@@ -56,7 +60,7 @@ class Delayed(Feature):
             and bool(disk.listdir(_log(vhost, exchange.incarnation)))
         )
 
-    def _attach(self, vhost: Any, exchange: Any, wanted: bool) -> None:
+    def _attach(self, vhost: VHost, exchange: BoundExchange, wanted: bool) -> None:
         holding = Holding(
             self._turn,
             self._persister,
@@ -82,13 +86,13 @@ class Delayed(Feature):
         exchange.holding = holding
         self._holdings.setdefault(vhost, {})[exchange.name] = holding
 
-    def exchange_deleted(self, vhost: Any, exchange: Any) -> None:
+    def exchange_deleted(self, vhost: VHost, exchange: BoundExchange) -> None:
         if exchange.holding is not None:
             self._holdings[vhost].pop(exchange.name, None)
             exchange.holding.delete()
             exchange.holding = None
 
-    def vhost_recovered(self, vhost: Any) -> None:
+    def vhost_recovered(self, vhost: VHost) -> None:
         """Directories of exchanges that are gone go too."""
         living = {each.incarnation for each in self._holdings.get(vhost, {}).values()}
         for kind in ("delayed", "schedule"):
@@ -97,7 +101,7 @@ class Delayed(Feature):
             vhost.owned.append((directory, living))
         disk.makedirs(_transient_index(vhost))
 
-    def vhost_started(self, vhost: Any) -> None:
+    def vhost_started(self, vhost: VHost) -> None:
         for holding in self._holdings.get(vhost, {}).values():
             holding.start()
 
@@ -112,25 +116,25 @@ class Delayed(Feature):
                 holding.close()
 
 
-def is_delayed(exchange: Any) -> bool:
+def is_delayed(exchange: BoundExchange) -> bool:
     """Whether an exchange holds back what asks for it. The predeclared ones never do."""
     return bool(exchange.incarnation) and (
         exchange.type == "x-delayed-message" or exchange.effective.get("x-delayed-exchange") is True
     )
 
 
-def _transient_index(vhost: Any) -> str:
+def _transient_index(vhost: VHost) -> str:
     return f"{vhost.transient_directory}/schedule"
 
 
-def _log(vhost: Any, incarnation: int) -> str:
+def _log(vhost: VHost, incarnation: int) -> str:
     return f"{vhost.directory}/delayed/{incarnation:016x}"
 
 
 class Route:
     """Where a message goes that is due."""
 
-    def __init__(self, vhost: Any, exchange: Any) -> None:
+    def __init__(self, vhost: VHost, exchange: BoundExchange) -> None:
         self._vhost = vhost
         self._exchange = exchange
         self._known: dict[bytes, Routed] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -26,6 +26,12 @@ from broker.kernel.through import Through
 from .accounts import Accounts, Sum
 from .feed_file import HOUR_MS, Disk, FeedFile
 from .records import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.routing.exchange import BoundExchange
+    from broker.vhosts.vhost import VHost
+    from broker.wire.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +163,7 @@ class Feed(Feature):
                 self._accounts.begin(queue, now_ms)
         self._run(self._write(self._pending))
 
-    def queue_configured(self, vhost: Any, queue: Any) -> None:
+    def queue_configured(self, vhost: VHost, queue: MessageQueue) -> None:
         """A queue is there: it notes how long its messages take."""
         queue.is_timed = True
 
@@ -182,17 +188,17 @@ class Feed(Feature):
         if self._pending is None:
             self._run(self._new_round(now_ms, ends=True))
 
-    def queue_deleted(self, queue: Any, now_ms: int) -> None:
+    def queue_deleted(self, queue: MessageQueue, now_ms: int) -> None:
         """Write what a queue did since the last round: it will not be there at the next."""
         self._end(queue, self._accounts.queue(queue, self._since_ms, now_ms, True, True))
 
-    def exchange_deleted(self, vhost: Any, exchange: Any) -> None:
+    def exchange_deleted(self, vhost: VHost, exchange: BoundExchange) -> None:
         """The same of an exchange."""
         now_ms = max(self._since_ms, clock.now())
         line = self._accounts.exchange(vhost.name, exchange, self._since_ms, now_ms, True)
         self._end(exchange, line)
 
-    def connection_closed(self, connection: Any, now_ms: int) -> None:
+    def connection_closed(self, connection: Session, now_ms: int) -> None:
         """Write what a connection did since its last line; its user's sum keeps it, too."""
         self._end(connection, self._connection(connection, self._sums, now_ms, ends=True))
 
@@ -354,7 +360,7 @@ class Feed(Feature):
 
     def _connection(
         self,
-        connection: Any,
+        connection: Session,
         sums: dict[Key, Sum],
         now_ms: int,
         *,
@@ -389,7 +395,7 @@ def _slices(items: list[Any]) -> Iterator[list[Any]]:
         yield items[start : start + LINES_PER_STEP]
 
 
-def _key_of(connection: Any) -> Key:
+def _key_of(connection: Session) -> Key:
     user, vhost = connection.user, connection.vhost
     return (
         getattr(vhost, "name", vhost) or "",

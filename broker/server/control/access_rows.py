@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from broker.server.control.figures import added, counters_in, details, message_s
 from broker.server.control.views import Part, Read, View
 from broker.stats import Totals
 from broker.stats.sampler import MESSAGE_COUNTERS
+
+if TYPE_CHECKING:
+    from broker.vhosts.vhost import VHost
 
 VHOST_FIELDS: dict[str, Read] = {
     "name": attrgetter("name"),
@@ -41,7 +44,7 @@ _LEVELS = (*_LENGTHS, "message_bytes", "connections", "queues", "exchanges", "co
 def _messages_of(totals: Callable[[str], Totals]) -> Read:
     ready, unacked = _LENGTHS
 
-    def messages(vhost: Any) -> float:
+    def messages(vhost: VHost) -> float:
         levels = totals(vhost.name).levels
         return levels[ready] + levels[unacked]
 
@@ -51,7 +54,7 @@ def _messages_of(totals: Callable[[str], Totals]) -> Read:
 def _messages_rate_of(totals: Callable[[str], Totals]) -> Read:
     ready, unacked = _LENGTHS
 
-    def rate(vhost: Any) -> float:
+    def rate(vhost: VHost) -> float:
         found = totals(vhost.name)
         return found.rate(ready) + found.rate(unacked)
 
@@ -78,8 +81,8 @@ class VHosts(View):
     def place(self, thing: Any) -> str:
         return str(thing.name)
 
-    def locate(self, vhost: Any, args: Item) -> Any | None:
-        return self.broker.vhosts.get(args.name)
+    def locate(self, vhost: VHost, args: Item) -> Any | None:
+        return self.broker.vhosts.get(args.name or "")
 
     def name(self, thing: Any) -> str:
         return str(thing.name)
@@ -117,7 +120,7 @@ class VHosts(View):
         counters = counters_in(columns, MESSAGE_COUNTERS)
         age = args.ages.get("data_rates")
 
-        def lengths(vhost: Any) -> dict[str, Any]:
+        def lengths(vhost: VHost) -> dict[str, Any]:
             totals = self._totals(vhost)
             ready, unacked = (
                 details(name, totals, args.ages.get("lengths"), self.now) for name in _LENGTHS
@@ -128,19 +131,19 @@ class VHosts(View):
                 "messages_unacknowledged_details": unacked,
             }
 
-        def held(vhost: Any) -> dict[str, Any]:
+        def held(vhost: VHost) -> dict[str, Any]:
             totals = self._totals(vhost)
             levels, counted = totals.levels, totals.counters
             row = {name: int(levels[name]) for name in _LEVELS}
             row["messages"] = row["messages_ready"] + row["messages_unacknowledged"]
             return row | {name: int(counted[name]) for name in _OCTETS}
 
-        def counted(vhost: Any) -> dict[str, Any]:
+        def counted(vhost: VHost) -> dict[str, Any]:
             totals = self._totals(vhost)
             counts = totals.counters
             return {"message_stats": message_stats(counters, counts, totals, args.ages, self.now)}
 
-        def rates(vhost: Any) -> dict[str, Any]:
+        def rates(vhost: VHost) -> dict[str, Any]:
             totals = self._totals(vhost)
             return {f"{name}_details": details(name, totals, age, self.now) for name in _OCTETS}
 
@@ -151,7 +154,7 @@ class VHosts(View):
             Part(frozenset(f"{name}_details" for name in _OCTETS), rates),
         ]
 
-    def _totals(self, vhost: Any) -> Totals:
+    def _totals(self, vhost: VHost) -> Totals:
         return self.stats.vhost(vhost.name)
 
     def live(self, thing: Any) -> dict[str, Any]:
@@ -180,8 +183,8 @@ class Users(View):
     def place(self, thing: Any) -> None:
         return None
 
-    def locate(self, vhost: Any, args: Item) -> Any | None:
-        return self.broker.access.users.get(args.name)
+    def locate(self, vhost: VHost, args: Item) -> Any | None:
+        return self.broker.access.users.get(args.name or "")
 
     def name(self, thing: Any) -> str:
         return str(thing.name)
@@ -225,7 +228,7 @@ class _Records(View):
         place: str | None = getattr(thing, _PLACES.get(NOUNS[self.noun].scope, ""), None)
         return place
 
-    def locate(self, vhost: Any, args: Item) -> Any | None:
+    def locate(self, vhost: VHost, args: Item) -> Any | None:
         for record in self.records():
             if all(getattr(record, name) == getattr(args, name) for name in self.sorts):
                 return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, passwords
 from broker.queues import types as queue_types
@@ -35,6 +35,10 @@ from broker.server.control.requests import (
 from broker.server.control.tracing_verbs import set_tracing
 from broker.server.importing import prepared
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.vhosts.vhost import VHost
 
 log = logging.getLogger("leveret.vhost")
 
@@ -88,7 +92,7 @@ async def vhost_delete(request: Request[VHostDelete]) -> Any:
     return {}
 
 
-async def _delete(broker: Any, vhost: Any, over: asyncio.Event) -> None:
+async def _delete(broker: Broker, vhost: VHost, over: asyncio.Event) -> None:
     """Deletes what is in a vhost that is taken out, slice by slice, and sets `over`.
 
     No file goes before the vhost is out of the list on disk: a start behind a kill finds all of it,
@@ -109,7 +113,7 @@ async def _delete(broker: Any, vhost: Any, over: asyncio.Event) -> None:
         over.set()
 
 
-async def _list_on_disk(broker: Any) -> None:
+async def _list_on_disk(broker: Broker) -> None:
     """Returns when the list of vhosts is on disk as it is now, however long that is full."""
     while True:
         try:
@@ -172,7 +176,7 @@ async def users_delete(request: Request[UsersDelete]) -> Any:
     return {"deleted": len(names)}
 
 
-async def _delete_user(broker: Any, name: str) -> None:
+async def _delete_user(broker: Broker, name: str) -> None:
     broker.access.delete_user(name)
     broker.emit("user.deleted", {"name": name})
     await close_connections_of(broker, name, f"user '{name}' is deleted")
@@ -268,7 +272,7 @@ async def user_limit_delete(request: Request[UserLimitDelete]) -> Any:
 
 
 async def put_vhost(
-    broker: Any,
+    broker: Broker,
     name: str,
     *,
     description: str | None,
@@ -304,7 +308,7 @@ async def put_vhost(
 
 
 def put_user(
-    broker: Any,
+    broker: Broker,
     name: str,
     tags: list[str],
     password_hash: str,
@@ -334,11 +338,11 @@ def _put(change: Any, *args: Any) -> Any:
         raise bad_request(str(error)) from None
 
 
-def _both_exist(broker: Any, vhost: str, user: str) -> None:
+def _both_exist(broker: Broker, vhost: str, user: str) -> None:
     if vhost not in broker.vhosts or user not in broker.access.users:
         raise bad_request("vhost_or_user_not_found")
 
 
-def _user_exists(broker: Any, user: str) -> None:
+def _user_exists(broker: Broker, user: str) -> None:
     if user not in broker.access.users:
         raise not_found("Not Found")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.schema.control_schema import BackupBegin
 from broker.server.control.requests import Request, RequestError, handles
 from broker.store.directory import snapshot
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 log = logging.getLogger("leveret.backup")
 
@@ -46,7 +49,7 @@ async def backup_begin(request: Request[BackupBegin]) -> Any:
     }
 
 
-async def _drop(broker: Any, directory: str) -> None:
+async def _drop(broker: Broker, directory: str) -> None:
     try:
         await asyncio.to_thread(snapshot.drop, directory)
     except OSError as error:

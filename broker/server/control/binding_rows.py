@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from broker.schema.columns import value_at
@@ -18,6 +18,9 @@ from broker.server.control.requests import Caller
 from broker.server.control.rosters import Bound, rosters_of
 from broker.server.control.views import View
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.vhosts.vhost import VHost
 
 _PLAIN_KEY = re.compile("[A-Za-z0-9_.-]+")
 """Most keys: what is not quoted."""
@@ -68,7 +71,7 @@ class Bindings(View):
     def place(self, thing: Bound) -> str:
         return thing.vhost
 
-    def locate(self, vhost: Any, args: Item) -> Bound | None:
+    def locate(self, vhost: VHost, args: Item) -> Bound | None:
         found = find_binding(
             vhost,
             args.source or "",
@@ -107,7 +110,7 @@ class Bindings(View):
 
 
 def find_binding(
-    vhost: Any, source: str, destination: str, destination_type: str, key: str
+    vhost: VHost, source: str, destination: str, destination_type: str, key: str
 ) -> Any | None:
     """The binding that a properties key names, or None; a key that is quoted once is understood
     too, unless another binding has that very key."""
@@ -143,7 +146,7 @@ def properties_key(routing_key: str, arguments: Mapping[str, Any] | None) -> str
 
 
 def _ends(
-    vhost: Any, source: str | None, destination: str | None, destination_type: str | None
+    vhost: VHost, source: str | None, destination: str | None, destination_type: str | None
 ) -> tuple[str | None, str | None]:
     """The names in full of what a binding is between; None stays None."""
     names = vhost.exchanges if destination_type == "exchange" else vhost.queues

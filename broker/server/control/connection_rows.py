@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.schema.control_schema import Item, List
 from broker.server.control.figures import counters_in, details, message_stats, watched
@@ -28,11 +28,16 @@ from broker.server.pace import Pace
 from broker.stats.gauges import CHANNEL_COUNTERS, DELIVERING
 from broker.stats.ordering import CHANNEL_FIGURES, channel_figures
 
+if TYPE_CHECKING:
+    from broker.vhosts.vhost import VHost
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
+
 _ids: dict[str, int] = {}
 """Ids of connections by name; checked at each use, since names come and go."""
 
 
-def shown_name(connection: Any) -> str:
+def shown_name(connection: Session) -> str:
     """What pages call a connection: what its client does, or its addresses."""
     return str(connection.user_provided_name or connection.name)
 
@@ -82,7 +87,7 @@ WITHOUT_TLS = dict.fromkeys(
 """What is known of its encryption: nothing."""
 
 
-def _tls_facts(connection: Any) -> dict[str, Any]:
+def _tls_facts(connection: Session) -> dict[str, Any]:
     return WITHOUT_TLS if connection.tls is None else WITHOUT_TLS | connection.tls.facts
 
 
@@ -106,18 +111,18 @@ class Connections(View):
         owner: str | None = name_of(thing.user)
         return owner
 
-    def locate(self, vhost: Any, args: Item) -> Any | None:
+    def locate(self, vhost: VHost, args: Item) -> Any | None:
         return self.by_name(args.name or "")
 
     def by_name(self, name: str) -> Any | None:
         """The connection of that name; an index from name to id saves most searches."""
         connections = self.broker.connections
-        found = connections.get(_ids.get(name))
+        found = connections.get(_ids.get(name, 0))
         if found is not None and found.name == name:
             return found
         _ids.clear()
         _ids.update((connection.name, id) for id, connection in connections.items())
-        return connections.get(_ids.get(name))
+        return connections.get(_ids.get(name, 0))
 
     has_client_name = True
 
@@ -158,7 +163,7 @@ class Connections(View):
     def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
         age = args.ages.get("data_rates")
 
-        def rates(connection: Any) -> dict[str, Any]:
+        def rates(connection: Session) -> dict[str, Any]:
             gauge = watched(self.stats, "connection", connection, args.ages)
             return {
                 f"{name}_details": details(name, gauge, age, self.now)
@@ -177,12 +182,12 @@ class Connections(View):
             "send_oct_details.rate": self._rate(thing, "send_oct"),
         }
 
-    def _rate(self, connection: Any, name: str) -> float:
+    def _rate(self, connection: Session, name: str) -> float:
         gauge = self.stats.gauge("connection", connection)
         return gauge.rate(name) if gauge is not None else 0.0
 
 
-def _channel_state(channel: Any) -> str:
+def _channel_state(channel: WireChannel) -> str:
     """RabbitMQ's word: in flow while nothing more is read of its connection."""
     if channel.closing:
         return "closing"
@@ -232,12 +237,12 @@ LEAN_CHANNEL = (
 """What a row without figures has."""
 
 
-def _before_channels(connection: Any) -> str:
+def _before_channels(connection: Session) -> str:
     """What the names of a connection's channels begin with."""
     return f"{connection.name} ("
 
 
-def _behind_name(channel: Any) -> str:
+def _behind_name(channel: WireChannel) -> str:
     """What they end with."""
     return f"{channel.number})"
 
@@ -282,7 +287,7 @@ class Channels(View):
         owner: str | None = name_of(thing.connection.user)
         return owner
 
-    def locate(self, vhost: Any, args: Item) -> Any | None:
+    def locate(self, vhost: VHost, args: Item) -> Any | None:
         return self.by_name(args.name or "")
 
     def by_name(self, name: str) -> Any | None:
@@ -326,10 +331,10 @@ class Channels(View):
     def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
         names = counters_in(columns, CHANNEL_COUNTERS)
 
-        def idle(channel: Any) -> dict[str, Any]:
+        def idle(channel: WireChannel) -> dict[str, Any]:
             return idle_facts(self.stats.gauge("channel", channel), channel.opened_at)
 
-        def counted(channel: Any) -> dict[str, Any]:
+        def counted(channel: WireChannel) -> dict[str, Any]:
             gauge = watched(self.stats, "channel", channel, args.ages)
             counters = channel.counters()
             return {"message_stats": message_stats(names, counters, gauge, args.ages, self.now)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.kernel import clock
 from broker.schema.control_schema import (
@@ -18,6 +18,10 @@ from broker.server.control.encoding import encode_rows, full_name
 from broker.server.control.requests import Caller, Request, bad_request, handles, not_found
 from broker.server.control.views import channel_details, channel_name, name_of
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.server.app import Broker
 
 UNACKED_MAX = 10_000
 """Rows of one answer of `queue.unacked`."""
@@ -50,7 +54,7 @@ async def queue_unacked(request: Request[QueueUnacked]) -> Any:
 
 
 async def _gather(
-    channel: Any, queue: Any, count: int, rows: list[dict[str, Any]], node: str
+    channel: Any, queue: MessageQueue, count: int, rows: list[dict[str, Any]], node: str
 ) -> bool:
     """Adds the rows of one channel; False when there are more than `count`."""
     # A stream's consumers read through a reader of their own.
@@ -116,7 +120,7 @@ async def channel_prefetch(request: Request[ChannelPrefetch]) -> Any:
     return {}
 
 
-def _channel(broker: Any, caller: Caller, name: str) -> Any:
+def _channel(broker: Broker, caller: Caller, name: str) -> Any:
     """A channel that the caller may change: of an own connection, or any as administrator."""
     channel = Channels(broker).find(caller, Item(noun="channels", name=name))
     caller.require_owner(name_of(channel.connection.user))

@@ -15,12 +15,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.kernel.through import Through
 from broker.server.control import troubles
 from broker.server.control.views import name_of
 from broker.stats.gauges import DELIVERING
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.server.app import Broker
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +151,7 @@ class Findings:
 class ProblemWatch:
     """Keeps the findings of one broker, and since when each queue is in its state."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._findings = Findings()
         self._standing: dict[Any, tuple[str, int]] = {}
@@ -232,7 +238,7 @@ class ProblemWatch:
         if word == "refusing":
             # What is refused is what would be added.
             since, growth = queue.refusals.since, queue.refusals.rate
-        elif word == "stuck":
+        elif word == "stuck" and gauge is not None:
             since = gauge.acked_at
         elif not self._has_lasted(word, now - since, gauge):
             return
@@ -249,7 +255,7 @@ class ProblemWatch:
             return False
         return bool(age >= self._broker.config.problem_grace * 1000)
 
-    def _judge_channel(self, findings: Findings, connection: Any, channel: Any) -> None:
+    def _judge_channel(self, findings: Findings, connection: Session, channel: WireChannel) -> None:
         stats, now = self._broker.stats, findings.now
         gauge = stats.gauge("channel", channel)
         if gauge is None:
@@ -284,7 +290,7 @@ class ProblemWatch:
         findings.share(queue.vhost_name).problems.append(problem)
 
 
-def _is_unused(queue: Any) -> bool:
+def _is_unused(queue: MessageQueue) -> bool:
     """Whether there is nothing to judge; most of many queues are like that."""
     return not (
         queue.messages_ready

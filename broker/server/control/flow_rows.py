@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from broker.server.control.views import View, channel_details, channel_name, name_of
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.routing.exchange import BoundExchange
+    from broker.wire.channel import WireChannel
 
 FLOWS_MAX = 500
 """Rows of one such list: those with the highest counts."""
@@ -62,7 +67,7 @@ class Flows:
         self.now = view.now
         self.marks = _marks.setdefault(view.broker, Marks())
 
-    async def into_queue(self, queue: Any) -> list[dict[str, Any]]:
+    async def into_queue(self, queue: MessageQueue) -> list[dict[str, Any]]:
         """By exchange, what was published and reached the queue."""
         counts: Counter[str] = Counter()
         pace = Pace()
@@ -80,7 +85,7 @@ class Flows:
         ]
 
     async def of_exchange(
-        self, vhost: str, exchange: Any
+        self, vhost: str, exchange: BoundExchange
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """By channel, what was published to the exchange; by queue, what of it went there."""
         publishers: Counter[Any] = Counter()
@@ -118,7 +123,7 @@ class Flows:
         ]
         return incoming, outgoing
 
-    def from_channel(self, channel: Any) -> list[dict[str, Any]]:
+    def from_channel(self, channel: WireChannel) -> list[dict[str, Any]]:
         """By exchange, what the channel published."""
         counts: Counter[str] = Counter()
         for (exchange, _), count in channel.published_to().items():
@@ -153,7 +158,7 @@ class Flows:
                 rows.append({"queue": queue, "stats": stats})
         return rows
 
-    def _details(self, channel: Any) -> dict[str, Any]:
+    def _details(self, channel: WireChannel) -> dict[str, Any]:
         return {**channel_details(channel), "node": self.broker.node_name}
 
     def _routes(self, vhost: str) -> Iterator[tuple[Any, tuple[Any, tuple[Any, ...]], int]]:

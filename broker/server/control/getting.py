@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.fields.codec import text
 from broker.fields.properties import readable
 from broker.server.control.requests import bad_request
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
 
 BYTES_MAX = 128 * 1024 * 1024
 """Bodies are gathered until they are this long together; then no further message is taken."""
@@ -29,7 +32,7 @@ class _Getter:
 
     def message(
         self,
-        queue: Any,
+        queue: MessageQueue,
         exchange: bytes,
         routing_key: bytes,
         properties: bytes,
@@ -51,13 +54,13 @@ class _Getter:
         }
         self.answer.set_result(message)
 
-    def empty(self, queue: Any) -> None:
+    def empty(self, queue: MessageQueue) -> None:
         if not self.answer.done():
             self.answer.set_result(None)
 
 
 async def take(
-    queue: Any, count: int, *, requeue: bool, acked: bool, truncate: int | None
+    queue: MessageQueue, count: int, *, requeue: bool, acked: bool, truncate: int | None
 ) -> list[dict[str, Any]]:
     """Up to `count` messages, oldest first, settled when all are gathered.
 
@@ -88,7 +91,7 @@ async def take(
     return messages
 
 
-async def _settle(queue: Any, places: list[Any], requeue: bool, acked: bool) -> None:
+async def _settle(queue: MessageQueue, places: list[Any], requeue: bool, acked: bool) -> None:
     """Settles every message, also if the request is cancelled meanwhile."""
     waiting = iter(places)
 

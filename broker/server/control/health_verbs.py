@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.schema.control_schema import Health
 from broker.schema.errors import AccessRefused, AMQPError
@@ -24,6 +24,9 @@ from broker.server.control.requests import (
     handles,
     not_found,
 )
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 SPOKEN = {
     "amqp": "amqp",
@@ -86,7 +89,7 @@ async def _node(request: Request[Health]) -> dict[str, Any]:
     return failed(f"resource alarm(s) in effect:[{listed}]")
 
 
-def _alarm_rows(broker: Any) -> list[dict[str, str]]:
+def _alarm_rows(broker: Broker) -> list[dict[str, str]]:
     """What keeps the broker from publishing or confirming: memory, disk space, a disk that does
     not answer or that fails."""
     names = ["disk space" if name == "disk" else name for name in sorted(broker.alarms)]
@@ -236,7 +239,7 @@ async def _aliveness(request: Request[Health]) -> dict[str, Any]:
     return {"status": "ok"}
 
 
-async def all_listeners(broker: Any) -> list[dict[str, Any]]:
+async def all_listeners(broker: Broker) -> list[dict[str, Any]]:
     """What listens where, as the rows of the overview, with those of the web process."""
     rows = [
         {

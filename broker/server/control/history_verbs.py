@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.schema.control_schema import History
 from broker.server.control.lists import find_by_key
 from broker.server.control.past import Past
 from broker.server.control.requests import Caller, Request, bad_request, handles
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 
 @handles("history")
@@ -25,7 +28,7 @@ async def history(request: Request[History]) -> Any:
 
 
 async def history_of(
-    broker: Any,
+    broker: Broker,
     caller: Caller,
     what: str,
     key: list[str],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,6 +40,9 @@ from broker.server.control.rosters import column, in_order, rosters_of
 from broker.server.control.views import View
 from broker.server.pace import Pace
 from broker.stats.ordering import first_places
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 PAGE_SIZE_MAX = 500
 
@@ -164,7 +167,7 @@ async def item(request: Request[Item]) -> Any:
     return row | await view.flows(thing, args)
 
 
-def find_by_key(broker: Any, caller: Any, noun: str, key: list[str]) -> tuple[View, Any]:
+def find_by_key(broker: Broker, caller: Any, noun: str, key: list[str]) -> tuple[View, Any]:
     """The view and the thing that a row key names. Raises RequestError if there is none."""
     fields = NOUNS[noun].key
     if len(key) != len(fields):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.access import Rights
 from broker.fields import properties
@@ -48,6 +48,10 @@ from broker.server.pace import Pace, paced
 from broker.wire.commands import added_queues
 from broker.wire.commands.publishing import check_properties, check_target
 from broker.wire.settling import purged
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.vhosts.vhost import VHost
 
 _REASON_MAX = 255
 HTTP_API = "HTTP API"
@@ -280,21 +284,21 @@ async def connection_close_user(request: Request[ConnectionCloseUser]) -> Any:
     return {"closed": await close_connections_of(request.broker, args.user, args.reason)}
 
 
-async def close_connections_of(broker: Any, user: str, reason: str) -> int:
+async def close_connections_of(broker: Broker, user: str, reason: str) -> int:
     """Closes every connection of a user with 320 and the reason; how many there were."""
     return await _close_connections(
         broker, [one for one in broker.connections.values() if name_of(one.user) == user], reason
     )
 
 
-async def close_connections_to(broker: Any, vhost: Any, reason: str) -> int:
+async def close_connections_to(broker: Broker, vhost: VHost, reason: str) -> int:
     """Closes every connection to a vhost with 320 and the reason; how many there were."""
     return await _close_connections(
         broker, [one for one in broker.connections.values() if one.vhost is vhost], reason
     )
 
 
-async def _close_connections(broker: Any, connections: list[Any], reason: str) -> int:
+async def _close_connections(broker: Broker, connections: list[Any], reason: str) -> int:
     closed = 0
     waiting = iter(connections)
     try:
@@ -310,14 +314,14 @@ async def _close_connections(broker: Any, connections: list[Any], reason: str) -
     return closed
 
 
-async def _over(vhost: Any) -> None:
+async def _over(vhost: VHost) -> None:
     """Returns when nothing of what was deleted is left, such as its bindings."""
     over = asyncio.Event()
     vhost.slices.over(over.set)
     await over.wait()
 
 
-def queue_of(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:
+def queue_of(vhost: VHost, name: str, caller: Caller, *, use: bool) -> Any:
     """The queue of that name. Raises NotFound, or ResourceLocked if it is exclusive: only its
     connection may `use` it."""
     queue = vhost.queues.get(name)
@@ -334,7 +338,7 @@ def queue_of(vhost: Any, name: str, caller: Caller, *, use: bool) -> Any:
     return queue
 
 
-def _exchange(vhost: Any, name: str) -> Any:
+def _exchange(vhost: VHost, name: str) -> Any:
     exchange = vhost.exchanges.get(name)
     if exchange is None:
         raise NotFound(f"no {describe('exchange', name, vhost.name)}")
@@ -342,7 +346,7 @@ def _exchange(vhost: Any, name: str) -> Any:
 
 
 def _check_binding(
-    caller: Caller, vhost: Any, source: str, destination: str, destination_type: str
+    caller: Caller, vhost: VHost, source: str, destination: str, destination_type: str
 ) -> Rights:
     rights = caller.rights(vhost.name)
     rights.check_binding(source, destination, destination_type)
@@ -352,7 +356,7 @@ def _check_binding(
 
 
 def _both_ends(
-    vhost: Any, source: str, destination: str, destination_type: str, caller: Caller
+    vhost: VHost, source: str, destination: str, destination_type: str, caller: Caller
 ) -> None:
     _exchange(vhost, source)
     if destination_type == "exchange":
@@ -361,7 +365,7 @@ def _both_ends(
         queue_of(vhost, destination, caller, use=True)
 
 
-def _ends(vhost: Any, args: BindingCreate | BindingDelete) -> tuple[str, str]:
+def _ends(vhost: VHost, args: BindingCreate | BindingDelete) -> tuple[str, str]:
     """The names of what a binding is between."""
     names = vhost.queues if args.destination_type == "queue" else vhost.exchanges
     return (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.queues import types as queue_types
 from broker.routing.types import TYPES
@@ -37,6 +37,9 @@ from broker.stats import Sample, Series, Stats, Totals
 from broker.stats.sampler import CHURN, MESSAGE_COUNTERS
 from broker.store.bodies.figures import body_figures
 from broker.store.commit.sync_method import ALL, EACH
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 RATES_MODE = "detailed"
 """RabbitMQ's word for rates by publisher, exchange and queue, which single objects show."""
@@ -69,7 +72,7 @@ async def overview(request: Request[Overview]) -> Any:
 
 
 async def overview_of(
-    broker: Any, caller: Caller, vhost: str | None, ages: Mapping[str, tuple[int, int]]
+    broker: Broker, caller: Caller, vhost: str | None, ages: Mapping[str, tuple[int, int]]
 ) -> dict[str, Any]:
     """RabbitMQ's overview and what Leveret adds to it."""
     totals = totals_for(broker, caller, vhost)
@@ -116,7 +119,7 @@ async def overview_of(
     }
 
 
-def _identity(broker: Any) -> dict[str, Any]:
+def _identity(broker: Broker) -> dict[str, Any]:
     """What does not change: versions, names, and what statistics there are."""
     return {
         "management_version": RABBITMQ_VERSION,
@@ -140,7 +143,7 @@ def _identity(broker: Any) -> dict[str, Any]:
     }
 
 
-async def _without_figures(broker: Any, caller: Caller, vhost: str | None) -> dict[str, Any]:
+async def _without_figures(broker: Broker, caller: Caller, vhost: str | None) -> dict[str, Any]:
     """The overview of a client that asks for no statistics."""
     totals = totals_for(broker, caller, vhost)
     counts = {name: int(totals.levels[name]) for name in ("connections", "exchanges", "queues")}
@@ -149,7 +152,7 @@ async def _without_figures(broker: Any, caller: Caller, vhost: str | None) -> di
     return {**_identity(broker), "disable_stats": True, "object_totals": counts}
 
 
-async def _own_connections(broker: Any, caller: Caller, vhost: str | None) -> dict[str, int]:
+async def _own_connections(broker: Broker, caller: Caller, vhost: str | None) -> dict[str, int]:
     """A user who may not see the connections of others gets the count of those it may list."""
     pace = Pace()
     connections = channels = 0
@@ -223,7 +226,7 @@ async def nodes(request: Request[Nodes]) -> Any:
     return [node]
 
 
-def process_of(broker: Any) -> dict[str, Any]:
+def process_of(broker: Broker) -> dict[str, Any]:
     """What the process did, under RabbitMQ's names: threads stand for Erlang's processes."""
     persister, used = broker.persister, resource.getrusage(resource.RUSAGE_SELF)
     threads_max, _ = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -244,7 +247,7 @@ def process_of(broker: Any) -> dict[str, Any]:
     return facts
 
 
-def storage_of(broker: Any) -> dict[str, Any]:
+def storage_of(broker: Broker) -> dict[str, Any]:
     """How the disk is used, and what on it could not be read."""
     persister = broker.persister
     method = persister.sync_method
@@ -263,7 +266,7 @@ def storage_of(broker: Any) -> dict[str, Any]:
     }
 
 
-def message_store_of(broker: Any) -> dict[str, Any]:
+def message_store_of(broker: Broker) -> dict[str, Any]:
     """What the shared bodies do, and beside it RabbitMQ's counters of a node's storage: its message
     store is that of the shared bodies, its queue index the segments of queues and streams."""
     persister = broker.persister
@@ -302,7 +305,7 @@ def _plain(value: Any) -> Any:
 
 
 async def _past(
-    broker: Any, caller: Caller, vhost: str | None, from_ms: int, to_ms: int
+    broker: Broker, caller: Caller, vhost: str | None, from_ms: int, to_ms: int
 ) -> dict[str, Any]:
     key = [vhost] if vhost is not None else []
     return await history_of(broker, caller, "overview", key, from_ms, to_ms)
@@ -339,7 +342,7 @@ class Merged(Totals):
         return round(sum(part.rate(name) for part in self._parts), 3)
 
 
-def totals_for(broker: Any, caller: Caller, vhost: str | None) -> Totals:
+def totals_for(broker: Broker, caller: Caller, vhost: str | None) -> Totals:
     """What the caller may add up: everything, one vhost, or the vhosts of its own."""
     stats: Stats = broker.stats
     if vhost is not None:

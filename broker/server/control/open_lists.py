@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.schema.control_schema import ListEnd, ListMore
 from broker.server.control.encoding import encode_slice, encode_steps
@@ -16,6 +16,9 @@ from broker.server.control.requests import (
     not_authorised,
     not_found,
 )
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 WHOLE_ROWS = 500
 """Lists up to this length come in one answer."""
@@ -72,7 +75,7 @@ class Stepwise:
 class OpenList:
     """One list: what is still to be shown of it, and on whose behalf."""
 
-    def __init__(self, broker: Any, caller: Caller) -> None:
+    def __init__(self, broker: Broker, caller: Caller) -> None:
         self._vhosts = broker.vhosts
         self._user = caller.name
         self._tags = frozenset(caller.user.tags if caller.user is not None else ())
@@ -106,7 +109,7 @@ class OpenList:
 class OpenLists:
     """Those of one connection to the control socket, by the numbers its peer gave them."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._lists: dict[int, OpenList] = {}
         self._busy: set[int] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, Parameter
 from broker.access.parameters import LIMITS, STORED, limits_fault
@@ -22,6 +22,9 @@ from broker.server.control.requests import (
     not_authorised,
     not_found,
 )
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 log = logging.getLogger("leveret.parameters")
 
@@ -106,7 +109,7 @@ def _check_component(
         raise not_authorised("Not administrator user")
 
 
-def put_vhost_limits(broker: Any, vhost: str, value: Any) -> None:
+def put_vhost_limits(broker: Broker, vhost: str, value: Any) -> None:
     """Sets the limits of a vhost from a parameter's value; those it leaves out are taken away.
     Raises RequestError 400."""
     fault = limits_fault(value)

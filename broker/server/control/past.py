@@ -8,12 +8,16 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from broker.stats import Sample, Series, Totals
 from broker.stats.history import NODE_KEY, key_of
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.vhosts.vhost import VHost
 
 LONGEST_S = 366 * 86_400
 
@@ -21,7 +25,7 @@ LONGEST_S = 366 * 86_400
 class Past:
     """Where the past of something is: in memory for an hour at most, in files for a year."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def of_node(
@@ -31,7 +35,7 @@ class Past:
         return await self._told("node", NODE_KEY, totals.series, totals, from_ms, to_ms, series)
 
     async def of_vhost(
-        self, vhost: Any, from_ms: int, to_ms: int, series: list[str] | None = None
+        self, vhost: VHost, from_ms: int, to_ms: int, series: list[str] | None = None
     ) -> dict[str, Any]:
         totals = self._broker.stats.vhost(vhost.name)
         key = getattr(vhost, "incarnation", 0)
@@ -148,7 +152,7 @@ async def aged(
     return {name: (age[0], age[1], samples) for name, age in ages.items()}
 
 
-async def aged_of_object(broker: Any, view: Any, thing: Any, args: Any) -> Any:
+async def aged_of_object(broker: Broker, view: Any, thing: Any, args: Any) -> Any:
     """The arguments of verb `item` with the samples of the files, as `aged`."""
     if not args.ages or view.kind not in ("queue", "exchange"):
         return args

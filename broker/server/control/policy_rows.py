@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.schema.control_schema import Item, List
 from broker.schema.policy_keys import KEYS
 from broker.server.control.picking import AsText
 from broker.server.control.views import View
 from broker.vhosts.policies import Policy, Setting, Source, effective, settings
+
+if TYPE_CHECKING:
+    from broker.vhosts.vhost import VHost
 
 _NONE = {"queue": 0, "exchange": 0}
 
@@ -31,11 +34,8 @@ class Policies(View):
     def place(self, thing: Any) -> str:
         return str(thing.vhost)
 
-    def locate(self, vhost: Any, args: Item) -> Policy | None:
-        found: Policy | None = self.broker.policies.get(
-            vhost.name, args.name, operator=self.operator
-        )
-        return found
+    def locate(self, vhost: VHost, args: Item) -> Policy | None:
+        return self.broker.policies.get(vhost.name, args.name or "", operator=self.operator)
 
     def name(self, thing: Any) -> str:
         return str(thing.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting
 from broker.access.patterns import BadPattern, Pattern
@@ -24,6 +24,9 @@ from broker.server.control.requests import (
 )
 from broker.server.pace import Pace
 from broker.vhosts.policies import Policy
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 _NAMES_SHOWN = 5
 
@@ -70,7 +73,7 @@ async def _delete(
     return {"is_applied": await broker.policy_sweep.over([args.vhost])}
 
 
-def put_policy(broker: Any, policy: Policy, *, operator: bool) -> bool:
+def put_policy(broker: Broker, policy: Policy, *, operator: bool) -> bool:
     """Sets a policy and begins to apply it; True if it is new. Raises RequestError 400."""
     try:
         created: bool = broker.policies.put(policy, operator=operator)
@@ -80,7 +83,7 @@ def put_policy(broker: Any, policy: Policy, *, operator: bool) -> bool:
     return created
 
 
-def _changed(broker: Any, vhost: str, name: str, operator: bool) -> None:
+def _changed(broker: Broker, vhost: str, name: str, operator: bool) -> None:
     broker.policy_sweep.begin(vhost)
     broker.emit("policy.changed", {"vhost": vhost, "name": name, "operator": operator})
 

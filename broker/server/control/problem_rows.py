@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.server.control import troubles
 from broker.server.control.findings import SEVERITY, Line, Problem
@@ -10,13 +10,17 @@ from broker.server.control.requests import Caller
 from broker.server.control.views import channel_name, given_name, name_of
 from broker.vhosts.policies import settings
 
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.server.app import Broker
+
 _NAMES = 5
 """Of a group, so many are named."""
 
 _LIMITS = {"x-max-length": "messages_ready", "x-max-length-bytes": "message_bytes_ready"}
 
 
-def problem_row(broker: Any, caller: Caller, line: Line, now: int) -> dict[str, Any]:
+def problem_row(broker: Broker, caller: Caller, line: Line, now: int) -> dict[str, Any]:
     """A line of the list as the caller may see it."""
     worst = line.problems[0]
     if len(line.problems) > 1:
@@ -57,7 +61,7 @@ def problem_row(broker: Any, caller: Caller, line: Line, now: int) -> dict[str, 
     return row
 
 
-def _queue_text(broker: Any, caller: Caller, problem: Problem, now: int) -> str:
+def _queue_text(broker: Broker, caller: Caller, problem: Problem, now: int) -> str:
     queue, word = problem.thing, problem.trouble
     ready, unacked = queue.messages_ready, queue.messages_unacknowledged
     change = abs(problem.growth) > troubles.GROWTH_MIN
@@ -110,7 +114,7 @@ def limit_text(limit: dict[str, Any]) -> str:
     return f"{limit['argument'].removeprefix('x-')} {limit['value']:,} {source}"
 
 
-def _limits_reached(queue: Any) -> list[dict[str, Any]]:
+def _limits_reached(queue: MessageQueue) -> list[dict[str, Any]]:
     """The length limits that the queue is at; the nearest one if a message is too large for it."""
     found = []
     for setting in settings("queue", queue.arguments, queue.policy):
@@ -189,7 +193,7 @@ def _span(milliseconds: int) -> str:
     return f"{minutes} min" if minutes else f"{rest} s"
 
 
-def refusals_of(broker: Any, caller: Caller, queue: Any) -> dict[str, Any]:
+def refusals_of(broker: Broker, caller: Caller, queue: MessageQueue) -> dict[str, Any]:
     """What a queue refuses, which limit makes it, and whose publishes they are."""
     refusals = getattr(queue, "refusals", None)
     if refusals is None:

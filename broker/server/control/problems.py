@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from broker.schema.control_schema import Problems, QueueRefusals
@@ -18,6 +18,10 @@ from broker.server.control.views import channel_name, given_name, name_of
 from broker.server.pace import Pace
 from broker.stats.sampler import WAIT_LEVELS
 
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.wire.channel import WireChannel
+
 SHOWN = 5
 """Problems on the overview; the others are behind "show all"."""
 
@@ -25,7 +29,7 @@ PAGE_SIZE_MAX = 500
 _watches: WeakKeyDictionary[Any, ProblemWatch] = WeakKeyDictionary()
 
 
-def watch_of(broker: Any) -> ProblemWatch:
+def watch_of(broker: Broker) -> ProblemWatch:
     """The watch of a broker; from its first call on, it looks by itself, too."""
     watch = _watches.get(broker)
     if watch is None:
@@ -34,14 +38,14 @@ def watch_of(broker: Any) -> ProblemWatch:
     return watch
 
 
-def forget(broker: Any) -> None:
+def forget(broker: Broker) -> None:
     """The broker's watch ends."""
     watch = _watches.pop(broker, None)
     if watch is not None:
         broker.sampling.listeners.remove(watch.sampled)
 
 
-async def summary(broker: Any, caller: Caller, vhost: str | None) -> dict[str, Any]:
+async def summary(broker: Broker, caller: Caller, vhost: str | None) -> dict[str, Any]:
     """The part of the overview that says how things are, as far as the caller may see."""
     findings = await watch_of(broker).findings()
     shares = _seen(findings, caller, vhost)
@@ -124,7 +128,7 @@ async def queue_refusals(request: Request[QueueRefusals]) -> Any:
     return refusals_of(request.broker, caller, queue)
 
 
-def durability(broker: Any) -> dict[str, Any]:
+def durability(broker: Broker) -> dict[str, Any]:
     """What a confirm means here, and how long a sync takes."""
     no_sync = bool(broker.config.no_sync)
     return {
@@ -134,7 +138,7 @@ def durability(broker: Any) -> dict[str, Any]:
     }
 
 
-def waits(broker: Any) -> dict[str, float | None]:
+def waits(broker: Broker) -> dict[str, float | None]:
     """How long syncs and confirms take, in ms; None before the first."""
     levels = broker.stats.node.levels
     return {name: levels[name] or None for name in WAIT_LEVELS}
@@ -172,7 +176,7 @@ def _is_bad(node: list[dict[str, Any]], shares: list[Share]) -> bool:
 
 
 def _health(
-    broker: Any, caller: Caller, vhost: str | None, count: int, is_bad: bool
+    broker: Broker, caller: Caller, vhost: str | None, count: int, is_bad: bool
 ) -> dict[str, str]:
     """How things are, as far as the caller sees them: `state`, `text`, and what is left out."""
     scope = _scope(broker, caller, vhost)
@@ -184,7 +188,7 @@ def _health(
     return {"state": "fine", "text": text, "scope": scope}
 
 
-def _scope(broker: Any, caller: Caller, vhost: str | None) -> str:
+def _scope(broker: Broker, caller: Caller, vhost: str | None) -> str:
     """What the sentence leaves out for who sees that there are more vhosts than it may look into;
     others do not learn of them."""
     total = len(broker.vhosts)
@@ -199,7 +203,7 @@ def _scope(broker: Any, caller: Caller, vhost: str | None) -> str:
     )
 
 
-def _publisher(channel: Any, rate: float) -> dict[str, Any]:
+def _publisher(channel: WireChannel, rate: float) -> dict[str, Any]:
     connection = channel.connection
     return {
         "vhost": name_of(connection.vhost) or "",
@@ -211,7 +215,7 @@ def _publisher(channel: Any, rate: float) -> dict[str, Any]:
     }
 
 
-def _node_problems(broker: Any, caller: Caller) -> list[dict[str, Any]]:
+def _node_problems(broker: Broker, caller: Caller) -> list[dict[str, Any]]:
     found: list[tuple[str, str, str]] = []
     for row in (*broker.watch.rows(), *broker.stall.rows()):
         found.append(("bad", row["name"], row["text"]))
@@ -227,7 +231,7 @@ def _node_problems(broker: Any, caller: Caller) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _inner_problems(broker: Any) -> list[tuple[str, str, str]]:
+def _inner_problems(broker: Broker) -> list[tuple[str, str, str]]:
     found = [("bad", "recovery", text) for text in broker.problems]
     node = broker.sampling.node
     if count := broker.persister.quarantine.count:

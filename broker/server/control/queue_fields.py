@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.schema.columns import value_at
 from broker.server.control import troubles
@@ -21,6 +21,9 @@ from broker.stats import Gauge
 from broker.stats.gauges import DELIVERING, QUEUE_COUNTERS
 from broker.stats.reading import Fields, rates
 
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+
 Read = Callable[[Any], Any]
 
 LEAN = ("name", "vhost", "durable", "auto_delete", "exclusive", "arguments", "type")
@@ -30,13 +33,13 @@ LEVELS = ("messages_ready", "messages_unacknowledged")
 TOTALS = ("messages", *LEVELS)
 
 
-def refuse_rate(queue: Any) -> float:
+def refuse_rate(queue: MessageQueue) -> float:
     """Publishes that the full queue refused, a second."""
     refusals = getattr(queue, "refusals", None)
     return float(refusals.rate) if refusals is not None else 0.0
 
 
-def _net_rate(queue: Any) -> float:
+def _net_rate(queue: MessageQueue) -> float:
     gauge = queue.gauge
     return round(gauge.growth, 3) if gauge is not None and gauge.growth else 0.0
 
@@ -130,7 +133,7 @@ class QueueRows:
             else _chosen(columns, plain)
         )
 
-    def build(self, queue: Any) -> dict[str, Any]:
+    def build(self, queue: MessageQueue) -> dict[str, Any]:
         """One row."""
         wanted = self._wanted
         row = wanted.plain.row(queue)
@@ -140,12 +143,12 @@ class QueueRows:
             row |= group(self, queue)
         return row
 
-    def _gauge(self, queue: Any) -> Gauge | None:
+    def _gauge(self, queue: MessageQueue) -> Gauge | None:
         if self._ages:
             self._stats.watch("queue", queue)
         return self._stats.gauge("queue", queue)
 
-    def lengths(self, queue: Any) -> dict[str, Any]:
+    def lengths(self, queue: MessageQueue) -> dict[str, Any]:
         """How the numbers of messages change."""
         gauge, age, now = self._gauge(queue), self._ages.get("lengths"), self._view.now
         if gauge is None:
@@ -161,7 +164,7 @@ class QueueRows:
             "messages_unacknowledged_details": unacked,
         }
 
-    def in_force(self, queue: Any) -> dict[str, Any]:
+    def in_force(self, queue: MessageQueue) -> dict[str, Any]:
         """Which arguments hold, of its own and of its policies."""
         if queue.policy is None:
             return {"effective_arguments": list(queue.arguments), "effective_policy_arguments": []}
@@ -169,24 +172,24 @@ class QueueRows:
         names = ("effective_arguments", "effective_policy_arguments")
         return {name: found[name] for name in names}
 
-    def idle(self, queue: Any) -> dict[str, Any]:
+    def idle(self, queue: MessageQueue) -> dict[str, Any]:
         """`idle_since`, unless it is in use."""
         return idle_facts(self._stats.gauge("queue", queue), queue.used_at)
 
-    def counted(self, queue: Any) -> dict[str, Any]:
+    def counted(self, queue: MessageQueue) -> dict[str, Any]:
         """`message_stats`, and what add-ons tell and count."""
         gauge, counters = self._gauge(queue), queue.counters()
         stats = message_stats(self._wanted.stats, counters, gauge, self._ages, self._view.now)
         facts = feature_facts(getattr(queue, "duplicates", None), stats)
         return {"message_stats": stats, **facts}
 
-    def maker(self, queue: Any) -> dict[str, Any]:
+    def maker(self, queue: MessageQueue) -> dict[str, Any]:
         """The user who declared the queue, where that is known."""
         if queue.declared_by is None:
             return {}
         return {"user_who_performed_action": queue.declared_by}
 
-    def owner(self, queue: Any) -> dict[str, Any]:
+    def owner(self, queue: MessageQueue) -> dict[str, Any]:
         """The connection that an exclusive queue belongs to."""
         if queue.owner is None:
             return {}
@@ -223,7 +226,7 @@ def quick_rows(view: View, columns: list[str]) -> Callable[[Any], dict[str, Any]
         return read
     keys = [(column.split(".")[1], names) for column, names in of_rates.items()]
 
-    def build(queue: Any) -> dict[str, Any]:
+    def build(queue: MessageQueue) -> dict[str, Any]:
         row = read(queue)
         gauge = queue.gauge
         row["message_stats"] = {
@@ -246,11 +249,11 @@ def _chosen(columns: Iterable[str], plain: dict[str, Read]) -> Wanted:
     )
 
 
-def _owner_of(queue: Any) -> Any:
+def _owner_of(queue: MessageQueue) -> Any:
     return queue.owner.name if queue.owner is not None else None
 
 
-def _arguments_in_force(queue: Any) -> list[str] | None:
+def _arguments_in_force(queue: MessageQueue) -> list[str] | None:
     if queue.policy is None:
         arguments = queue.arguments
         return list(arguments) if arguments else None
@@ -258,14 +261,14 @@ def _arguments_in_force(queue: Any) -> list[str] | None:
     return found
 
 
-def _policy_arguments_in_force(queue: Any) -> list[str] | None:
+def _policy_arguments_in_force(queue: MessageQueue) -> list[str] | None:
     if queue.policy is None:
         return None
     found: list[str] = governed("queue", queue)["effective_policy_arguments"]
     return found
 
 
-def _feature_fact(queue: Any, name: str) -> Any:
+def _feature_fact(queue: MessageQueue, name: str) -> Any:
     return feature_facts(getattr(queue, "duplicates", None), {}).get(name)
 
 

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.kernel.through import Through
 from broker.schema.columns import chosen
@@ -34,6 +34,10 @@ from broker.server.pace import Pace
 from broker.stats.gauges import DELIVERING, EXCHANGE_COUNTERS
 from broker.stats.ordering import FIGURES, by_trouble, figures
 from broker.stats.trouble import having_word
+
+if TYPE_CHECKING:
+    from broker.routing.exchange import BoundExchange
+    from broker.vhosts.vhost import VHost
 
 _LEAVING = ("expired", "dropped", "dead_lettered", "refused")
 """How messages leave a queue without an ack, or never come in."""
@@ -93,7 +97,7 @@ class Queues(View):
     def place(self, thing: Any) -> str:
         return str(thing.vhost_name)
 
-    def locate(self, vhost: Any, args: Item) -> Any | None:
+    def locate(self, vhost: VHost, args: Item) -> Any | None:
         return vhost.queues.get(full_name(vhost.queues, args.name or ""))
 
     name = staticmethod(PLAIN["name"])  # type: ignore[assignment]
@@ -249,7 +253,7 @@ class Exchanges(View):
     def place(self, thing: Any) -> str:
         return str(thing[0].name)
 
-    def locate(self, vhost: Any, args: Item) -> Any | None:
+    def locate(self, vhost: VHost, args: Item) -> Any | None:
         name = "" if args.name == "amq.default" else full_name(vhost.exchanges, args.name or "")
         exchange = vhost.exchanges.get(name)
         return (vhost, exchange) if exchange is not None else None
@@ -315,7 +319,7 @@ class Exchanges(View):
             for name in ("publish_in", "publish_out")
         }
 
-    def _rate(self, exchange: Any, name: str) -> float:
+    def _rate(self, exchange: BoundExchange, name: str) -> float:
         gauge = self.stats.gauge("exchange", exchange)
         return gauge.rate(name) if gauge is not None else 0.0
 

@@ -15,6 +15,7 @@ from broker.schema.control_schema import ERRORS, NOUNS, VERBS, Arguments, Tag
 from broker.schema.sight import Sight
 
 if TYPE_CHECKING:
+    from broker.server.app import Broker
     from broker.server.control.server import Session
 
 A = TypeVar("A", bound=Arguments)
@@ -54,7 +55,7 @@ class Caller:
     """Who asks. Without a user it is the appliance itself, which may do everything. What the caller
     sees is decided by `sight`; here it becomes a refusal."""
 
-    def __init__(self, broker: Any, user: User | None) -> None:
+    def __init__(self, broker: Broker, user: User | None) -> None:
         self._broker = broker
         self.sight = Sight(broker.access, user)
 
@@ -124,7 +125,7 @@ class Caller:
 class Request(Generic[A]):
     """One request on its way through a verb."""
 
-    broker: Any
+    broker: Broker
     session: Session
     caller: Caller
     args: A

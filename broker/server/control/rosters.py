@@ -13,12 +13,18 @@ from bisect import insort
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from broker.routing.exchange import Binding
 from broker.server.control.encoding import full_name
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
+    from broker.routing.exchange import BoundExchange
+    from broker.server.app import Broker
+    from broker.vhosts.vhost import VHost
 
 _STEP = 200
 """Objects between two looks at the clock."""
@@ -98,7 +104,7 @@ class BindingRoster:
         self._sorted: dict[str, tuple[Any, int, list[Bound]]] = {}
 
     async def bring_up(
-        self, vhost: Any, queues: list[Any], exchanges: list[Any], pace: Pace
+        self, vhost: VHost, queues: list[Any], exchanges: list[Any], pace: Pace
     ) -> list[Bound]:
         """The list as of now of those from `exchanges`; `queues` are all of the vhost. Both are in
         order."""
@@ -118,7 +124,7 @@ class BindingRoster:
             await pace()
         return kept
 
-    async def _bound_to(self, vhost: Any, exchange: Any, pace: Pace) -> list[Bound]:
+    async def _bound_to(self, vhost: VHost, exchange: BoundExchange, pace: Pace) -> list[Bound]:
         """Those of one exchange by destination and key."""
         known = self._sorted.get(exchange.name)
         if known is not None and known[0] is exchange and known[1] == exchange.changes:
@@ -134,7 +140,7 @@ class BindingRoster:
         self._sorted[exchange.name] = (exchange, changes, bound)
         return bound
 
-    async def _implicit_ones(self, vhost: Any, queues: list[Any], pace: Pace) -> list[Bound]:
+    async def _implicit_ones(self, vhost: VHost, queues: list[Any], pace: Pace) -> list[Bound]:
         """Those of the default exchange: each queue by its name."""
         if self._implicit_of is not queues:
             known = {bound.binding.destination: bound for bound in self._implicit}
@@ -146,7 +152,7 @@ class BindingRoster:
         return self._implicit
 
 
-def _implicit(vhost: Any, queue: Any) -> Bound:
+def _implicit(vhost: VHost, queue: MessageQueue) -> Bound:
     """The binding of the default exchange that leads to a queue."""
     return Bound(vhost.name, Binding("", queue.name, "queue", queue.name, {}))
 
@@ -210,7 +216,7 @@ class Kept:
 class Rosters:
     """All of one broker."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._topology = getattr(broker, "topology", None)
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
@@ -287,7 +293,7 @@ class Rosters:
 
     async def _of(
         self,
-        vhost: Any,
+        vhost: VHost,
         kept: WeakKeyDictionary[Any, Roster],
         present: dict[str, Any],
         pace: Pace,
@@ -327,7 +333,7 @@ async def _followed(known: list[Bound], present: list[Any], vhost: str, pace: Pa
 _rosters: WeakKeyDictionary[Any, Rosters] = WeakKeyDictionary()
 
 
-def rosters_of(broker: Any) -> Rosters:
+def rosters_of(broker: Broker) -> Rosters:
     """The lists of a broker."""
     found = _rosters.get(broker)
     if found is None:

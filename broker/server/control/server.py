@@ -13,7 +13,7 @@ import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +34,9 @@ from broker.server.control.requests import (
 )
 from broker.server.control.subscriptions import Subscriptions
 
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
 log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">I")
@@ -46,7 +49,7 @@ _UNPLACED = frozenset({"authenticate", "authenticate.leave"})
 class ControlServer:
     """Listens on the control socket and serves every process that may open the file."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sessions: set[Session] = set()
         self._server: asyncio.Server | None = None
@@ -101,7 +104,7 @@ class Session:
     """One connection to the control socket."""
 
     def __init__(
-        self, broker: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, broker: Broker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.broker = broker
         self._reader = reader
@@ -198,7 +201,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-async def carry_out(broker: Any, session: Session, frame: Frame) -> Any:
+async def carry_out(broker: Broker, session: Session, frame: Frame) -> Any:
     """Checks a request against the tables and calls its verb."""
     verb = VERBS.get(frame.verb)
     handler = HANDLERS.get(frame.verb)

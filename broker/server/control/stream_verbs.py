@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.fields.codec import text
 from broker.fields.properties import readable
@@ -14,6 +14,9 @@ from broker.schema.errors import NotFound, describe
 from broker.server.control.encoding import full_name
 from broker.server.control.getting import BYTES_MAX
 from broker.server.control.requests import Request, bad_request, handles
+
+if TYPE_CHECKING:
+    pass
 
 COUNT_MAX = 10_000
 

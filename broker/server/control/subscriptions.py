@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.schema.control_schema import EVENTS, NOUNS, Item, Subscribe, Unsubscribe
 from broker.server.control.history_verbs import history_of
@@ -34,6 +34,9 @@ from broker.server.pace import Pace
 from broker.settings.bounds import LIVE_KEYS_MAX
 from broker.stats import Totals
 
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
 log = logging.getLogger(__name__)
 
 HISTORY_MAX_S = 366 * 86_400
@@ -45,7 +48,7 @@ class Subscriptions:
 
     def __init__(
         self,
-        broker: Any,
+        broker: Broker,
         push: Callable[[dict[str, Any]], None],
         is_writable: Callable[[], bool],
     ) -> None:
@@ -114,7 +117,7 @@ class Share:
 
     def __init__(
         self,
-        broker: Any,
+        broker: Broker,
         push: Callable[[dict[str, Any]], None],
         is_writable: Callable[[], bool],
         over: Callable[[Share, int], None],
@@ -216,7 +219,7 @@ class Share:
 class Subscription:
     """One subscription: what was sent, and how to find what is new."""
 
-    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+    def __init__(self, broker: Broker, caller: Caller, args: Subscribe) -> None:
         self.broker = broker
         self.caller = caller
         self.args = args
@@ -251,7 +254,7 @@ class Subscription:
 class Charted(Subscription):
     """A state with chart data: topics `overview` and `item`."""
 
-    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+    def __init__(self, broker: Broker, caller: Caller, args: Subscribe) -> None:
         super().__init__(broker, caller, args)
         self._sent: dict[str, Any] = {}
         self._round = -1
@@ -353,7 +356,7 @@ class ItemTopic(Charted):
 class Rows(Subscription):
     """Topic `rows`: the moving fields of some rows of a list."""
 
-    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+    def __init__(self, broker: Broker, caller: Caller, args: Subscribe) -> None:
         self._sent: dict[tuple[str, ...], dict[str, Any]] = {}
         self._round = -1
         super().__init__(broker, caller, args)
@@ -407,7 +410,7 @@ class Rows(Subscription):
 class Events(Subscription):
     """Topic `events`: what happens, as far as the caller may know of it."""
 
-    def __init__(self, broker: Any, caller: Caller, args: Subscribe) -> None:
+    def __init__(self, broker: Broker, caller: Caller, args: Subscribe) -> None:
         super().__init__(broker, caller, args)
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
         self._lost = False
@@ -445,7 +448,7 @@ TOPICS: dict[str, type[Subscription]] = {
 }
 
 
-def too_many_rows(broker: Any) -> RequestError:
+def too_many_rows(broker: Broker) -> RequestError:
     most = broker.config.live_user_rows_max
     return RequestError(
         "limit_reached",
@@ -454,7 +457,7 @@ def too_many_rows(broker: Any) -> RequestError:
     )
 
 
-def make(broker: Any, caller: Caller, args: Subscribe) -> Subscription:
+def make(broker: Broker, caller: Caller, args: Subscribe) -> Subscription:
     """A subscription of the wanted topic. Raises RequestError if the caller may not have it."""
     return TOPICS[args.topic](broker, caller, args)
 

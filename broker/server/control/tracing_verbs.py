@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.schema.control_schema import TraceDelete, TracePut, Traces
 from broker.schema.errors import describe
@@ -11,11 +11,15 @@ from broker.server.control.requests import Request, bad_request, handles, not_fo
 from broker.server.pace import Pace
 from broker.vhosts.tracing import EXCHANGE, Trace
 
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.vhosts.vhost import VHost
+
 KEPT = 10_000
 """Messages in a queue that was declared for a trace: the newest."""
 
 
-async def set_tracing(broker: Any, vhost: Any, on: bool) -> None:
+async def set_tracing(broker: Broker, vhost: VHost, on: bool) -> None:
     """Turns the firehose of a vhost on or off, for the channels that are open and those to come."""
     vhost.tracer.node = broker.node_name
     vhost.tracer.on = on
@@ -64,7 +68,7 @@ async def trace_put(request: Request[TracePut]) -> Any:
     return {"created": old is None}
 
 
-def _have_queue(request: Request[TracePut], vhost: Any, new: Trace, old: Trace | None) -> None:
+def _have_queue(request: Request[TracePut], vhost: VHost, new: Trace, old: Trace | None) -> None:
     """Declares the queue of a trace, or checks the one that is given."""
     if not new.is_own:
         queue_of(vhost, new.queue, request.caller, use=True)
@@ -91,7 +95,7 @@ async def trace_delete(request: Request[TraceDelete]) -> Any:
     return {}
 
 
-def _leave(vhost: Any, trace: Trace, new: Trace | None) -> None:
+def _leave(vhost: VHost, trace: Trace, new: Trace | None) -> None:
     """Takes away what a trace has and the one that replaces it, if any, does not use."""
     if trace.queue not in vhost.queues:
         return

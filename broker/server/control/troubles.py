@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from broker.schema.control_schema import TROUBLE
 from broker.stats.trouble import GROWTH_MIN, limit_share, of_consumer, of_queue
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
 
 __all__ = [
     "GROWTH_MIN",
@@ -25,7 +28,7 @@ RANK = {word: place for place, word in enumerate((*TROUBLE[:6], "full", *TROUBLE
 WORRYING = frozenset(RANK) - {"fine", "idle"}
 
 
-def is_refusing(queue: Any) -> bool:
+def is_refusing(queue: MessageQueue) -> bool:
     """Whether the queue is full and refuses publishes, or did so some seconds ago."""
     refusals = getattr(queue, "refusals", None)
     return refusals is not None and refusals.is_going_on

@@ -7,7 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,11 @@ from broker.server.pace import Pace
 from broker.stats import Gauge, Stats
 from broker.stats.reading import Fields
 from broker.wire.ack_timeouts import timeout_of
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+    from broker.wire.channel import WireChannel
+    from broker.wire.session import Session
 
 Read = Callable[[Any], Any]
 """Reads one field of a thing."""
@@ -63,7 +68,7 @@ class View:
     figures: frozenset[str] = frozenset()
     """Fields that `read_figures` reads of these things: numbers, compared in C."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.stats: Stats = broker.stats
         self.now: int = broker.stats.sampled_at
@@ -313,16 +318,16 @@ def idle_from(gauge: Gauge | None, used_at: int) -> int | None:
     return max(gauge.changed_at, used_at) if gauge.is_quiet else None
 
 
-def channel_name(channel: Any) -> str:
+def channel_name(channel: WireChannel) -> str:
     return f"{channel.connection.name} ({channel.number})"
 
 
-def given_name(connection: Any) -> Any:
+def given_name(connection: Session) -> Any:
     """What the client calls itself (`connection_name`), or None."""
     return connection.user_provided_name or None
 
 
-def connection_details(connection: Any) -> dict[str, Any]:
+def connection_details(connection: Session) -> dict[str, Any]:
     """The part of a connection that its channels show."""
     return {
         "name": connection.name,
@@ -332,7 +337,7 @@ def connection_details(connection: Any) -> dict[str, Any]:
     }
 
 
-def channel_details(channel: Any) -> dict[str, Any]:
+def channel_details(channel: WireChannel) -> dict[str, Any]:
     """The part of a channel that its consumers show."""
     connection = channel.connection
     return {

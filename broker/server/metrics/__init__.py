@@ -14,7 +14,7 @@ import itertools
 import logging
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from broker.access.patterns import BadPattern, Pattern
@@ -25,6 +25,9 @@ from broker.server.metrics.objects import Scope, detailed, per_object
 from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
 from broker.server.metrics.sums import by_type, channel_sums
 from broker.server.pace import Pace
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ class MetricsServer:
     """A small HTTP server for scrapers: GET of four pages, without a login unless `metrics_login`
     asks for one."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -134,7 +137,7 @@ def _keep_little(writer: asyncio.StreamWriter, size: int) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
-def lines_of(broker: Any, path: str, query: str) -> Iterator[str] | None:
+def lines_of(broker: Broker, path: str, query: str) -> Iterator[str] | None:
     """The lines of a page, None if there is none of that path. Raises BadPattern for a bad or slow
     expression for names of queues."""
     path = path.rstrip("/")
@@ -173,7 +176,7 @@ async def text_of(lines: Iterator[str]) -> bytes:
     return "".join(parts).encode("utf-8", "replace")
 
 
-def _whole(broker: Any, endpoint: str, rest: Iterator[str]) -> Iterator[str]:
+def _whole(broker: Broker, endpoint: str, rest: Iterator[str]) -> Iterator[str]:
     """A page that begins with all that is counted of the node."""
     of_all = endpoint == "aggregated"
     yield from node_metrics(broker, endpoint)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from broker.queues.types import MessageQueue
 
 
 class Row(NamedTuple):
@@ -30,7 +33,7 @@ def _counters(*rows: tuple[str, str, str | Callable[[Any], float | None]]) -> tu
     return tuple(Row(f"{name}_total", "counter", text, value) for name, text, value in rows)
 
 
-def _unless_all(name: str, queue: Any) -> float | None:
+def _unless_all(name: str, queue: MessageQueue) -> float | None:
     """Of messages in memory: where all are or none is."""
     in_memory = queue.messages_ram
     total = queue.messages_ready + queue.messages_unacknowledged
@@ -40,14 +43,16 @@ def _unless_all(name: str, queue: Any) -> float | None:
     return value
 
 
-def _size(queue: Any) -> float:
+def _size(queue: MessageQueue) -> float:
     size: float = queue.message_bytes_ready + queue.message_bytes_unacknowledged
     return size
 
 
-def _size_in_memory(queue: Any) -> float | None:
+def _size_in_memory(queue: MessageQueue) -> float | None:
     ready = _unless_all("message_bytes_ready", queue)
-    return None if ready is None else ready + (queue.messages_ram and _size(queue) - ready)
+    if ready is None:
+        return None
+    return _size(queue) if queue.messages_ram else ready
 
 
 _CONSUMERS = _gauges(("queue_consumers", "Consumers on a queue", "consumer_count"))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from broker.kernel.through import Through
 from broker.server.control.node_verbs import message_store_of
 from broker.server.metrics.lines import metric
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 # RabbitMQ's metric, help, what is summed up.
 _PARTS = (
@@ -20,7 +23,7 @@ _PARTS = (
 )
 
 
-def memory_breakdown(broker: Any) -> Iterator[str]:
+def memory_breakdown(broker: Broker) -> Iterator[str]:
     """Bytes by use; `other_system` is all of the process besides."""
     sums: Counter[str] = Counter()
     for vhost in list(broker.vhosts.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from broker.schema.control_schema import RABBITMQ_VERSION
 from broker.server.control.node_verbs import version
@@ -14,6 +14,9 @@ from broker.stats import Totals
 from broker.store.files.waits import BOUNDS
 from broker.wire.sizes import BOUNDS as SIZE_BOUNDS
 from broker.wire.sizes import message_sizes
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 # Metric, help, counter of the totals; with label protocol="amqp091".
 _GLOBAL = (
@@ -61,7 +64,7 @@ QUEUE_LEVELS = (
 )
 
 
-def identity(broker: Any, endpoint: str) -> str:
+def identity(broker: Broker, endpoint: str) -> str:
     """The metric that dashboards join the others with."""
     labels = {
         "rabbitmq_node": broker.node_name,
@@ -74,7 +77,7 @@ def identity(broker: Any, endpoint: str) -> str:
     return metric("identity_info", "untyped", "RabbitMQ node & cluster identity info", 1, labels)
 
 
-def node_metrics(broker: Any, endpoint: str) -> Iterator[str]:
+def node_metrics(broker: Broker, endpoint: str) -> Iterator[str]:
     """What the pages begin with: identity, build, node and global counters."""
     totals: Totals = broker.stats.node
     reading, watch = broker.sampling.node, broker.watch
@@ -186,14 +189,14 @@ def node_metrics(broker: Any, endpoint: str) -> Iterator[str]:
     yield from _attempts(broker)
 
 
-def object_levels(broker: Any) -> Iterator[str]:
+def object_levels(broker: Broker) -> Iterator[str]:
     """How many objects of each kind there are, which every page says."""
     levels = broker.stats.node.levels
     for name, text, level in OBJECT_LEVELS:
         yield metric(name, "gauge", text, levels[level])
 
 
-def aggregated(broker: Any) -> Iterator[str]:
+def aggregated(broker: Broker) -> Iterator[str]:
     """The rest of `/metrics`: levels of everything together."""
     levels = broker.stats.node.levels
     for name, text, level in QUEUE_LEVELS:
@@ -211,7 +214,7 @@ def aggregated(broker: Any) -> Iterator[str]:
     yield metric("queue_consumers", "gauge", "Consumers on a queue", levels["consumers"])
 
 
-def _latencies(broker: Any) -> Iterator[str]:
+def _latencies(broker: Broker) -> Iterator[str]:
     """Histograms: of rounds of the disk, of confirms, and of the sizes of messages."""
     persister = broker.persister
     for name, text, times in (
@@ -229,7 +232,7 @@ def _latencies(broker: Any) -> Iterator[str]:
     yield histogram("message_size_bytes", text, SIZE_BOUNDS, sizes, total, labels)
 
 
-def _attempts(broker: Any) -> Iterator[str]:
+def _attempts(broker: Broker) -> Iterator[str]:
     counted: dict[str, list[int]] = {}
     for (door, _, _, ok), count in broker.access.attempts.items():
         counted.setdefault(door, [0, 0])[ok] += count
@@ -250,6 +253,6 @@ def _attempts(broker: Any) -> Iterator[str]:
         yield line("auth_attempts_failed_total", failed, {"protocol": door})
 
 
-def _uptime_s(broker: Any) -> float:
+def _uptime_s(broker: Broker) -> float:
     sampled_at = broker.stats.sampled_at
     return max(0.0, (sampled_at - broker.started_at_ms) / 1000) if sampled_at else 0.0

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.kernel.through import Through
 from broker.server.control.views import channel_name, name_of
@@ -16,13 +16,18 @@ from broker.server.metrics.lines import head, line
 from broker.server.metrics.sums import QUEUE_TYPES, REASONS
 from broker.stats.ended import counts_of
 
+if TYPE_CHECKING:
+    from broker.kernel.contracts import Exchange
+    from broker.queues.types import MessageQueue
+    from broker.server.app import Broker
+
 Labels = dict[str, str]
 
 
 class Scope(NamedTuple):
     """Which objects are shown."""
 
-    broker: Any
+    broker: Broker
     vhosts: frozenset[str] | None = None
     """Names; None for all."""
     matches: Callable[[str], bool] | None = None
@@ -115,7 +120,7 @@ def losses(scope: Scope) -> Iterator[str]:
         yield line(refused, count, {**labels, "reason": "maxlen"}) if count else ""
 
 
-def per_object(broker: Any) -> Iterator[str]:
+def per_object(broker: Broker) -> Iterator[str]:
     """A line for each figure of each queue, exchange, connection and channel."""
     scope = Scope(broker)
     for name, found in FAMILIES.items():
@@ -161,11 +166,15 @@ def _bindings(scope: Scope) -> Iterator[str]:
             yield line(name, count, {**labels, "type": kind})
 
 
-def _joints(broker: Any) -> Iterator[str]:
+def _joints(broker: Broker) -> Iterator[str]:
     """What add-ons count at queues and exchanges, in the words of their rows in the API."""
     found: dict[str, list[str]] = {}
     for vhost in list(broker.vhosts.values()):
-        for kind, things in (("queue", vhost.queues), ("exchange", vhost.exchanges)):
+        objects: tuple[tuple[str, Mapping[str, MessageQueue | Exchange]], ...] = (
+            ("queue", vhost.queues),
+            ("exchange", vhost.exchanges),
+        )
+        for kind, things in objects:
             for thing in list(things.values()):
                 labels = {"vhost": vhost.name, kind: thing.name}
                 for joint in (getattr(thing, name, None) for name in ("holding", "duplicates")):

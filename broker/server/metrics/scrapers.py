@@ -7,13 +7,16 @@ import base64
 import binascii
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from broker.access import Refused
 from broker.schema.sight import has_tag
 from broker.serving.addresses import address_of
 from broker.serving.origins import host_accepted
 from broker.settings.bounds import METRICS_CONNECTIONS_MAX, SCRAPERS_MAX
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 BUILT_AT_ONCE = 2
 """Pages that are built at a time; others wait."""
@@ -153,7 +156,7 @@ def header_of(request: bytes, name: bytes) -> str | None:
     return None
 
 
-async def check(broker: Any, request: bytes, address: str) -> None:
+async def check(broker: Broker, request: bytes, address: str) -> None:
     """Raises Answer for a request that may not have a page: called by a foreign name from this
     machine, or without the login that the setting `metrics_login` demands."""
     host = header_of(request, b"host")
@@ -168,7 +171,7 @@ async def check(broker: Any, request: bytes, address: str) -> None:
         await _check_login(broker, request, address)
 
 
-async def _check_login(broker: Any, request: bytes, address: str) -> None:
+async def _check_login(broker: Broker, request: bytes, address: str) -> None:
     scheme, _, encoded = (header_of(request, b"authorization") or "").partition(" ")
     try:
         text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8")

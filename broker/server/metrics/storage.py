@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.server.control.node_verbs import message_store_of
 from broker.server.metrics.lines import metric
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 # Metric, type, help, key of the node's figures.
 _OPERATIONS = (
@@ -96,7 +99,7 @@ _BLOOM = (
 )
 
 
-def storage_metrics(broker: Any) -> Iterator[str]:
+def storage_metrics(broker: Broker) -> Iterator[str]:
     """RabbitMQ's counters of storage, then our own under `msg_store_`."""
     figures = message_store_of(broker)
     for name, text, key in _OPERATIONS:

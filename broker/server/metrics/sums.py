@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.server.metrics.lines import head, line, metric
 from broker.stats.counting import ChannelCounts, QueueCounts, count_queues
 from broker.stats.gauges import DELIVERING
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
 
 QUEUE_TYPES = {
     "classic": "rabbit_classic_queue",
@@ -91,7 +94,7 @@ _CHANNELS = (
 )
 
 
-def by_type(broker: Any, of_all: bool) -> Iterator[str]:
+def by_type(broker: Broker, of_all: bool) -> Iterator[str]:
     """What queues count, with the label queue_type, and why messages left them; `of_all`: the sums
     that stand with other labels on the pages of single objects, too."""
     queues: list[Any] = []
@@ -137,7 +140,7 @@ def by_type(broker: Any, of_all: bool) -> Iterator[str]:
         )
 
 
-def channel_sums(broker: Any, of_all: bool) -> Iterator[str]:
+def channel_sums(broker: Broker, of_all: bool) -> Iterator[str]:
     """Sums over channels: who publishes, what waits, what was nacked. `of_all` as above."""
     refused = broker.stats.ended.refused
     connections = list(broker.connections.values())
