@@ -73,11 +73,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument("name", choices=REPORTS, metavar="NAME", help="which report, see below")
-    made.add_argument("--from", dest="first", metavar="TIME", help="2026-11-21 or 2026-11-21T10:00")
-    made.add_argument("--to", dest="end", metavar="TIME", help="not included; now if left out")
-    made.add_argument("--grain", choices=("hour", "day", "month"), help="from which table")
-    made.add_argument("--by", help="queue, exchange, user or vhost, as the report has them")
-    made.add_argument("--vhost", help="this virtual host only")
+    parameters.add_options(made)
     made.add_argument("--top", metavar="N", help="rows of the N objects with the greatest sums")
     made.add_argument("--measure", metavar="COLUMN", help="what --top adds up")
     made.add_argument("--sort", metavar="COLUMN", help="-COLUMN: from the greatest down")

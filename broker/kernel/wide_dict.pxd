@@ -1,15 +1,3 @@
-from libc.stdint cimport uint64_t
-
-
-cdef inline uint64_t mixed(uint64_t key) noexcept:
-    """A 64-bit mix (the finaliser of SplitMix64): neighbours land far from each other."""
-    key ^= key >> 30
-    key *= <uint64_t> 0xBF58476D1CE4E5B9
-    key ^= key >> 27
-    key *= <uint64_t> 0x94D049BB133111EB
-    return key ^ key >> 31
-
-
 cdef class WideDict:
     cdef dict only               # all, while there are few; None later
     cdef list parts              # by the low bits of the hash; a part may have several places

@@ -14,6 +14,8 @@ from cpython.object cimport PyObject_Hash
 
 from libc.stdint cimport uint64_t
 
+from broker.kernel.mixing cimport mixed
+
 cdef enum:
     PART = 2048
     # Entries for each place of `parts`, on average. Keys of one hash stay in one part, however

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
-from broker.kernel.wide_dict cimport mixed
+from broker.kernel.mixing cimport mixed
 
 cdef enum:
     NONE = -1

@@ -11,7 +11,7 @@ import os
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from broker.kernel.wide_dict cimport mixed
+from broker.kernel.mixing cimport mixed
 
 cdef enum:
     # Places of the table before that are moved with each entry that is added. Two would do: half as

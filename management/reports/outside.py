@@ -73,11 +73,7 @@ def parser() -> argparse.ArgumentParser:
         "--output", metavar="FILE", help="a file or s3://…; standard output if left out"
     )
     made.add_argument("--format", choices=RESULT_FORMATS, default="csv", help="csv if left out")
-    made.add_argument("--from", dest="first", metavar="TIME", help="2026-11-21 or 2026-11-21T10:00")
-    made.add_argument("--to", dest="end", metavar="TIME", help="not included; now if left out")
-    made.add_argument("--grain", choices=("hour", "day", "month"), help="from which table")
-    made.add_argument("--by", help="queue, exchange, user or vhost, as the report has them")
-    made.add_argument("--vhost", help="this virtual host only")
+    parameters.add_options(made)
     made.add_argument("--endpoint", default="", help="of an S3 store that is not Amazon's")
     made.add_argument("--region", default="", help="of the store")
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,17 @@ class Chosen:
         if not self.report.compares:
             return first
         return _floor(first - ((end or now) - first), self.grain)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that stand for `NAMES`."""
+    parser.add_argument(
+        "--from", dest="first", metavar="TIME", help="2026-11-21 or 2026-11-21T10:00"
+    )
+    parser.add_argument("--to", dest="end", metavar="TIME", help="not included; now if left out")
+    parser.add_argument("--grain", choices=("hour", "day", "month"), help="from which table")
+    parser.add_argument("--by", help="queue, exchange, user or vhost, as the report has them")
+    parser.add_argument("--vhost", help="this virtual host only")
 
 
 def read(report: Report, given: Mapping[str, str]) -> tuple[Chosen, dict[str, str]]:

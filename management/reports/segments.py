@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_BATCH = 32_768
 BYTES_PER_BATCH = 32 << 20
-REFERENCE, PERSISTENT, MARK = 1, 8, 64
-RECORD = struct.Struct("<IIqBBBBI")
-SEGMENT_HEADER = 8
-BODY_HEAD = 24
+NO_RECORD_YET = 1 << 62
+"""The first offset of a segment without a whole record: above all others."""
 
 
 class SegmentsUnreadable(Exception):
@@ -143,6 +140,8 @@ def _declared(directory: Path, default: str) -> dict[str, tuple[int, str]]:
 def _segments(
     vhost: str, queue: str, kind: str, place: str, incarnation: int, owner: int, limits: Limits
 ) -> tuple[Segment, ...]:
+    from broker.store.files import record_scan
+
     directory = Path(place)
     if not directory.is_dir():
         return ()
@@ -155,10 +154,12 @@ def _segments(
         try:
             size = path.stat().st_size
             with path.open("rb") as file:
-                head = file.read(SEGMENT_HEADER + RECORD.size + 16 + 255 + 255 + 8)
+                head = file.read(record_scan.HEAD_MOST)
         except FileNotFoundError:
             continue  # settled while we looked
-        first, is_mark = _first_offset(head) if kind == "stream" else (-1, False)
+        first, is_mark = -1, False
+        if kind == "stream":
+            first, is_mark = record_scan.first_offset(head) or (NO_RECORD_YET, False)
         if is_mark:
             found.clear()  # a purge: all segments before it are gone
         one = Segment(
@@ -188,24 +189,13 @@ def _segments(
     return tuple(kept)
 
 
-def _first_offset(head: bytes) -> tuple[int, bool]:
-    """The offset in a stream segment's first record, and whether that is a mark."""
-    if len(head) < SEGMENT_HEADER + RECORD.size:
-        return 1 << 62, False
-    _, _, _, flags, exchange, key, _, _ = RECORD.unpack_from(head, SEGMENT_HEADER)
-    at = SEGMENT_HEADER + RECORD.size + exchange + key + (16 if flags & 2 else 0)
-    return int.from_bytes(head[at : at + 8], "big"), bool(flags & MARK)
-
-
 def _batches(segment: Segment, limits: Limits) -> Iterator[tuple[int, Any]]:
-    import numpy as np
-
-    from broker.store.files.record_scan import Scan, settled
+    from broker.store.files import record_scan
 
     try:
         with segment.path.open("rb") as file:
             size = file.seek(0, 2)
-            if size <= SEGMENT_HEADER:
+            if size <= record_scan.HEADER:
                 return
             data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
     except FileNotFoundError:
@@ -216,11 +206,9 @@ def _batches(segment: Segment, limits: Limits) -> Iterator[tuple[int, Any]]:
     acks = segment.path.with_name(f"acks.{segment.number:010}")
     try:
         if segment.type != "stream" and acks.exists():
-            found = settled(acks.read_bytes(), segment.incarnation, segment.number)
-            pairs = np.frombuffer(found, dtype=np.uint32).reshape(-1, 2)
-            gone = pairs[np.argsort(pairs[:, 0], kind="stable")].tobytes()
+            gone = record_scan.settled(acks.read_bytes(), segment.incarnation, segment.number)
         is_stream = segment.type == "stream"
-        scan = Scan(data, gone, segment.incarnation, segment.number, is_stream)
+        scan = record_scan.Scan(data, gone, segment.incarnation, segment.number, is_stream)
     except (OSError, ValueError) as error:
         raise SegmentsUnreadable(f"{segment.path}: {error}") from None
     while (columns := scan.next(ROWS_PER_BATCH, BYTES_PER_BATCH)) is not None:
@@ -239,6 +227,8 @@ def _batch(
 ) -> pa.RecordBatch:
     import numpy as np
     import pyarrow as pa
+
+    from broker.store.files.record_scan import PERSISTENT, REFERENCE
 
     _, positions, times, flags, offsets, texts = columns
     flag = np.frombuffer(flags, np.uint8)
@@ -310,6 +300,8 @@ def _resolved(
     """Bodies with references replaced; null where the shared body is not there."""
     import pyarrow as pa
 
+    from broker.store.files.record_scan import REFERENCE
+
     place = Path(segment.directory).parents[1] / "bodies"
     key = (str(place), segment.vhost_incarnation)
     if key not in known:
@@ -344,10 +336,12 @@ class Bodies:
         """Raises SegmentsUnreadable."""
         if id_ not in self._where:
             return None
+        from broker.store.bodies.file import RECORD_OVERHEAD
+
         path, offset, length = self._where[id_]
         try:
             with path.open("rb") as file:
-                file.seek(offset + BODY_HEAD)
-                return file.read(length - BODY_HEAD)
+                file.seek(offset + RECORD_OVERHEAD)
+                return file.read(length - RECORD_OVERHEAD)
         except OSError as error:
             raise SegmentsUnreadable(f"{path}: {error.strerror}") from None

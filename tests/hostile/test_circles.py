@@ -85,12 +85,16 @@ def deleted_queues(appliance: Appliance, times: int) -> None:
             client.publish(1, "", queue, b"y")
             assert client.get(1, queue, no_ack=True)
             client.call(1, "queue.delete", queue=queue)
-        # Rounds of the writing thread refer to stores until they are over.
-        client.call(1, "queue.declare", queue="kept", durable=True)
-        client.call(1, "confirm.select")
-        for number in range(1, 4):
-            client.publish(1, "", "kept", b"x", delivery_mode=2)
-            client.expect_confirms(1, number, number)
+        wait_for_rounds(client)
+
+
+def wait_for_rounds(client: raw.Client) -> None:
+    """Rounds of the writing thread refer to stores until they are over."""
+    client.call(1, "queue.declare", queue="kept", durable=True)
+    client.call(1, "confirm.select")
+    for number in range(1, 4):
+        client.publish(1, "", "kept", b"x", delivery_mode=2)
+        client.expect_confirms(1, number, number)
 
 
 def used_exclusive_queues(appliance: Appliance, times: int) -> None:
@@ -111,11 +115,7 @@ def deleted_streams(appliance: Appliance, times: int) -> None:
             client.call(1, "queue.declare", queue=queue, durable=True, arguments=arguments)
             client.publish(1, "", queue, b"x")
             client.call(1, "queue.delete", queue=queue)
-        client.call(1, "queue.declare", queue="kept", durable=True)
-        client.call(1, "confirm.select")
-        for number in range(1, 4):
-            client.publish(1, "", "kept", b"x", delivery_mode=2)
-            client.expect_confirms(1, number, number)
+        wait_for_rounds(client)
 
 
 def tls_connections(appliance: Appliance, times: int) -> None:

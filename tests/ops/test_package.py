@@ -61,6 +61,20 @@ def get(address: str) -> bytes:
     return found
 
 
+def output(leveret: Path, words: list[str], directory: Path) -> str:
+    """What the installed command prints, run where no source of the project lies."""
+    done = subprocess.run(
+        [str(leveret), *words],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(leveret.parent / "lib")},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout
+
+
 def test_an_installed_appliance_serves_its_pages_and_obeys_its_own_ctl(
     installed: Appliance, leveret: Path, tmp_path: Path
 ) -> None:
@@ -69,16 +83,8 @@ def test_an_installed_appliance_serves_its_pages_and_obeys_its_own_ctl(
     files = re.findall(r'(?:href|src)="(/static/[^"]+)"', page)
     assert files
     assert all(get(web + path) for path in files)
-    told = subprocess.run(
-        [str(leveret), "ctl", "--data-dir", str(installed.data_dir), "list_users", "--silent"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(leveret.parent / "lib")},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "guest" in told.stdout
+    words = ["ctl", "--data-dir", str(installed.data_dir), "list_users", "--silent"]
+    assert "guest" in output(leveret, words, tmp_path)
     assert installed.stop() == 0
 
 
@@ -88,17 +94,9 @@ def test_help_of_an_installed_command_names_it(leveret: Path, tmp_path: Path) ->
         (["ctl", "help", "add_user"], "leveret ctl add_user ada"),
         (["perf", "help"], "usage: leveret perf MODE"),
     ):
-        told = subprocess.run(
-            [str(leveret), *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(leveret.parent / "lib")},
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert expected in told.stdout
-        assert "manage.py" not in told.stdout
+        told = output(leveret, words, tmp_path)
+        assert expected in told
+        assert "manage.py" not in told
 
 
 @pytest.mark.parametrize("command", [["bdist_wheel"], ["build_ext", "--inplace"]])

@@ -117,8 +117,7 @@ async def _answer(request: Request[List], opened: OpenList | None) -> dict[str, 
             raise RequestError("page_out_of_range", reason)
         first = (args.page - 1) * args.page_size
         last = first + args.page_size
-    is_in_order = view.is_kept(args) or (view.is_in_order(args) and not args.sort_reverse)
-    if args.sort or not is_in_order:
+    if args.sort or not view.is_kept(args):
         whole = scope if things is everything else None
         things = await _sorted(view, things, args, min(last, count), whole, pace)
     elif args.sort_reverse:

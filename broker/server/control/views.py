@@ -152,10 +152,6 @@ class View:
         """All of them in the kept order."""
         return await in_order(await self.gathered(caller, args, pace), self.order, pace)
 
-    def is_in_order(self, args: List) -> bool:
-        """Whether `everything` comes in the order of `order` for these arguments."""
-        return self.is_kept(args)
-
     def is_kept(self, args: List) -> bool:
         """Whether `everything` is in the kept order for these arguments."""
         return bool(self.kept_order) and not (self.are_clients and self.keeper.version is None)

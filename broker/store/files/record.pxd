@@ -14,6 +14,10 @@ cdef enum:
     HEADER_BYTES = 8
     RECORD_FIXED = 24
     ORIGIN_BYTES = 16
+    # A stream's record that is no message: its offset is where the stream continues after a purge,
+    # and all earlier segments are removed.
+    MARK = 64
+    OFFSET_BYTES = 8                 # before the properties of every record of a stream
     ACK_BYTES = 12
     ACK_VALUE_MASK = 0x3FFFFFFF
     ACK_SETTLED = 0

@@ -1,6 +1,12 @@
 from _typeshed import ReadableBuffer
 
-def settled(acks: ReadableBuffer, incarnation: int, segment: int) -> bytearray: ...
+HEADER: int
+HEAD_MOST: int
+REFERENCE: int
+PERSISTENT: int
+
+def first_offset(head: ReadableBuffer) -> tuple[int, bool] | None: ...
+def settled(acks: ReadableBuffer, incarnation: int, segment: int) -> bytes: ...
 
 class Scan:
     def __init__(

@@ -6,52 +6,62 @@ read messages in bulk. Every record is checked; what its acks settle is stepped 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from broker.kernel.message cimport BODY_IS_REFERENCE, Message
+from broker.kernel.message cimport BODY_IS_REFERENCE, HAS_ORIGIN, Message
+from broker.kernel.message cimport PERSISTENT as MESSAGE_IS_PERSISTENT
 from broker.store.files.record cimport (
-    ACK_BYTES, ACK_RUN, ACK_SETTLED, ACK_VALUE_MASK, ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES,
-    SEGMENT_MAGIC, AckEntry, RecordHead, ack_check, embedded_bytes, record_check,
-    record_fits, record_view)
+    ACKS_MAGIC, FORMAT_VERSION, HEADER_BYTES, MARK, OFFSET_BYTES, ORIGIN_BYTES,
+    RECORD_FIXED, SEGMENT_MAGIC, RecordHead, embedded_bytes, record_check, record_fits, record_view,
+)
+from broker.store.files.spans cimport Settled, Span, read_settled, settled_free
 
 cdef enum:
-    MARK = 64                        # a stream's record that is no message
-    OFFSET_BYTES = 8
     TEXTS = 4                        # exchange, routing key, properties, body
 
+HEADER = HEADER_BYTES
+"""Bytes of a segment before its first record."""
+HEAD_MOST = HEADER_BYTES + RECORD_FIXED + ORIGIN_BYTES + 255 + 255 + OFFSET_BYTES
+"""So many bytes of a stream's segment hold the offset of its first record."""
+REFERENCE = BODY_IS_REFERENCE
+"""In a record's flags: the body is a reference to a shared one."""
+PERSISTENT = MESSAGE_IS_PERSISTENT
 
-cdef struct Settled:
-    uint32_t position
-    uint32_t length
+
+def first_offset(const uint8_t[::1] head):
+    """The offset of the first record of a stream's segment, and whether that record is no message;
+    None if there is no whole record in these bytes. `HEAD_MOST` bytes are enough."""
+    cdef const RecordHead* record
+    cdef Py_ssize_t at = HEADER_BYTES + RECORD_FIXED
+    if head.shape[0] < at:
+        return None
+    record = <const RecordHead*> &head[HEADER_BYTES]
+    # A stream's message has its offset before its properties.
+    at += record.exchange_length + record.routing_key_length
+    if record.flags & HAS_ORIGIN:
+        at += ORIGIN_BYTES
+    if head.shape[0] < at + OFFSET_BYTES:
+        return None
+    return _big_endian(&head[at]), bool(record.flags & MARK)
 
 
 def settled(const uint8_t[::1] acks, uint64_t incarnation, uint32_t segment):
-    """What the acks of a segment settle, as u32 pairs of position and length in the order of the
-    entries. Raises ValueError for a file of another version."""
-    cdef size_t at = HEADER_BYTES
-    cdef size_t length = <size_t> acks.shape[0]
-    cdef const AckEntry* entry
-    cdef uint32_t kind
-    cdef Settled one
-    found = bytearray()
-    if length < HEADER_BYTES:
-        return found
-    if (<const uint32_t*> &acks[0])[0] != ACKS_MAGIC:
-        raise ValueError("no acks file")
-    while at + ACK_BYTES <= length:
-        entry = <const AckEntry*> &acks[at]
-        at += ACK_BYTES
-        kind = entry.word >> 30
-        if kind != ACK_SETTLED and kind != ACK_RUN:
-            continue
-        if entry.check != ack_check(entry, incarnation, segment):
-            continue
-        one.position = entry.position
-        one.length = entry.word & ACK_VALUE_MASK
-        found += (<const uint8_t*> &one)[:sizeof(Settled)]
-    return found
+    """The stretches of a segment that its acks file settles: u32 pairs of position and length,
+    sorted, none touching the next. Raises ValueError for a file of another version."""
+    cdef Settled found
+    if acks.shape[0] < HEADER_BYTES:
+        return b""
+    if ((<const uint32_t*> &acks[0])[0] != ACKS_MAGIC
+            or (<const uint32_t*> &acks[4])[0] != FORMAT_VERSION):
+        raise ValueError("no acks file of a version that this program knows")
+    if read_settled(&acks[0], <size_t> acks.shape[0], incarnation, segment, &found):
+        raise MemoryError
+    try:
+        return (<const uint8_t*> found.spans)[:found.count * sizeof(Span)]
+    finally:
+        settled_free(&found)
 
 
 cdef class Scan:
-    """The records of one segment from its beginning. `gone`: pairs as `settled` gives them, sorted.
+    """The records of one segment from its beginning. `gone`: pairs as `settled` gives them.
     After each call of `next`, `position` is where it ended; `damaged` says that no record stands
     there, although bytes do."""
 
@@ -122,11 +132,11 @@ cdef class Scan:
     cdef bint _seek(self, const uint8_t* base) noexcept:
         """Moves to the next record that is not settled; whether there is one that is sound."""
         cdef size_t length = <size_t> self.data.shape[0]
-        cdef size_t entries = <size_t> self.gone.shape[0] // sizeof(Settled)
-        cdef const Settled* gone = NULL
+        cdef size_t entries = <size_t> self.gone.shape[0] // sizeof(Span)
+        cdef const Span* gone = NULL
         cdef const uint8_t* place
         if entries:
-            gone = <const Settled*> &self.gone[0]
+            gone = <const Span*> &self.gone[0]
         while True:
             while self.passed < entries and (
                     <size_t> gone[self.passed].position + gone[self.passed].length

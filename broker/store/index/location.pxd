@@ -1,6 +1,8 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from broker.kernel.mixing cimport mixed
+
 
 # Where a shared body lies, under its id: one entry of a location index (docs/formats/bodies.md).
 cdef packed struct Location:
@@ -9,15 +11,6 @@ cdef packed struct Location:
     uint32_t offset              # of the record
     uint32_t length              # of the whole record
     uint32_t references
-
-
-cdef inline uint64_t mixed(uint64_t value) noexcept nogil:
-    """A permutation of 64 bits in which every bit of the input reaches every bit of the output."""
-    value ^= value >> 30
-    value *= <uint64_t> 0xBF58476D1CE4E5B9
-    value ^= value >> 27
-    value *= <uint64_t> 0x94D049BB133111EB
-    return value ^ (value >> 31)
 
 
 cdef inline uint64_t hash_of(const uint8_t* id, uint64_t seed) noexcept nogil:

@@ -7,7 +7,7 @@ import os
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
-from broker.store.index.location cimport mixed
+from broker.kernel.mixing cimport mixed
 
 # Clients choose which of their messages have a row: they must not know where it lies.
 cdef uint64_t secret = int.from_bytes(os.urandom(8), "little")

@@ -20,11 +20,12 @@ from broker.store.files.disk cimport read_now
 from broker.store.files.operation cimport OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.record cimport (
-    HEADER_BYTES, RECORD_FIXED, RecordHead, record_check, record_fits, record_view,
+    HEADER_BYTES, MARK, OFFSET_BYTES, RECORD_FIXED, RecordHead, record_check, record_fits,
+    record_view,
 )
 from broker.store.files.sound_search import set_aside
 from broker.store.log.segments cimport Segment
-from broker.store.streams.store cimport MARK, OFFSET_BYTES, StreamStore
+from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Anchor, Summary
 
 log = logging.getLogger("leveret.store")

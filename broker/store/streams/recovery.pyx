@@ -16,12 +16,13 @@ from broker.kernel.message cimport Message
 from broker.store.files import disk
 from broker.store.files.disk cimport file_new
 from broker.store.files.record cimport (
-    FORMAT_VERSION, HEADER_BYTES, RECORD_FIXED, RecordHead, SEGMENT_MAGIC, record_view,
+    FORMAT_VERSION, HEADER_BYTES, MARK, OFFSET_BYTES, RECORD_FIXED, RecordHead, SEGMENT_MAGIC,
+    record_view,
 )
 from broker.store.files.sound_search cimport RecordSearch
 from broker.store.log.recovery import summary_at
 from broker.store.log.segments cimport Segment
-from broker.store.streams.store cimport MARK, OFFSET_BYTES, StreamStore
+from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Summary
 from broker.store.streams.summary import decode
 

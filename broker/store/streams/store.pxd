@@ -9,12 +9,6 @@ from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.streams.summary cimport Summary
 
 
-# Flag of a record that is no message: its offset is where the stream continues after a purge, and
-# all earlier segments are removed.
-cdef enum:
-    MARK = 64
-    OFFSET_BYTES = 8             # in front of the properties of every record of a stream
-
 # Tells a summary which filter values a message has, by its properties.
 ctypedef int (*note_values)(Summary summary, const uint8_t* properties,
                             uint32_t length) except -1

@@ -27,7 +27,9 @@ from broker.store.files.operation cimport File, OP_UNLINK, OP_WRITE, Op
 from broker.store.files.io_thread cimport (
     Round, STAGE_REMOVE, STAGE_WRITE, round_add, round_new,
 )
-from broker.store.files.record cimport HEADER_BYTES, record_bytes, record_put
+from broker.store.files.record cimport (
+    HEADER_BYTES, MARK, OFFSET_BYTES, record_bytes, record_put,
+)
 from broker.store.log.segments cimport Block, Segment, Segments, TAIL_FULL, WRITING
 from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.streams.summary cimport Summary
