@@ -76,7 +76,7 @@ def flags() -> tuple[str, ...]:
     x86-64-v2 is every 64-bit x86 processor since 2009. LEVERET_BOUNDSCHECK=1 makes the build
     that finds a wrong index; C code sees it as a macro of the same name.
     """
-    chosen = ["-O2", "-fno-strict-aliasing"]
+    chosen = ["-O1" if plants() else "-O2", "-fno-strict-aliasing"]
     if os.uname().machine == "x86_64":
         chosen.append("-march=x86-64-v2")
     if checked():

@@ -50,6 +50,8 @@ def main() -> int:
             create_virtual_environment()
             install_packages(goal)
             compile_modules()
+            if goal == "test":
+                compile_planted_faults()
     except SetUpError as error:
         say(str(error))
         return EX_UNAVAILABLE
@@ -179,6 +181,14 @@ def compile_modules() -> None:
     if result.returncode != 0:
         raise SetUpError(f"{result.stdout}\na module does not compile; see above")
     say(f"Compiled in {time.monotonic() - started:.0f} s")
+
+
+def compile_planted_faults() -> None:
+    """The second build of a few modules, for the crash tests, which would wait for it else."""
+    command = [PYTHON, "-m", "tests.crash.planted_build"]
+    result = subprocess.run(command, cwd=ROOT, check=False)
+    if result.returncode != 0:
+        raise SetUpError("a module with planted faults does not compile; see above")
 
 
 def run(commands: list[list[str]], environment: dict[str, str] | None, advice: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.bench.client import Client, Confirm, method, publish, short
 from tests.bench.leveret import Leveret
+from tests.crash import planted_build
 from tests.store.durability import Event, Place, violations
 
 MESSAGES = 2000
@@ -88,6 +89,8 @@ def make_recorded(tmp_path: Path) -> Iterator[Callable[..., Leveret]]:
         broker = Leveret(tmp_path, command=command, extra=extra)
         broker.environment["WRITE_RECORDING_TO"] = str(tmp_path / "recording")
         broker.environment["PLANTED_FAULT"] = planted
+        if planted:
+            planted_build.build()  # the broker, which has a time to start in, finds it compiled
         broker.start()
         brokers.append(broker)
         return broker
