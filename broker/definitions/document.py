@@ -42,6 +42,8 @@ ABOUT = frozenset(
 )
 
 DEPTH_MAX = 64
+ROW_DEPTH_MAX = DEPTH_MAX + 2
+"""A row, and in it a member of so many levels."""
 _AT_ONCE = 200
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
@@ -85,6 +87,9 @@ def parse(text: bytes) -> Generator[None, None, dict[str, Any]]:
         found = yield from reader.members()
     except RecursionError:
         raise Fault("not_json: nested too deeply") from None
+    except Fault:
+        yield from give_up(reader.lists)
+        raise
     except ValueError as error:
         yield from give_up(reader.lists)
         raise Fault(f"not_json: {error}") from None
@@ -123,7 +128,7 @@ class _Reader:
                     raise ValueError(f'"{name[:100]}" is in the document twice')
                 self._take(":")
                 if self._next() == "[":
-                    found[name] = yield from self._rows()
+                    found[name] = yield from self._rows(name)
                 else:
                     found[name] = self._value()
                 yield
@@ -133,7 +138,7 @@ class _Reader:
             raise ValueError(f"text behind the end of the document at character {self._at}")
         return found
 
-    def _rows(self) -> Generator[None, None, list[Any]]:
+    def _rows(self, section: str) -> Generator[None, None, list[Any]]:
         self._at += 1
         rows: list[Any] = []
         self.lists.append(rows)
@@ -141,10 +146,33 @@ class _Reader:
             self._at += 1
             return rows
         while True:
-            rows.append(self._value())
+            begin = self._at
+            row = self._value()
+            if self._is_too_deep(row, begin):
+                # Before more of them are in memory.
+                where = f"definitions: {section[:100]}[{len(rows)}]"
+                raise Fault(f"{where} is nested over {DEPTH_MAX} levels")
+            rows.append(row)
             yield
             if self._take(",]") == "]":
                 return rows
+
+    def _is_too_deep(self, row: Any, begin: int) -> bool:
+        """Whether a row, read from `begin` on, is deeper than any of its members may be."""
+        if sum(self._text.count(each, begin, self._at) for each in "{[") <= ROW_DEPTH_MAX:
+            return False
+        level = [row]
+        for _ in range(ROW_DEPTH_MAX):
+            below: list[Any] = []
+            for item in level:
+                if isinstance(item, dict):
+                    below.extend(item.values())
+                elif isinstance(item, list):
+                    below.extend(item)
+            if not below:
+                return False
+            level = below
+        return True
 
     def _next(self) -> str:
         """The next character that is no white space; empty at the end."""

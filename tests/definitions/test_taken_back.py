@@ -139,3 +139,29 @@ def list_steps(text: bytes) -> int:
             next(reading)
             steps += 1
     return steps
+
+
+def _nested(levels: int) -> bytes:
+    return b'{"a": ' * levels + b"[]" + b"}" * levels
+
+
+def test_a_row_that_is_too_deep_ends_the_reading_before_the_next_is_in_memory() -> None:
+    rows = b'{"name": "q"}, {"arguments": ' + _nested(500) + b"}, " + b"{}, " * 1000 + b"{}"
+    steps = parse(b'{"queues": [' + rows + b"]}")
+    count = 0
+    with pytest.raises(Fault, match=r"^definitions: queues\[1\] is nested over 64 levels$"):
+        for _ in steps:
+            count += 1
+    assert count <= 3
+
+
+def test_a_row_may_be_as_deep_as_its_members_may() -> None:
+    wide = b'{"x": [' + b"{}, " * 500 + b"[]]}"
+    for row in (_nested(64), wide):
+        text = b'{"queues": [{"arguments": ' + row + b"}]}"
+        with pytest.raises(StopIteration) as end:
+            steps = parse(text)
+            while True:
+                next(steps)
+        (found,) = end.value.value["queues"]
+        assert found == json.loads(text)["queues"][0]
