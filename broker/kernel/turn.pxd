@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
+from broker.kernel.reading cimport Reading
+
 
 cdef class Task:
     cdef bint pending
@@ -24,11 +26,12 @@ cdef class Turn:
     cdef int hops                # queues that a message went through on its way to be stored
     cdef uint64_t delivered      # by queues to consumers, since the start
     cdef public bint is_sliced   # whether turns are bounded; not while there is no loop
+    cdef readonly Reading reading   # how long publishes are read in a turn
     cdef uint64_t taken_ns       # spent on what connections sent, since the last turn
     cdef object line             # callbacks of those who wait for the next turn
     cdef bint line_scheduled
 
-    cdef void moderate(self, uint64_t began) noexcept
+    cdef void moderate(self, uint64_t began, uint64_t now) noexcept
     cdef int touch_queue(self, Task queue) except -1
     cdef int touch_share(self, Task share) except -1
     cdef int share_out(self) except -1
@@ -36,5 +39,6 @@ cdef class Turn:
     cdef bint is_late(self) noexcept
     cdef bint is_late_after(self, uint64_t more) noexcept
     cdef int wait_in_line(self, callback) except -1
+    cdef int read_on(self) except -1
     cdef list work_through(self, list tasks, uint64_t until, str failed)
     cdef int touch_connection(self, Task connection) except -1

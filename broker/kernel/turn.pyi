@@ -1,5 +1,7 @@
 from collections.abc import Callable
 
+from broker.kernel.reading import Reading
+
 class Task: ...
 
 class Turn:
@@ -11,6 +13,9 @@ class Turn:
         after: Callable[[], object] | None = None,
     ) -> None: ...
     is_sliced: bool
+    reading: Reading
+    @property
+    def offered(self) -> int: ...
     @property
     def late(self) -> bool: ...
     def spend(self, nanoseconds: int) -> None: ...

@@ -17,6 +17,7 @@ from collections import deque
 from libc.stdint cimport int64_t, uint64_t
 
 from broker.kernel cimport clock
+from broker.kernel.reading cimport Reading
 
 
 cdef extern from "<time.h>" nogil:
@@ -41,6 +42,10 @@ cdef enum:
     HURRIED_ENOUGH = 8           # short turns in a row before the first sleep
     WORTH_FRAMES = 12            # frames of a turn behind a sleep that made it worth while
     BACK_OFF = -256              # turns without a try when it was not
+
+# Received at a time from those who come late in a turn: they wait with it for the next one.
+cdef enum:
+    LATE_BYTES = 4096
 
 # Each is exceeded by one step at most: a chunk, the part of one queue, a write.
 cdef enum:
@@ -80,6 +85,7 @@ cdef class Turn:
         self.after = after
         self.scheduled = False
         self.drops_left = TURN_DROPS
+        self.reading = Reading()
         self.line = deque()
         # Otherwise the kernel may round a sleep of 50 microseconds up to twice that.
         prctl(PR_SET_TIMERSLACK, 1000)
@@ -152,6 +158,7 @@ cdef class Turn:
         cdef list tasks
         cdef list left
         cdef uint64_t began = nanoseconds()
+        cdef uint64_t now
         self.began_ms = clock.at(<int64_t> began)
         self.scheduled = False
         self.drops_left = TURN_DROPS
@@ -177,7 +184,24 @@ cdef class Turn:
                 self.wake()
         if not self.line_scheduled:
             self.taken_ns = 0
-        self.moderate(began)
+        now = nanoseconds()
+        if self.is_sliced:
+            self.reading.end_turn(now)
+            if self.reading.line:
+                self.read_on()
+        self.moderate(began, now)
+
+    cdef int read_on(self) except -1:
+        """Lets connections with publishes take their next chunk, as far as there is credit."""
+        cdef Reading reading = self.reading
+        while reading.line and not reading.is_over():
+            try:
+                reading.line.popleft()()
+            except Exception:
+                log.exception("a connection failed in its turn")
+        if reading.line:
+            self.wake()               # which brings the next credit
+        return 0
 
     cdef list work_through(self, list tasks, uint64_t until, str failed):
         """Lets tasks work until there is no time left, the first in any case. Returns the others,
@@ -206,6 +230,11 @@ cdef class Turn:
     @property
     def late(self):
         return self.is_late()
+
+    @property
+    def offered(self):
+        """Bytes to receive at a time."""
+        return LATE_BYTES if self.is_late() or self.reading.is_over() else self.reading.offered
 
     def spend(self, uint64_t nanoseconds):
         """So much of this turn was spent on what a connection sent."""
@@ -254,11 +283,10 @@ cdef class Turn:
             self.line_scheduled = True
             self.schedule(self.serve_line)
 
-    cdef void moderate(self, uint64_t began) noexcept:
+    cdef void moderate(self, uint64_t began, uint64_t now) noexcept:
         """Sleeps for a moment when turns are short and follow each other at once, so that the next
         one finds more. Costs nothing when idle, and backs off when sleeping brought no batch, as
         with clients that wait for each answer."""
-        cdef uint64_t now = nanoseconds()
         cdef timespec pause
         if self.slept and self.frames < WORTH_FRAMES:
             self.hurried = BACK_OFF

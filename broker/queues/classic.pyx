@@ -238,7 +238,7 @@ cdef class ClassicQueue(LimitedQueue):
             self.note_latency(published_at, alike)
         if is_blocked or self.capacity is not None:
             self.note_capacity(count > 0, is_blocked)
-        self.turn.delivered += count
+        self.note_turn(count)
         return is_more
 
     cdef int serve_getters(self) except -1:

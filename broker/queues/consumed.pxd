@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel.contracts cimport Consumer
 from broker.queues.capacity cimport Capacity
@@ -14,8 +14,10 @@ cdef class ConsumedQueue(StoredQueue):
 
     cdef bint serve_consumers(self) except -1
     cdef bint is_served(self) noexcept
+    cdef uint64_t consumers_room(self) noexcept
     cdef Consumer next_consumer(self)
     cdef bint has_room(self) noexcept
+    cdef int note_turn(self, uint32_t count) except -1
     cdef int note_capacity(self, bint served, bint blocked) except -1
     cdef bint stop_expecting(self, Consumer consumer) except -1
     cdef int hand_turn_on(self, Py_ssize_t at) except -1

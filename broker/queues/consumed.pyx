@@ -95,6 +95,18 @@ cdef class ConsumedQueue(StoredQueue):
                 break
         return False
 
+    cdef uint64_t consumers_room(self) noexcept:
+        """How many messages its consumers may have unacknowledged, about: as if all had the
+        prefetch of the first; 0 is any number."""
+        return <uint64_t> (<Consumer> self._consumers[0]).prefetch_count * len(self._consumers)
+
+    cdef int note_turn(self, uint32_t count) except -1:
+        """At the end of the queue's time in the turn: how many messages it delivered."""
+        self.turn.delivered += count
+        if count and self.store.ready and self._consumers is not None:
+            self.turn.reading.delivered(count, self.consumers_room())
+        return 0
+
     cdef int note_capacity(self, bint served, bint blocked) except -1:
         """At the end of the queue's time in the turn: whether a consumer took a message, and
         whether the next one found none with room."""

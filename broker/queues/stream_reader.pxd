@@ -54,6 +54,7 @@ cdef class StreamReader(Queue):
     cdef bint is_waiting
 
     cdef int stop_expecting(self, Consumer consumer) except -1
+    cdef int note_turn(self, uint32_t records) except -1
     cdef int wait(self) except -1
     cdef int note_delivered(self, uint64_t offset) except -1
     cdef int note_settled(self, uint64_t offset) except -1

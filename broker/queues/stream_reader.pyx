@@ -269,6 +269,12 @@ cdef class StreamReader(Queue):
                 readers.no_ack_bytes += message.body_length
             put_offset(readers.stamped, &message, offset)
             consumer.channel.deliver(consumer, &message, &place)
+        return self.note_turn(records)
+
+    cdef int note_turn(self, uint32_t records) except -1:
+        """At the end of its time in the turn: how many messages it read for its consumer."""
+        if records and self.frontier < self.readers.store.safe_offset:
+            self.readers.turn.reading.delivered(records, self.consumer.prefetch_count)
         return 0
 
     cdef int wait(self) except -1:

@@ -108,6 +108,7 @@ class Broker(SignIn):
         self.persister.failed = self._disk_failed
         self.persister.relieved = self._relieved
         self.turn.after = self.persister.collect
+        self.turn.reading.share = config.publish_share
         self.files = SettingsFiles(config.data_dir, disk)
         self.access = Access(
             self.files, login_limits=limits_of(config), rehash_at_login=config.rehash_at_login

@@ -78,6 +78,7 @@ class Reload:
         broker, config = self._broker, reloaded.config
         broker.config = config
         broker.certificates = certificates
+        broker.turn.reading.share = config.publish_share
         broker.proxies = Sources(config.proxy_protocol_sources)
         broker.admission.configure(config.connections_max)
         broker.watch.configure(config)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from broker.wire.session import Session
 
 RECEIVE_BYTES = 256 * 1024
-LATE_BYTES = 4 * 1024
-"""Read at a time from those who come late in a turn: they wait with it for the next one."""
 END_NS = 30_000
 """What the end of a socket takes of a turn, at least: hundreds of clients may leave in one."""
 NO_GOODBYE = "client unexpectedly closed TCP connection"
@@ -54,7 +52,8 @@ class SocketDoor(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._broker.receive_buffer
-        return buffer[:LATE_BYTES] if sizehint < 0 and self._broker.turn.late else buffer
+        offered = self._broker.turn.offered
+        return buffer[:offered] if sizehint < 0 and offered < RECEIVE_BYTES else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self._session.receive_buffer(self._broker.receive_buffer, nbytes)

@@ -272,6 +272,15 @@ class Config:
         " with more, nothing further is read from it",
         least=64 * 1024,
     )
+    publish_share: int = setting(
+        "amqp",
+        50,
+        "percent",
+        "time that the broker spends at most on reading publishes while consumers take messages as"
+        " fast as they are delivered, from queues that have more; 100 for no limit",
+        least=5,
+        reload=True,
+    )
     close_timeout: float = setting(
         "amqp",
         30.0,

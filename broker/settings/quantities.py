@@ -63,6 +63,8 @@ def shown(value: Any, kind: str) -> str:
         return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"
     if kind == "yes or no":
         return "yes" if value else "no"
+    if kind == "percent":
+        return f"{value} %"
     if kind in ("addresses", "list", "networks", "spark options"):
         return ", ".join(value)
     if kind == "keepalive":
@@ -121,6 +123,14 @@ def read_count(text: str, least: int = 0, most: int = 2**63 - 1) -> int:
         upper = f" to {most}" if most < 2**63 - 1 else " or more"
         raise BadValue(f"a whole number, {least}{upper}")
     return int(text)
+
+
+def read_percent(text: str, least: int = 0) -> int:
+    """A whole number up to 100; the sign may be left out."""
+    number = text.removesuffix("%").rstrip()
+    if not re.fullmatch(r"\d{1,3}", number, re.ASCII) or not least <= int(number) <= 100:
+        raise BadValue(f"a percentage, {least} to 100")
+    return int(number)
 
 
 def read_port(text: str, least: int = 0) -> int:
@@ -265,6 +275,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "object store": read_object_store,
     "optional port": _read_optional_port,
     "path": read_path,
+    "percent": read_percent,
     "port": read_port,
     "schedule": read_schedule,
     "secret": read_secret,

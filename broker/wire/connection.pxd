@@ -55,6 +55,9 @@ cdef class Connection(Output):
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1
     cdef int count_asked(self, uint64_t more) except -1
     cdef int give_way(self) except -1
+    cdef bint has_to_wait(self, size_t length) except -1
+    cdef bint answers(self, size_t length) except -1
+    cdef int await_credit(self) except -1
     cdef int keep(self) except -1
     cdef list open_channels(self)
     cdef WireChannel channel_at(self, uint16_t number)

@@ -115,7 +115,9 @@ cdef class Connection(Output):
         cdef size_t at = 0
         cdef size_t wanted
         cdef size_t part
+        cdef uint64_t now
         clock.refresh()
+        self.began = <uint64_t> clock.monotonic_ns()
         self.recv_oct += length
         self.heard = True
         if self.phase >= CLOSING:
@@ -131,11 +133,9 @@ cdef class Connection(Output):
         if self.holding & WAITING:
             self.partial.add(data, length)
             return 0
-        if self.turn.is_late() and self.phase != CLOSED:
+        if self.phase != CLOSED and self.has_to_wait(length):
             self.partial.add(data, length)
-            self.give_way()
             return 0
-        self.began = <uint64_t> clock.monotonic_ns()
         try:
             # What was left of the last chunk becomes one whole frame first.
             while self.partial.length and at < length:
@@ -168,7 +168,9 @@ cdef class Connection(Output):
         except Exception:
             log.exception("connection %s: internal error", self.label())
             self.fail(InternalFault("internal error; the broker's log has the details"))
-        self.turn.taken_ns += <uint64_t> clock.monotonic_ns() - self.began
+        now = <uint64_t> clock.monotonic_ns()
+        self.turn.taken_ns += now - self.began
+        self.turn.reading.spend(self.began, now, self.current_method == METHOD_PUBLISH)
         # Once a chunk, whatever was written: returns, confirms and answers ask nobody for room.
         if self.congested and self.out.length > self.unsent_max and self.phase == RUNNING:
             self.holding |= UNSENT
@@ -511,6 +513,37 @@ cdef class Connection(Output):
             self.holding |= YIELDING
             self.stop_reading()
             self.turn.wait_in_line(self.next_turn)
+        return 0
+
+    cdef bint has_to_wait(self, size_t length) except -1:
+        """Whether this turn, or what it has for publishes, is over: then the chunk waits."""
+        if self.turn.is_late():
+            self.give_way()
+            return True
+        if (self.current_method == METHOD_PUBLISH and self.turn.reading.is_over()
+                and not self.answers(length)):
+            self.await_credit()
+            return True
+        return False
+
+    cdef bint answers(self, size_t length) except -1:
+        """Whether the chunk comes from a client that works off deliveries and publishes the
+        results: the acks among them do not wait."""
+        cdef WireChannel channel
+        if length < self.turn.reading.offered:
+            for channel in self.slots:
+                if channel is not None and channel.ledger.count:
+                    return True
+        return False
+
+    cdef int await_credit(self) except -1:
+        """It published, and publishes have had their share of the time: what came waits."""
+        if not self.holding & YIELDING:
+            self.holding |= YIELDING
+            self.stop_reading()
+            self.turn.reading.line.append(self.next_turn)
+            self.turn.wake()
+            self.turn.reading.spend(self.began, <uint64_t> clock.monotonic_ns(), True)
         return 0
 
     cdef WireChannel channel_at(self, uint16_t number):

@@ -43,6 +43,7 @@ KINDS = {
     "object store": Texts("s3://bucket/prefix", "gopher://x"),
     "optional port": Texts("-1", "-2"),
     "path": Texts("/somewhere", ""),
+    "percent": Texts("35 %", "101 %"),
     "port": Texts("12345", "70000"),
     "schedule": Texts("7 3 * * 1", "now and then"),
     "secret": Texts("hush", ""),

@@ -1,0 +1,20 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef class Reading:
+    cdef public unsigned int share       # percent of the time, while consumers take messages
+    cdef readonly bint is_limited
+    cdef readonly uint64_t offered       # bytes to receive at a time
+    cdef int64_t credit                  # ns for which publishes may be read now
+    cdef uint64_t credited               # until when it has been given
+    cdef uint64_t spent                  # ns of publishes since then
+    cdef uint64_t seen                   # when the last chunk was parsed, or the turn ended
+    cdef uint64_t turnover               # of the prefetches in this window, in thousandths
+    cdef uint64_t window                 # when it began
+    cdef readonly object line            # callbacks of publishers that wait for credit
+
+    cpdef void spend(self, uint64_t began, uint64_t now, bint publishes) noexcept
+    cpdef void delivered(self, uint32_t count, uint64_t room) noexcept
+    cpdef bint is_over(self) noexcept
+    cpdef void end_turn(self, uint64_t now) noexcept
+    cdef void judge(self, uint64_t now) noexcept

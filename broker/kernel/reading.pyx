@@ -1,0 +1,78 @@
+# cython: language_level=3
+"""How much of its time the loop reads publishes while consumers take messages.
+
+The sockets of publishers that flood are readable all the time, and consumers get their next
+messages when their acks have been read: in turns that read publishes for 2 ms each consumer gets
+its prefetch once, and some thousand messages are read for each one that is delivered.
+
+So while consumers take messages from queues that have more, each of their prefetches at least once
+in `WINDOW_NS`, publishes are read for a share of the time, 64 KiB at once. Their connections wait
+in a line for the next credit; acks, and sockets that take bytes again, find the loop free in
+between. Consumers that need longer for a prefetch are not delayed by turns of 2 ms: they limit no
+publisher.
+"""
+
+from collections import deque
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef enum:
+    WINDOW_NS = 4000000
+    CREDIT_NS = 100000           # what gathers at most while no publishes come
+    DEBT_NS = 1000000            # what is paid back at most: the rest another process had
+    # What the loop does for a chunk at most; before that it was idle.
+    LOOP_NS = 40000
+    LIMITED_BYTES = 64 * 1024    # of smaller chunks, receiving them is most of the cost
+    MOST_BYTES = 256 * 1024
+    # What consumers without a prefetch are taken to have room for.
+    SOCKET_ROOM = 1000
+
+
+@cython.final
+cdef class Reading:
+    """`share`: percent; 100 is no limit. `line`: what to call once publishes may be read again."""
+
+    def __init__(self, unsigned int share=50):
+        self.share = share
+        self.offered = MOST_BYTES
+        self.line = deque()
+
+    cpdef void spend(self, uint64_t began, uint64_t now, bint publishes) noexcept:
+        """A chunk that the loop had received at `began` is parsed, or waits. What the loop did
+        since the chunk before, to receive it or to let its connection wait, counts, too."""
+        if publishes:
+            self.spent += now - max(self.seen, began - LOOP_NS)
+        self.seen = now
+
+    cpdef void delivered(self, uint32_t count, uint64_t room) noexcept:
+        """A queue has delivered and has more; its consumers have room for so many messages, 0 for
+        any number."""
+        self.turnover += <uint64_t> count * 1000 // (room if room else SOCKET_ROOM)
+
+    cpdef bint is_over(self) noexcept:
+        """Whether further publishes wait."""
+        return self.is_limited and <int64_t> self.spent >= self.credit
+
+    cpdef void end_turn(self, uint64_t now) noexcept:
+        """Gives credit for the time since it was given last."""
+        if now - self.window >= WINDOW_NS:
+            self.judge(now)
+        if self.is_limited:
+            self.credit -= <int64_t> self.spent
+            self.credit = max(self.credit, <int64_t> -DEBT_NS)
+            self.credit += <int64_t> ((now - self.credited) * self.share // 100)
+            self.credit = min(self.credit, <int64_t> CREDIT_NS)
+        self.credited = self.seen = now
+        self.spent = 0
+
+    cdef void judge(self, uint64_t now) noexcept:
+        """The end of a window: whether its consumers need the limit in the next one."""
+        self.is_limited = (
+            self.share < 100 and self.turnover * WINDOW_NS >= 1000 * (now - self.window))
+        self.window = now
+        self.turnover = 0
+        self.offered = LIMITED_BYTES if self.is_limited else MOST_BYTES
+        if not self.is_limited:
+            self.credit = CREDIT_NS
