@@ -9,15 +9,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.server.pace import Pace
+from broker.settings.bounds import POLICY_WAIT_S
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
     from broker.vhosts.vhost import VHost
 
 log = logging.getLogger("leveret.policies")
-
-PATIENCE_S = 10.0
-"""Who changes a policy waits so long for what it does; with RabbitMQ it is not waited for."""
 
 
 class PolicySweep:
@@ -39,15 +37,14 @@ class PolicySweep:
                 self._run(vhost), name="policy sweep"
             )
 
-    async def over(self, vhosts: Iterable[str], patience_s: float | None = None) -> bool:
+    async def over(self, vhosts: Iterable[str], wait_s: float = POLICY_WAIT_S) -> bool:
         """Whether every change of these vhosts' policies so far has reached all that it concerns:
-        waits for that, but not longer than `PATIENCE_S`. For very many queues and thousands of
+        waits for that, but not longer than `wait_s`. For very many queues and thousands of
         policies it may take minutes."""
         tasks = {self._tasks[vhost] for vhost in vhosts if vhost in self._tasks}
         if not tasks:
             return True
-        patience_s = PATIENCE_S if patience_s is None else patience_s
-        _, pending = await asyncio.wait(tasks, timeout=patience_s)
+        _, pending = await asyncio.wait(tasks, timeout=wait_s)
         return not pending
 
     async def close(self) -> None:

@@ -59,6 +59,7 @@ PATTERN_CHARACTERS_MAX = 4_096
 PATTERN_STEPS_MAX = 1_500
 PATTERN_MEMORY_MAX = 128 * 1024
 PATTERNS_KEPT_MAX = 128
+POLICY_WAIT_S = 10
 RING_WEIGHT_MAX = 256
 FRAME_COST = 64
 
@@ -220,6 +221,11 @@ FIXED = (
         "compiled patterns that are kept for the next request",
         PATTERNS_KEPT_MAX,
         "compiling one again takes about a millisecond",
+    ),
+    Fixed(
+        "seconds that the answer to a change of a policy waits until the policy is applied",
+        POLICY_WAIT_S,
+        "tools give up soon after; the policy is applied all the same",
     ),
     Fixed(
         "weight of one binding of a hash ring",

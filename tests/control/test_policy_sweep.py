@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from broker.server import policy_sweep
 from broker.server.policy_sweep import PolicySweep
 
 PATIENT_S = 60.0
@@ -49,12 +48,11 @@ async def test_a_small_sweep_is_waited_for(sweep: PolicySweep, vhosts: dict[str,
 
 
 async def test_a_long_sweep_is_not_waited_for_to_its_end(
-    sweep: PolicySweep, vhosts: dict[str, VHost], monkeypatch: pytest.MonkeyPatch
+    sweep: PolicySweep, vhosts: dict[str, VHost]
 ) -> None:
-    monkeypatch.setattr(policy_sweep, "PATIENCE_S", 0.01)
     vhosts["large"].is_held = True
     sweep.begin("large")
-    assert not await sweep.over(["large"])
+    assert not await sweep.over(["large"], 0.01)
     vhosts["large"].is_held = False
     assert await sweep.over(["large"], PATIENT_S)
 
