@@ -12,6 +12,7 @@ NAMES = (
     "usage",
     "delayed",
     "dedup",
+    "transfer",
 )
 
 

@@ -31,6 +31,7 @@ cdef enum:
     HAS_ORIGIN = 2                 # the record holds the message's origin
     PERSISTENT = 8
     EXPIRES = 16                   # the properties hold an expiration
+    WAS_DELIVERED = 32             # in the queue that it was moved or copied from
 
 
 # Where a stored message lies and what settling it needs.

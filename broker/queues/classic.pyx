@@ -413,8 +413,9 @@ cdef class ClassicQueue(LimitedQueue):
         if self.store is not None:
             self.purged += self.store.ready
             self.purged_bytes += self.store.ready_bytes
-        if self.holds and self.messages_ready:
-            # Their publishers must get a negative confirm.
+        if self.messages_ready and (self.holds or self.store.lent):
+            # Their publishers must get a negative confirm; or among them are places of messages
+            # that a transfer has taken.
             count = self.messages_ready
             self.drain_to = self.store.end()
             self.wake()

@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
-from broker.kernel.message cimport HAS_ORIGIN, Message, Origin, Place
+from broker.kernel.message cimport HAS_ORIGIN, Message, Origin, Place, WAS_DELIVERED
 from broker.queues.consumed cimport ConsumedQueue
 from broker.store.log.queue_bodies cimport place_key
 from broker.store.log.queue_store cimport FOUND, LEVELS, QueueStore
@@ -172,7 +172,7 @@ cdef class ConfirmingQueue(ConsumedQueue):
         if consumer is None:
             return -1
         self.lean_place(&message.origin, confirm, &place)
-        place.redelivered = 0
+        place.redelivered = (message.flags & WAS_DELIVERED) != 0
         consumer.channel.deliver(consumer, message, &place)
         self.published += 1
         self.confirmed += confirm

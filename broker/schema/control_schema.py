@@ -626,6 +626,67 @@ class ExchangeDelayedCancel(Arguments):
     id: str
 
 
+@verb("transfer.start", "management", "objects", "{id, state, ...}", changes=True)
+class TransferStart(Arguments):
+    """Moves or copies the ready messages of a queue, or copies those of a stream, to a queue or an
+    exchange, which may be in another vhost. Needs read permission on the source and write
+    permission on the target; messages that arrive later are not touched. `routing_key` is a
+    pattern, `header` and `value` say what a header reads; `older_than` and `newer_than` are seconds
+    since the publish, `limit` is how many messages are handed over at most. A transfer is kept over
+    restarts."""
+
+    vhost: str
+    name: str
+    mode: Literal["move", "copy"]
+    target: str
+    target_vhost: str | None = None
+    target_type: Literal["queue", "exchange"] = "queue"
+    routing_key: str | None = None
+    header: str | None = None
+    value: str | None = None
+    older_than: int | None = None
+    newer_than: int | None = None
+    limit: int | None = None
+
+
+@verb("transfer.preview", "management", "objects", "{looked, matched, ready}")
+class TransferPreview(Arguments):
+    """Counts how many of the first `count` messages, 10,000 at most, `transfer.start` with this
+    filter would take. Changes nothing; needs read permission."""
+
+    vhost: str
+    name: str
+    routing_key: str | None = None
+    header: str | None = None
+    value: str | None = None
+    older_than: int | None = None
+    newer_than: int | None = None
+    count: int = 1000
+
+
+@verb(
+    "transfer.list",
+    "management",
+    "own",
+    "[{id, mode, source_vhost, source, target_vhost, target, state, reason, total, looked, matched,"
+    " handed_over, refused, left, ...}]",
+)
+class TransferList(Arguments):
+    """Shows transfers under way and those that are over, newest first: those between vhosts that
+    the user may look into, and the user's own. `vhost` and `name` limit the list to a source."""
+
+    vhost: str | None = None
+    name: str | None = None
+
+
+@verb("transfer.delete", "management", "own", "{state}", changes=True)
+class TransferDelete(Arguments):
+    """Stops a transfer under way; what was handed over stays where it is. One that is over is taken
+    off the list. Only who started it may do so, or an administrator."""
+
+    id: int
+
+
 @verb("exchange.publish", "management", "objects", "{routed}")
 class ExchangePublish(Arguments):
     """Publishes one message; a persistent one is on disk when the answer comes. The default

@@ -802,6 +802,22 @@ class Config:
         least=1,
         most=100_000_000,
     )
+    transfers_at_once: int = setting(
+        "queues",
+        4,
+        "count",
+        "moves and copies between queues that run at the same time; the others wait",
+        least=1,
+        most=64,
+    )
+    transfers_max: int = setting(
+        "queues",
+        100,
+        "count",
+        "moves and copies between queues that run or wait; as many that are over stay listed",
+        least=1,
+        most=10_000,
+    )
     hash_ring_weights_max: int = setting(
         "queues",
         16_384,

@@ -73,6 +73,7 @@ ADD_ONS = {
         queue(x_deduplication_header="id"),
         exchange("direct", x_message_deduplication=True, x_cache_size=10),
     ),
+    "transfer": feature("transfer"),
     "consistent hash": exchange_type("consistent_hash", "x-consistent-hash", "routing/hashing.py"),
     "random": exchange_type("random", "x-random"),
     "stream": AddOn(

@@ -64,6 +64,29 @@ class Exchange:
         return object()
 
 
+class Transfers:
+    """One transfer, of another user, which is over whatever is done to it."""
+
+    ROW = SimpleNamespace(
+        id=7, user="other", source_vhost="/", target_vhost="/", source="q", state="finished"
+    )
+
+    def rows(self) -> list[Any]:
+        return []
+
+    def get(self, id: int) -> Any:
+        return self.ROW
+
+    def begin(self, queue: Any, **_: Any) -> Any:
+        return SimpleNamespace(shown=dict)
+
+    def preview(self, queue: Any, most: int, **_: Any) -> Any:
+        return SimpleNamespace(go_on=lambda ns: 0, looked=0, matched=0)
+
+    def delete(self, transfer: Any, user: str) -> None:
+        pass
+
+
 class Holding:
     """One delayed message, which waits whatever is done to it."""
 
@@ -396,6 +419,7 @@ class Broker:
 
     def __init__(self, directory: Path) -> None:
         self.history, self.features = None, ()
+        self.transfers = Transfers()
         self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
         self.stopping = False
         none = SimpleNamespace(count=0, aborted=0, size=0, closed=0)

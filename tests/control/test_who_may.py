@@ -68,6 +68,10 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "exchange.delete": (ALL, {"vhost": "/", "name": "amq.topic"}),
     "exchange.delayed": (ALL, {"vhost": "/", "name": "amq.topic"}),
     "exchange.delayed.cancel": (ALL, {"vhost": "/", "name": "later", "id": "1-1-1"}),
+    "transfer.start": (ALL, {**IN_VHOST, "mode": "move", "target": "log"}),
+    "transfer.preview": (ALL, IN_VHOST),
+    "transfer.list": (ALL, {}),
+    "transfer.delete": (ADMIN, {"id": 7}),
     "exchange.publish": (
         ALL,
         {"vhost": "/", "name": "amq.default", "routing_key": "q", "payload": b""},
@@ -309,6 +313,8 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
         ("stream.read", {"name": "log"}, ("", "", "log")),
         ("exchange.delayed", {"name": "amq.topic"}, ("", "", "amq.topic")),
         ("exchange.delayed.cancel", {"name": "later", "id": "1-1-1"}, ("later", "", "")),
+        ("transfer.start", {"name": "q", "mode": "move", "target": "log"}, ("", "log", "q")),
+        ("transfer.preview", {"name": "q"}, ("", "", "q")),
         (
             "queue.declare",
             {"name": "mine", "arguments": {"x-dead-letter-exchange": "dead"}},

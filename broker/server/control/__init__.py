@@ -22,6 +22,7 @@ from broker.server.control import (
     stream_verbs,
     subscriptions,
     tracing_verbs,
+    transfer_verbs,
 )
 from broker.server.control.server import ControlServer
 
@@ -48,4 +49,5 @@ __all__ = [
     "stream_verbs",
     "subscriptions",
     "tracing_verbs",
+    "transfer_verbs",
 ]

@@ -11,7 +11,7 @@ import heapq
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from broker.kernel.message cimport Message, Place
+from broker.kernel.message cimport Message, Place, WAS_DELIVERED
 from broker.store.files.record cimport HEADER_BYTES, record_bytes
 from broker.store.log.priority_store cimport PriorityStore
 from broker.store.log.queue_store cimport EMPTY, FOUND, LEVELS, QueueStore, WAIT
@@ -118,7 +118,8 @@ cdef class Browse:
             return found
         place.body_length = message.body_length
         place.length = record_bytes(message)
-        place.redelivered = returned or position < segment.recovered_watermark
+        place.redelivered = (returned or position < segment.recovered_watermark
+                             or (message.flags & WAS_DELIVERED) != 0)
         self.last = <uint64_t> segment.number << 32 | position
         self.last_length = place.length
         return part.find_body(message)
@@ -133,7 +134,7 @@ cdef list places_behind(Requeued requeued, uint64_t last):
     cdef uint64_t key
     while open_ends and len(found) < LISTED:
         key, at = heapq.heappop(open_ends)
-        if key > last:
+        if key > last and (requeued.gone is None or key not in requeued.gone):
             found.append(key)
         for child in range(2 * at + 1, 2 * at + 3):
             if child < requeued.count:

@@ -21,6 +21,7 @@ cdef class QueueStore(QueueDamage):
     cdef uint32_t read_position
     cdef bint read_short             # the file ended before what was asked for
     cdef dict returns                # place -> how often it came back, where there is a limit
+    cdef uint32_t lent               # taken out of the middle by a transfer, and not settled
 
     cdef int read(self, Place* place, Message* message) except -1
     cdef uint64_t end(self) noexcept
@@ -47,6 +48,7 @@ cdef class QueueStore(QueueDamage):
     cdef int leave_segment(self, Segment* segment) except -1
     cdef int view(self, Segment* segment, uint32_t position, Message* message, Place* place,
                   bint redelivered) except -1
+    cdef int mark_exactly(self) except -1
     cdef int want_watermark(self, Segment* segment) except -1
     cdef uint8_t* read_record(self, Segment* segment, uint32_t position) except? NULL
     cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1

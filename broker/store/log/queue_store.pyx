@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place
+from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place, WAS_DELIVERED
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.store.files.disk cimport read_now
@@ -247,7 +247,8 @@ cdef class QueueStore(QueueDamage):
         place.position = position
         place.length = head.length + 4
         place.body_length = message.body_length
-        place.redelivered = redelivered or position < segment.recovered_watermark
+        place.redelivered = (redelivered or position < segment.recovered_watermark
+                             or (message.flags & WAS_DELIVERED) != 0)
         if message.flags & BODY_IS_REFERENCE:
             self.seen = place_key(place)
             memcpy(self.seen_id, message.reference, 16)
@@ -553,9 +554,9 @@ cdef class QueueStore(QueueDamage):
             self.active.sealed = True
             self.drop_segment(self.active)
 
-    def close(self) -> None:
-        """Clean stop: the watermarks become exact, so that only what was delivered comes back as
-        redelivered. What is still in memory gets an exact one when it is written."""
+    cdef int mark_exactly(self) except -1:
+        """The watermarks say what was delivered up to now, and no more: what a later delivery
+        needs is written again."""
         cdef Segment* segment = self.cursor
         cdef uint32_t exact = self.cursor_position
         while segment != NULL and self.durable:
@@ -564,8 +565,18 @@ cdef class QueueStore(QueueDamage):
             if segment.watermark > exact:
                 segment.watermark = exact
                 self.note(segment, exact, <uint32_t> ACK_WATERMARK << 30)
+                if segment.watermark_flying > exact:
+                    segment.watermark_flying = exact
+                if segment.watermark_safe > exact:
+                    segment.watermark_safe = exact
             exact = HEADER_BYTES
             segment = segment.next
+        return 0
+
+    def close(self) -> None:
+        """Clean stop: the watermarks become exact, so that only what was delivered comes back as
+        redelivered. What is still in memory gets an exact one when it is written."""
+        self.mark_exactly()
         self.keep = False
         self.closing = True
 

@@ -2,7 +2,8 @@
 """Messages that came back: a heap of their places, so that the oldest is delivered first again."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
 
 from broker.kernel.message cimport Place
 
@@ -17,6 +18,9 @@ cdef class Requeued:
         cdef uint64_t key = <uint64_t> place.segment << 32 | place.position
         cdef uint32_t at, parent
         cdef Entry* grown
+        if self.gone is not None and key in self.gone:
+            self.gone.remove(key)
+            return 0
         if self.count == self.capacity:
             at = self.capacity * 2 if self.capacity else 16
             grown = <Entry*> realloc(self.entries, at * sizeof(Entry))
@@ -50,7 +54,40 @@ cdef class Requeued:
         place.redelivered = 1
 
     cdef void pop(self) noexcept:
-        """Takes the oldest place away."""
+        """Takes the oldest place away, and then what `take` left at the top."""
+        if self.entries[0].key > self.popped:
+            self.popped = self.entries[0].key
+        self.drop_first()
+        while self.gone is not None and self.count and self.entries[0].key in self.gone:
+            self.gone.remove(self.entries[0].key)
+            self.drop_first()
+
+    cdef Requeued copy(self):
+        """The same places, for a reader of its own. Of those in a copy, a place above `popped` is
+        still here."""
+        cdef Requeued other = Requeued()
+        if self.count:
+            other.entries = <Entry*> malloc(self.count * sizeof(Entry))
+            if other.entries == NULL:
+                raise MemoryError("no memory for a copy of requeued messages")
+            memcpy(other.entries, self.entries, self.count * sizeof(Entry))
+            other.capacity = other.count = self.count
+        if self.gone:
+            other.gone = set(self.gone)
+        self.popped = 0
+        return other
+
+    cdef int take(self, uint64_t key) except -1:
+        """Takes away a place that is here, wherever it stands in the order."""
+        if self.entries[0].key == key:
+            self.pop()
+            return 0
+        if self.gone is None:
+            self.gone = set()
+        self.gone.add(key)
+        return 0
+
+    cdef void drop_first(self) noexcept:
         cdef Entry last
         cdef uint32_t at = 0
         cdef uint32_t child

@@ -1,0 +1,377 @@
+# cython: language_level=3
+"""Hands messages of a queue over to others, in slices, as if they had always been there.
+
+A message keeps its properties, headers, exchange, routing key, the time of its publishing, whether
+it was delivered and how often it came back. The source's message is settled when the queues that
+took it have it on disk, so that a crash may double it but never lose it.
+"""
+
+import functools
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
+from broker.features.transfer.rules cimport Rules
+from broker.features.transfer.walk cimport Walk
+from broker.kernel cimport clock
+from broker.kernel.buffer cimport load16
+from broker.kernel.message cimport (
+    BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place, WAS_DELIVERED, set_parts,
+)
+from broker.queues.classic cimport ClassicQueue
+from broker.queues.dying cimport Dying
+from broker.queues.limits cimport HAS_EXPIRY, HAS_LENGTH_LIMIT
+from broker.store.files.body_record cimport REFERENCE_BYTES
+from broker.store.log.browse cimport Browse
+from broker.store.log.priority_store cimport PriorityStore, priority_of
+from broker.store.log.queue_store cimport EMPTY, FOUND, QueueStore, WAIT
+from broker.store.files.record cimport ACK_DELIVERY_COUNT, ORIGIN_BYTES, record_bytes
+from broker.store.log.segments cimport Block, push_entry
+
+from broker.features.transfer.walk import mark_exactly
+
+cdef enum:
+    CLOCK_EVERY = 8              # messages between two looks at the clock
+    IN_FLIGHT_MAX = 16384        # messages that wait for the disk
+    BOUND_BYTES = 256 << 10      # of a segment, between two notes of a copy's progress
+
+
+cdef QueueStore part_for(QueueStore store, Message* message):
+    """The store of a queue, or of the level that the message belongs to; None if there is none."""
+    cdef PriorityStore whole
+    cdef uint32_t priority
+    if not isinstance(store, PriorityStore):
+        return store
+    whole = <PriorityStore> store
+    priority = priority_of(message)
+    return <QueueStore> whole.levels[
+        priority if priority < whole.max_priority else whole.max_priority]
+
+
+cdef uint64_t end_of(QueueStore part) noexcept:
+    if part is None or part.active == NULL:
+        return 0
+    return <uint64_t> part.active.number << 32 | part.active.length
+
+
+cdef int note_returns(QueueStore part, uint64_t key, uint32_t count) except -1:
+    """The record at this place, the last one of the tail, came back so often before."""
+    cdef Block* tail = part.tail
+    cdef uint32_t word = <uint32_t> ACK_DELIVERY_COUNT << 30 | count
+    if part.returns is None:
+        part.returns = {}
+    part.returns[key] = count
+    if part.durable and tail != NULL:
+        push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity, <uint32_t> key, word)
+    return 0
+
+
+cdef class HandOver:
+    """Gives messages to the queues that `route(routing key, properties)` names, as (queues,
+    exchange or None for that of the message), or (no queues, the reason). `refusal` says why one
+    was not taken. `same_bodies`: a shared body can be referred to where the message goes."""
+
+    def __init__(self, route, bint same_bodies, uint64_t handed=0, uint64_t handed_bytes=0):
+        self.route = route
+        self.same_bodies = same_bodies
+        self.handed = handed
+        self.handed_bytes = handed_bytes
+
+    def give_row(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+                 int64_t timestamp, bint persistent, bint doubtful) -> int:
+        """Hands a message of a stream over. 0 if it was, FULL or UNROUTED if not."""
+        cdef Message message
+        cdef int refused
+        set_parts(&message, exchange, routing_key, properties, body)
+        message.flags = PERSISTENT if persistent else 0
+        if load16(message.properties) >> 8 & 1:
+            message.flags |= EXPIRES
+        if doubtful:
+            message.flags |= WAS_DELIVERED
+        message.timestamp = timestamp
+        clock.refresh()
+        refused = self.ask(None, &message)
+        if refused or self.give(&message, 0, False) == FULL:
+            return refused or FULL
+        return 0
+
+    cdef int ask(self, ClassicQueue source, Message* message) except -1:
+        """Before a message is taken (`source` is None for one of a stream): finds its queues and
+        its body. 0 if each of them would take it, else FULL, UNROUTED, READING or LOST."""
+        cdef Queue target
+        cdef int found
+        cdef bint by_reference = message.flags & BODY_IS_REFERENCE and self.same_bodies
+        self.targets, told = self.route(
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length])
+        if not self.targets:
+            self.refusal = told
+            return UNROUTED
+        self.exchange = message.exchange[:message.exchange_length] if told is None else told
+        for target in self.targets:
+            if not target.shares:
+                by_reference = False
+            if isinstance(target, ClassicQueue) and not has_room(
+                    <ClassicQueue> target, message, target is not source):
+                self.refusal = f"queue '{target.name}' is full and refuses more messages"
+                return FULL
+        self.body = None
+        if by_reference:
+            return 0
+        if message.body == NULL:
+            found = source.store.find_body(message)
+            if found != FOUND:
+                return READING if found == WAIT else LOST
+        self.body = message.body[:message.body_length]
+        return 0
+
+    cdef int give(self, Message* message, uint32_t returns, bint has_origin) except -1:
+        """Publishes what was `ask`ed for: STORED or NEEDS_SYNC, or FULL if a queue refuses it after
+        all (`is_given`: others have it)."""
+        cdef Message letter
+        cdef bytes reference
+        cdef bytes routing_key = message.routing_key[:message.routing_key_length]
+        cdef bytes properties = message.properties[:message.properties_length]
+        cdef Queue target
+        cdef int result = STORED
+        cdef int answer
+        self.held = 0
+        self.is_given = False
+        # A target may be the source, or dead-letter to it: its buffers move when it stores one.
+        set_parts(&letter, self.exchange, routing_key, properties, self.body or b"")
+        letter.flags = message.flags & (PERSISTENT | EXPIRES | WAS_DELIVERED)
+        if self.body is None:
+            letter.flags |= BODY_IS_REFERENCE
+            letter.body = NULL
+            letter.body_length = message.body_length
+            reference = message.reference[:REFERENCE_BYTES]
+            letter.reference = <const uint8_t*> <char*> reference
+        letter.origin = message.origin
+        timestamp = message.timestamp
+        for target in self.targets:
+            # A stream and a delaying exchange go by the time at which they get a message.
+            is_classic = isinstance(target, ClassicQueue)
+            letter.timestamp = timestamp if is_classic else clock.now_ms
+            if is_classic and returns:
+                answer = receive_returned(<ClassicQueue> target, &letter, returns, has_origin)
+            else:
+                answer = target.receive(&letter, has_origin)
+            if answer == REJECTED:
+                self.refusal = f"queue '{getattr(target, 'name', '')}' refused the message"
+                return FULL
+            self.is_given = True
+            result |= answer & NEEDS_SYNC
+            self.held += answer == HELD
+        self.handed += 1
+        self.handed_bytes += letter.body_length
+        return result
+
+
+cdef int receive_returned(ClassicQueue queue, Message* letter, uint32_t returns,
+                          bint confirm) except -1:
+    """Publishes a message that came back so often before."""
+    cdef uint64_t before = end_of(part_for(queue.store, letter))
+    cdef int answer = queue.receive(letter, confirm)
+    cdef QueueStore part = part_for(queue.store, letter)
+    cdef uint64_t after = end_of(part)
+    if answer != REJECTED and after != before and after & 0xFFFFFFFF:
+        note_returns(
+            part, after - record_bytes(letter) - (ORIGIN_BYTES if answer == HELD else 0), returns)
+    return answer
+
+
+cdef bint has_room(ClassicQueue queue, Message* message, bint may_serve) except -1:
+    """Whether the queue would take the message. It is not asked by a publish, which may dead-letter
+    what it refuses."""
+    if not queue.features & HAS_LENGTH_LIMIT or not queue.limits.rejects:
+        return True
+    if queue.store is None:
+        queue.open_store()
+    if not queue.is_full(message):
+        return True
+    if may_serve and queue.is_served():
+        queue.serve_consumers()
+    return not queue.is_full(message)
+
+
+cdef class Mover:
+    """Moves or copies the ready messages of a queue. `most` is how many are handed over at most,
+    0 for any number. Places up to `doubtful` (level, place) may have been handed over before a
+    crash; these copies are marked as redelivered."""
+
+    def __init__(self, ClassicQueue source, Walk walk, Rules rules, HandOver hand_over, *,
+                 bint copies, uint64_t most=0, doubtful=None, uint64_t looked=0,
+                 uint64_t matched=0):
+        self.source = source
+        self.walk = walk
+        self.rules = rules
+        self.hand_over = hand_over
+        self.copies = copies
+        self.most = most
+        self.doubtful = doubtful
+        self.bound_level = -1
+        self.looked = looked
+        self.matched = matched
+
+    def may_go_to(self):
+        """The next bound for a copy, beyond all that was passed: (level, place)."""
+        return self.walk.level, self.walk.at + BOUND_BYTES
+
+    def set_bound(self, int level, uint64_t at):
+        """A copy may go on up to this place."""
+        self.bound_level = level
+        self.bound = at
+
+    def go_on(self, int64_t nanoseconds) -> int:
+        """Works for so long at most. Why it stopped: a word of this module."""
+        cdef int64_t until = clock.monotonic_ns() + nanoseconds
+        cdef int state = MORE
+        cdef uint32_t count = 0
+        if self.source.deleted or self.source.store is not self.walk.store:
+            return DONE
+        clock.refresh()
+        self.source.note_held(self.source.now())
+        try:
+            while state == MORE:
+                if count & (CLOCK_EVERY - 1) == 0 and clock.monotonic_ns() >= until:
+                    break
+                count += 1
+                state = self.step()
+        finally:
+            if self.leaving is not None:
+                leaving, self.leaving = self.leaving, None
+                self.in_flight += (<Dying> leaving).count
+                self.source.persister.after_round(functools.partial(self.settled, leaving))
+        return state
+
+    cdef bint is_doubtful(self):
+        level, at = self.doubtful
+        return self.walk.level > level or (self.walk.level == level and self.walk.at <= at)
+
+    cdef int step(self) except -1:
+        """Looks at one message, and hands it over if it is wanted."""
+        cdef Message message
+        cdef Place place
+        cdef int found
+        if self.most and self.hand_over.handed >= self.most:
+            return DONE
+        if self.in_flight >= IN_FLIGHT_MAX:
+            return IN_FLIGHT
+        found = self.walk.next(&message, &place)
+        if found != FOUND:
+            return READING if found == WAIT else DONE
+        if self.copies and (self.walk.level != self.bound_level or self.walk.at >= self.bound):
+            return AT_BOUND
+        if self.source.features & HAS_EXPIRY and self.source.is_expired(&message):
+            self.walk.passed()
+            return MORE
+        if not self.rules.match(&message):
+            self.looked += 1
+            self.walk.passed()
+            return MORE
+        found = self.move(&message, &place)
+        if found == FULL or found == UNROUTED or found == READING:
+            return found
+        self.looked += 1
+        self.matched += 1
+        self.walk.passed()
+        return MORE
+
+    cdef int move(self, Message* message, Place* place) except -1:
+        cdef ClassicQueue source = self.source
+        cdef uint32_t returns = self.walk.returns_of(place)
+        cdef bint has_origin = (not self.copies and message.flags & HAS_ORIGIN
+                                and source.is_ours(&message.origin))
+        cdef int result = self.hand_over.ask(source, message)
+        if result:
+            return result
+        if place.redelivered or (self.doubtful is not None and self.is_doubtful()):
+            message.flags |= WAS_DELIVERED
+        if self.copies:
+            return self.hand_over.give(message, returns, False)
+        self.walk.take(message, place)
+        result = FULL
+        try:
+            result = self.hand_over.give(message, returns, has_origin)
+        finally:
+            if result == FULL:
+                self.walk.put_back(place, self.hand_over.is_given)
+        if result == FULL:
+            return FULL
+        source.purged += 1
+        source.purged_bytes += place.body_length
+        if source.holds:
+            source.held_letters = self.hand_over.held
+            source.pass_origin(message, place, result)
+        if result == NEEDS_SYNC and (source.durable or source.holds):
+            if self.leaving is None:
+                self.leaving = Dying()
+            self.leaving.add(place, 0)
+        else:
+            self.walk.settle(place)
+        return result
+
+    def settled(self, Dying leaving):
+        """What was handed over is on disk where it went."""
+        cdef ClassicQueue source = self.source
+        self.in_flight -= leaving.count
+        clock.refresh()
+        if not source.deleted:
+            source.note_held(source.now())
+        while leaving.count:
+            if source.holds:
+                source.resolve_place(&leaving.head().place, True)
+            if not source.deleted:
+                self.walk.settle(&leaving.head().place)
+            leaving.pop()
+        if self.is_over:
+            self.end()
+
+    def end(self):
+        """No further message is handed over: when all is settled, the marks of the walk are taken
+        back."""
+        self.is_over = True
+        if not self.copies and not self.source.deleted and not self.in_flight:
+            mark_exactly(self.walk.store)
+
+
+cdef class Preview:
+    """How many of the first `most` ready messages of a queue the rules take."""
+
+    cdef ClassicQueue source
+    cdef Rules rules
+    cdef Browse browse
+    cdef uint64_t most
+    cdef readonly uint64_t looked
+    cdef readonly uint64_t matched
+
+    def __init__(self, ClassicQueue source, Rules rules, uint64_t most):
+        self.source = source
+        self.rules = rules
+        self.most = most
+
+    def go_on(self, int64_t nanoseconds) -> int:
+        """Looks a little further: DONE, MORE or READING."""
+        cdef int64_t until = clock.monotonic_ns() + nanoseconds
+        cdef Message message
+        cdef Place place
+        cdef int found
+        if self.source.deleted or self.source.store is None:
+            return DONE
+        if self.browse is None or self.browse.store is not self.source.store:
+            self.browse = Browse(self.source.store)
+        clock.refresh()
+        self.browse.interrupt()
+        while self.looked < self.most:
+            if clock.monotonic_ns() >= until:
+                return MORE
+            found = self.browse.next(&message, &place)
+            if found == WAIT:
+                return READING
+            if found == EMPTY:
+                return DONE
+            if self.source.features & HAS_EXPIRY and self.source.is_expired(&message):
+                continue
+            self.looked += 1
+            self.matched += self.rules.match(&message)
+        return DONE

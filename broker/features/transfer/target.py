@@ -1,0 +1,66 @@
+"""Where a transfer's messages go: a queue, or the queues behind an exchange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.fields import properties
+from broker.fields.codec import octets, text
+from broker.schema.errors import AccessRefused, describe
+
+Given = tuple[tuple[Any, ...], bytes | str | None]
+
+ROUTES_MAX = 1024
+"""Routes that are remembered while the topology stands still."""
+
+
+class ToQueue:
+    """The target is a queue. Called for each message: (the queue), None; or (), what is wrong."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+        self._given: Given = ((queue,), None)
+
+    def __call__(self, routing_key: bytes, listed: bytes) -> Given:
+        if self._queue.deleted:
+            return (), f"queue '{self._queue.name}' was deleted"
+        return self._given
+
+
+class ToExchange:
+    """The target is an exchange: (queues, its name), or (), why the message reaches none."""
+
+    def __init__(self, vhost: Any, exchange: Any, rights: Any) -> None:
+        self._vhost = vhost
+        self._exchange = exchange
+        self._rights = rights
+        self._name = octets(exchange.name)
+        self._known: dict[bytes, Given] = {}
+        self._version = -1
+        self._by_key = False
+
+    def __call__(self, routing_key: bytes, listed: bytes) -> Given:
+        version = self._vhost.topology_version
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+            self._by_key = self._vhost.routes.is_by_key(self._exchange)
+        is_plain = self._by_key and b"\x02CC" not in listed
+        if is_plain and (known := self._known.get(routing_key)) is not None:
+            return known
+        key = text(routing_key)
+        try:
+            self._rights.check_topics("write", self._exchange, [key])
+        except AccessRefused as error:
+            return (), error.text
+        told = properties.readable(listed)
+        headers = told.get("headers", {})
+        keys = [key, *properties.copied_to(headers, "CC")]
+        queues = self._vhost.routes.route(self._exchange, keys, headers, told)
+        found: Given = (queues, self._name)
+        if not queues:
+            where = describe("exchange", self._exchange.name, self._vhost.name)
+            found = (), f"{where} leads a message with routing key '{key}' to no queue"
+        if is_plain and len(self._known) < ROUTES_MAX:
+            self._known[routing_key] = found
+        return found

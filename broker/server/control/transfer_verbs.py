@@ -1,0 +1,180 @@
+"""Verbs on transfers: moving and copying messages between queues."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.access.patterns import BadPattern, Pattern
+from broker.kernel import clock
+from broker.schema.control_schema import (
+    TransferDelete,
+    TransferList,
+    TransferPreview,
+    TransferStart,
+)
+from broker.schema.errors import NotFound, describe
+from broker.server.control.encoding import encode_rows, full_name
+from broker.server.control.messaging_verbs import queue_of
+from broker.server.control.requests import Caller, Request, bad_request, handles, not_found
+
+LOOKED_MAX = 10_000
+"""Messages that a preview looks at."""
+
+NAME_MAX = 255
+VALUE_MAX = 1024
+LIMIT_MAX = 2**53
+
+_ANSWER_S = 30.0
+_READ_AGAIN_S = 0.005
+_SLICE_NS = 500_000
+
+
+def _transfers(request: Request[Any]) -> Any:
+    if request.broker.transfers is None:
+        raise not_found("this broker moves and copies no messages")
+    return request.broker.transfers
+
+
+def _source(request: Request[Any]) -> tuple[Any, Any]:
+    """The vhost and the queue that messages are taken from. Rights are asked first."""
+    args, caller = request.args, request.caller
+    vhost = caller.vhost(args.vhost)
+    name = full_name(vhost.queues, args.name)
+    caller.check(vhost.name, "read", "queue", name)
+    return vhost, queue_of(vhost, name, caller, use=True)
+
+
+def _filter(args: TransferStart | TransferPreview) -> dict[str, Any]:
+    """The filter as it is kept. Raises RequestError that names what is wrong."""
+    if args.routing_key is not None:
+        try:
+            Pattern.sent(args.routing_key)
+        except BadPattern as error:
+            raise bad_request(f"routing_key: {error}") from None
+    if (args.header is None) != (args.value is None):
+        raise bad_request("a filter by header needs both 'header' and 'value'")
+    if args.header is not None and not 0 < len(args.header.encode()) <= NAME_MAX:
+        raise bad_request(f"header must be a name of 1 to {NAME_MAX} bytes")
+    if args.value is not None and len(args.value.encode()) > VALUE_MAX:
+        raise bad_request(f"value must have {VALUE_MAX} bytes at most")
+    for key in ("older_than", "newer_than"):
+        seconds = getattr(args, key)
+        if seconds is not None and not 0 <= seconds <= LIMIT_MAX // 1000:
+            raise bad_request(f"{key} must be a number of seconds, 0 or more")
+    if None not in (args.older_than, args.newer_than):
+        assert args.older_than is not None and args.newer_than is not None
+        if args.older_than >= args.newer_than:
+            raise bad_request("older_than must be less than newer_than: no message is both")
+    now = clock.now()
+    return {
+        "routing_key": args.routing_key,
+        "header": args.header,
+        "header_value": args.value,
+        "until": now - args.older_than * 1000 if args.older_than is not None else -1,
+        "since": max(0, now - args.newer_than * 1000) if args.newer_than is not None else -1,
+    }
+
+
+def _check_target(caller: Caller, args: TransferStart, source: Any) -> tuple[str, str]:
+    """Vhost and name of the target. Raises RequestError, AccessRefused or NotFound."""
+    vhost = caller.vhost(args.target_vhost if args.target_vhost is not None else args.vhost)
+    kind = args.target_type
+    name = full_name(vhost.queues, args.target) if kind == "queue" else args.target
+    if not name or (kind == "exchange" and name == "amq.default"):
+        raise bad_request(
+            "the target has no name: to send messages to a queue, name the queue"
+            if kind == "exchange"
+            else "the target queue has no name"
+        )
+    caller.check(vhost.name, "write", kind, name)
+    if kind == "queue":
+        if queue_of(vhost, name, caller, use=True) is source:
+            raise bad_request("source and target are the same queue")
+        return vhost.name, name
+    exchange = vhost.exchanges.get(name)
+    if exchange is None:
+        raise NotFound(f"no {describe('exchange', name, vhost.name)}")
+    if exchange.internal:
+        raise bad_request(f"{describe('exchange', name, vhost.name)} is internal")
+    return vhost.name, name
+
+
+@handles("transfer.start")
+async def transfer_start(request: Request[TransferStart]) -> Any:
+    args, caller = request.args, request.caller
+    _, queue = _source(request)
+    target_vhost, target = _check_target(caller, args, queue)
+    if queue.type == "stream" and args.mode == "move":
+        raise bad_request(
+            f"queue '{args.name}' is a stream, whose messages stay: use the mode copy"
+        )
+    limit = args.limit if args.limit is not None else 0
+    if args.limit is not None and not 1 <= limit <= LIMIT_MAX:
+        raise bad_request("limit must be 1 or more")
+    transfer = _transfers(request).begin(
+        queue,
+        user=caller.user.name if caller.user is not None else None,
+        mode=args.mode,
+        target_vhost=target_vhost,
+        target=target,
+        target_type=args.target_type,
+        limit=limit,
+        **_filter(args),
+    )
+    return transfer.shown()
+
+
+@handles("transfer.preview")
+async def transfer_preview(request: Request[TransferPreview]) -> Any:
+    args = request.args
+    _, queue = _source(request)
+    wanted = _filter(args)
+    if not 1 <= args.count <= LOOKED_MAX:
+        raise bad_request(f"count must be from 1 to {LOOKED_MAX}")
+    ready = queue.messages_ready
+    preview = _transfers(request).preview(queue, args.count, **wanted)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _ANSWER_S
+    while state := preview.go_on(_SLICE_NS):
+        if loop.time() > until:
+            raise bad_request(f"queue '{args.name}' did not answer in {_ANSWER_S:g} seconds")
+        await asyncio.sleep(0 if state == 1 else _READ_AGAIN_S)
+    return {"looked": preview.looked, "matched": preview.matched, "ready": ready}
+
+
+@handles("transfer.list")
+async def transfer_list(request: Request[TransferList]) -> Any:
+    args, caller = request.args, request.caller
+    transfers = _transfers(request)
+    if args.vhost is not None:
+        caller.vhost(args.vhost)
+    name = args.name
+    if args.vhost is not None and name is not None:
+        name = full_name(caller.vhost(args.vhost).queues, name)
+    return await encode_rows(
+        each.shown()
+        for each in transfers.rows()
+        if _is_seen(caller, each)
+        and (args.vhost is None or each.source_vhost == args.vhost)
+        and (name is None or each.source == name)
+    )
+
+
+def _is_seen(caller: Caller, transfer: Any) -> bool:
+    sight = caller.sight
+    if caller.user is None or transfer.user == caller.user.name:
+        return True
+    return sight.of_vhost(transfer.source_vhost) and sight.of_vhost(transfer.target_vhost)
+
+
+@handles("transfer.delete")
+async def transfer_delete(request: Request[TransferDelete]) -> Any:
+    caller = request.caller
+    transfers = _transfers(request)
+    transfer = transfers.get(request.args.id)
+    if transfer is None or not _is_seen(caller, transfer):
+        raise not_found(f"there is no transfer {request.args.id}")
+    caller.require_owner(transfer.user)
+    transfers.delete(transfer, caller.name)
+    return {"state": transfer.state}
