@@ -8,7 +8,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from frontend import addresses, charts, figures, inner_tables, messages, troubles
+from frontend import addresses, charts, figures, inner_tables, messages, transfers, troubles
 from frontend.asking import (
     FormError,
     arguments_table,
@@ -23,7 +23,8 @@ from frontend.asking import (
 from frontend.tables import back, fragment
 from management.broker_client import BrokerError
 
-TABS = ("overview", "messages", "consumers", "bindings", "settings")
+TABS = ("overview", "messages", "consumers", "bindings", "move", "settings")
+LABELS = {"move": "Move or copy"}
 GET_AT_MOST = 100
 GLANCE = 8
 """Consumers and bindings on the first tab."""
@@ -36,8 +37,8 @@ ACKNOWLEDGE = {
 async def queue(
     request: HttpRequest, vhost: str = "", name: str = "", tab: str = ""
 ) -> HttpResponseBase:
-    """GET: a tab. POST `action`: get, read, publish, bind, unbind, purge, pause, resume,
-    delete."""
+    """GET: a tab. POST `action`: get, read, publish, bind, unbind, purge, pause, resume, transfer,
+    preview_transfer, stop_transfer, delete."""
     if not name:
         vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
     tab = tab or request.GET.get("tab") or TABS[0]
@@ -63,6 +64,10 @@ async def queue(
         facts["refusals"] = await ask(request, "queue.refusals", vhost=vhost, name=name)
     if is_fragment(request) and request.GET.get("part") == "refusals":
         return render(request, "queue/refusals.html", facts)
+    if tab == "move":
+        facts |= await transfers.of_queue(request, vhost, name)
+        if is_fragment(request) and request.GET.get("part") == "transfers":
+            return render(request, "queue/transfers.html", facts)
     facts |= {"key": [vhost, name], "meanings": troubles.MEANING}
     if row.get("oldest_unconfirmed"):
         facts["unconfirmed_age"] = figures.duration(
@@ -88,6 +93,8 @@ async def queue(
         is_stream = row["type"] == "stream"
         facts["table"] = await inner_tables.consumers_of(request, vhost, name, is_stream)
         facts["empty"] = "queue/no_consumers.html"
+    elif tab == "move":
+        facts |= await transfers.form(request, vhost)
     if is_fragment(request) and request.method == "GET" and "table" in facts:
         return fragment(request, facts)
     if tab == "bindings":
@@ -132,7 +139,8 @@ async def _is_stuck(request: HttpRequest, vhost: str, name: str) -> bool:
 def _tabs(row: dict[str, Any]) -> list[tuple[str, str, str, int | None]]:
     """Name, label, address and number of things of each tab."""
     numbers = {"messages": row.get("messages"), "consumers": row.get("consumers")}
-    return [(tab, tab.capitalize(), _address(row, tab), numbers.get(tab)) for tab in TABS]
+    labels = {tab: LABELS.get(tab, tab.capitalize()) for tab in TABS}
+    return [(tab, labels[tab], _address(row, tab), numbers.get(tab)) for tab in TABS]
 
 
 def _address(row: dict[str, Any], tab: str) -> str:
@@ -253,6 +261,28 @@ async def _cancel(
     return done(request, back(request, address), "The consumer is cancelled.")
 
 
+async def _preview_transfer(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> None:
+    facts["fragment"] = "queue/previewed.html"
+    facts["previewed"] = await transfers.preview(request, vhost, name)
+
+
+async def _transfer(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    row = await transfers.start(request, vhost, name)
+    text = f"Transfer {row['id']} has started."
+    return done(request, addresses.queue(vhost, name, "move"), text)
+
+
+async def _stop_transfer(
+    request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+) -> HttpResponseBase:
+    text = await transfers.stop(request)
+    return done(request, addresses.queue(vhost, name, "move"), text)
+
+
 async def _delete(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
@@ -286,5 +316,8 @@ _ACTIONS: dict[str, Any] = {
     "pause": _pause,
     "resume": _resume,
     "cancel": _cancel,
+    "transfer": _transfer,
+    "preview_transfer": _preview_transfer,
+    "stop_transfer": _stop_transfer,
     "delete": _delete,
 }

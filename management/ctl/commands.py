@@ -11,6 +11,7 @@ from management.ctl import (
     policies,
     processes,
     shell,
+    transfers,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "policies",
     "processes",
     "shell",
+    "transfers",
 ]

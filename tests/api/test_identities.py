@@ -33,6 +33,7 @@ VALUES = {
     "password": "secret",
     "component": "shovel",
     "pattern": "^q",
+    "id": "999999",
 }
 
 GETS = {
@@ -83,6 +84,9 @@ GETS = {
     "/api/queues/detailed": ALL,
     "/api/queues/{vhost}": ALL,
     "/api/queues/{vhost}/{name}/refusals": ALL,
+    "/api/queues/{vhost}/{name}/transfers": ALL,
+    "/api/transfers": ALL,
+    "/api/transfers/{id}": ALL,
     "/api/queues/{vhost}/{name}": ALL,
     "/api/queues/{vhost}/{name}/bindings": ALL,
     "/api/queues/{vhost}/{name}/unacked": ALL,
@@ -153,6 +157,7 @@ MISSING = (
     "/api/nodes/{name}/memory",
     "/api/healthchecks/node/{name}",
     "/api/traces/{vhost}/{name}",
+    "/api/transfers/{id}",
 )
 # No listener has this port: the answer is the failed check.
 FAILING = ("/api/health/checks/port-listener/{port}",)
@@ -182,6 +187,9 @@ WRITES: dict[tuple[str, str], tuple[str, ...]] = {
     ("PUT", "/api/queues/{vhost}/api-made"): ALL,
     ("POST", "/api/queues/{vhost}/api-made/get"): ALL,
     ("POST", "/api/queues/{vhost}/api-made/peek"): ALL,
+    ("POST", "/api/queues/{vhost}/api-made/preview"): ALL,
+    ("POST", "/api/queues/{vhost}/api-made/copy"): ALL,
+    ("POST", "/api/queues/{vhost}/api-made/move"): ALL,
     ("DELETE", "/api/queues/{vhost}/api-made/contents"): ALL,
     ("PUT", "/api/queues/{vhost}/api-made/pause"): ALL,
     ("PUT", "/api/queues/{vhost}/api-made/resume"): ALL,
@@ -222,6 +230,8 @@ BODIES = {
         "encoding": "auto",
     },
     "/api/queues/{vhost}/api-made/peek": {"count": 1},
+    "/api/queues/{vhost}/api-made/copy": {"target": QUEUE},
+    "/api/queues/{vhost}/api-made/move": {"target": QUEUE},
     "/api/bindings/{vhost}/e/api-made/q/api-made": {"routing_key": "key"},
     "/api/global-parameters/api-made": {"value": 1},
     "/api/policies/{vhost}/api-made": {"pattern": "^none$", "definition": {"max-length": 9}},

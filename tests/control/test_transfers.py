@@ -105,6 +105,24 @@ async def test_what_was_delivered_before_is_redelivered_and_only_that(
     assert drained(channel, source) == [(b"1", True)]
 
 
+async def test_a_filter_takes_out_of_the_middle_of_what_came_back(
+    client: BrokerClient, channel: BlockingChannel
+) -> None:
+    source, target = filled(channel, 60), queue(channel)
+    tags = [channel.basic_get(source)[0].delivery_tag for _ in range(60)]
+    # In an order of its own, and one is still held.
+    for tag in [*tags[30:], *tags[1:30]]:
+        channel.basic_reject(tag, requeue=True)
+    row = await done(client, "move", source, target, header="kind", value="odd")
+    assert row["handed_over"] == 30
+    assert await counts(client, source) == (29, 1)
+    publish(channel, source, range(100, 103))
+    assert drained(channel, target) == [(body, True) for body in bodies(*range(1, 60, 2))]
+    assert held(channel, source) == bodies(*range(2, 60, 2), 100, 101, 102)
+    channel.basic_ack(tags[0])
+    assert await counts(client, source) == (0, 0)
+
+
 async def test_the_count_of_returns_goes_with_a_message(
     client: BrokerClient, channel: BlockingChannel
 ) -> None:

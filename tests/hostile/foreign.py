@@ -90,6 +90,10 @@ class House:
         for _ in range(3):
             client.publish(1, "", f"{THERE}-unserved", b"zqf body")
         client.fence(1)
+        # The first transfer of this broker: its number is 1.
+        where = path("queues", vhost, f"{THERE}-unserved", "copy")
+        wanted = {"target": thing, "routing_key": "^none$"}
+        assert self.guest.post(where, json=wanted).raise_for_status().json()["id"] == 1
         (row,) = self.guest.get(path("vhosts", vhost, "connections")).json()
         self.connection = row["name"]
         self._wait_for("/api/problems", f"{THERE}-unserved")
@@ -169,6 +173,8 @@ class House:
             values["name"] = f"{connection} (1)"
         elif route.startswith(("/vhosts/", "/users/")):
             values["name"] = f"{prefix}-{route[1:].partition('s/')[0]}"
+        elif route.startswith("/api/transfers/"):
+            values["id"] = "1" if prefix == THERE else "2"
         elif "reports/" in route:
             values["name"] = "queue-usage"
         names = re.sub(r"<(\w+)>", lambda match: f"\0{values[match[1]]}\0", route)

@@ -85,11 +85,14 @@ RULES: dict[str, list[str]] = {
         /api/queues/<vhost>/<name>/refusals /api/queues/<vhost>/<name>/restart
         /api/queues/<vhost>/<name>/resume /api/queues/<vhost>/<name>/stream
         /api/queues/<vhost>/<name>/unacked /api/queues/detailed
+        /api/queues/<vhost>/<name>/copy /api/queues/<vhost>/<name>/move
+        /api/queues/<vhost>/<name>/preview /api/queues/<vhost>/<name>/transfers
+        /api/transfers /api/transfers/<id>
         /api/user-limits /api/user-limits/<user> /api/vhost-limits /api/vhost-limits/<vhost>
         /consumers /exchange /exchanges /exchanges/<vhost>/<name> /policies /policy
         /policy/preview /queue /queues /queues/<vhost>/<name> /queues/<vhost>/<name>/bindings
         /queues/<vhost>/<name>/consumers /queues/<vhost>/<name>/messages
-        /queues/<vhost>/<name>/settings
+        /queues/<vhost>/<name>/move /queues/<vhost>/<name>/settings
     """),
     # For administrators alone.
     "administrators": _paths("""

@@ -45,15 +45,27 @@ BODY = {
     "encoding": "auto",
     "prefetch": 1,
     "action": "sync",
+    "target": "zq",
 }
 ACTIONS = {
-    "/queues/": ("get", "read", "publish", "bind", "unbind", "purge", "pause", "resume", "delete"),
+    "/queues/": (
+        *("get", "read", "publish", "bind", "unbind", "purge", "pause", "resume", "delete"),
+        *("transfer", "preview_transfer", "stop_transfer"),
+    ),
     "/exchanges/": ("publish", "bind", "unbind", "delete"),
     "/connections/": ("close",),
     "/vhosts/": ("permit", "revoke", "limit", "edit", "delete"),
     "/users/": ("permit", "revoke", "change", "limit", "delete"),
 }
-FORM = {"confirm": "zq", "routing_key": "zq", "source": "amq.topic", "payload": "x", "how": "look"}
+FORM = {
+    "confirm": "zq",
+    "routing_key": "zq",
+    "source": "amq.topic",
+    "payload": "x",
+    "how": "look",
+    "mode": "copy",
+    "target": "zq",
+}
 # How many connections the node has, without whose and where to, as in RabbitMQ: load balancers ask.
 COUNTED_FOR_ALL = "/api/health/checks/below-node-connection-limit"
 UNSTABLE = ("at", "rate", "next_at", "sync_p50_ms", "sync_p99_ms")
@@ -316,6 +328,10 @@ def requests(house: House, prefix: str) -> Iterator[tuple[str, str, dict[str, An
             args["name"] = f"{prefix}-user"
         if name.endswith(("-limit.put", "-limit.delete")):
             args["name"] = "max-queues" if name.startswith("vhost") else "max-channels"
+        if name.startswith("transfer."):
+            args.pop("value", None)
+            more = {"id": 1 if prefix == THERE else 2, "mode": "copy", "target": args.get("name")}
+            args |= {field: more[field] for field in fields if field in more}
         about = "connections" if name.startswith(("connection.", "channel.")) else ""
         yield about, name, args
     for noun in NOUNS:

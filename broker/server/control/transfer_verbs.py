@@ -174,7 +174,7 @@ async def transfer_delete(request: Request[TransferDelete]) -> Any:
     transfers = _transfers(request)
     transfer = transfers.get(request.args.id)
     if transfer is None or not _is_seen(caller, transfer):
-        raise not_found(f"there is no transfer {request.args.id}")
+        raise not_found("no such transfer")
     caller.require_owner(transfer.user)
     transfers.delete(transfer, caller.name)
     return {"state": transfer.state}

@@ -21,5 +21,6 @@ cdef class Requeued:
     cdef void first(self, Place* place) noexcept
     cdef void pop(self) noexcept
     cdef void drop_first(self) noexcept
+    cdef void drop_entry(self) noexcept
     cdef Requeued copy(self)
     cdef int take(self, uint64_t key) except -1

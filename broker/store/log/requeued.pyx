@@ -54,13 +54,10 @@ cdef class Requeued:
         place.redelivered = 1
 
     cdef void pop(self) noexcept:
-        """Takes the oldest place away, and then what `take` left at the top."""
+        """Takes the oldest place away."""
         if self.entries[0].key > self.popped:
             self.popped = self.entries[0].key
         self.drop_first()
-        while self.gone is not None and self.count and self.entries[0].key in self.gone:
-            self.gone.remove(self.entries[0].key)
-            self.drop_first()
 
     cdef Requeued copy(self):
         """The same places, for a reader of its own. Of those in a copy, a place above `popped` is
@@ -80,7 +77,7 @@ cdef class Requeued:
     cdef int take(self, uint64_t key) except -1:
         """Takes away a place that is here, wherever it stands in the order."""
         if self.entries[0].key == key:
-            self.pop()
+            self.drop_first()
             return 0
         if self.gone is None:
             self.gone = set()
@@ -88,6 +85,13 @@ cdef class Requeued:
         return 0
 
     cdef void drop_first(self) noexcept:
+        """Removes the first entry, and then what `take` left at the top."""
+        self.drop_entry()
+        while self.gone is not None and self.count and self.entries[0].key in self.gone:
+            self.gone.remove(self.entries[0].key)
+            self.drop_entry()
+
+    cdef void drop_entry(self) noexcept:
         cdef Entry last
         cdef uint32_t at = 0
         cdef uint32_t child
