@@ -68,15 +68,7 @@ async def queue(
         facts |= await transfers.of_queue(request, vhost, name)
         if is_fragment(request) and request.GET.get("part") == "transfers":
             return render(request, "queue/transfers.html", facts)
-    facts |= {"key": [vhost, name], "meanings": troubles.MEANING}
-    if row.get("oldest_unconfirmed"):
-        facts["unconfirmed_age"] = figures.duration(
-            max(0.0, time.time() - row["oldest_unconfirmed"] / 1000)
-        )
-        facts["meanings"] = {**troubles.MEANING, "fine": troubles.UNCONFIRMED}
-    if row.get("stream") and await _is_stuck(request, vhost, name):
-        stuck = dict.fromkeys(("fine", "idle"), troubles.STUCK_READER)
-        facts["meanings"] = {**troubles.MEANING, **stuck}
+    facts |= {"key": [vhost, name]} | await _meanings(request, row)
     facts["expect"] = name if figures.is_plain(name) else "delete"
     if tab == "overview":
         found = await charts.history(request, "queue", [vhost, name])
@@ -119,6 +111,20 @@ async def _glance(request: HttpRequest, vhost: str, name: str) -> dict[str, Any]
         **few,
     )
     return {"consumers": consumers, "bindings": bindings}
+
+
+async def _meanings(request: HttpRequest, row: dict[str, Any]) -> dict[str, Any]:
+    """What the states of this queue mean in words."""
+    found: dict[str, Any] = {"meanings": troubles.MEANING}
+    if row.get("oldest_unconfirmed"):
+        found["unconfirmed_age"] = figures.duration(
+            max(0.0, time.time() - row["oldest_unconfirmed"] / 1000)
+        )
+        found["meanings"] = {**troubles.MEANING, "fine": troubles.UNCONFIRMED}
+    if row.get("stream") and await _is_stuck(request, row["vhost"], row["name"]):
+        stuck = dict.fromkeys(("fine", "idle"), troubles.STUCK_READER)
+        found["meanings"] = {**troubles.MEANING, **stuck}
+    return found
 
 
 async def _is_stuck(request: HttpRequest, vhost: str, name: str) -> bool:

@@ -35,6 +35,7 @@ from broker.vhosts.slices import Slices
 from broker.vhosts.tracing import Tracer
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
+from tests.control.stand_in_transfers import Transfers
 
 
 class Binding(NamedTuple):
@@ -62,29 +63,6 @@ class Exchange:
     def changes(self) -> object:
         """Never the same: lists of bindings are made anew."""
         return object()
-
-
-class Transfers:
-    """One transfer, of another user, which is over whatever is done to it."""
-
-    ROW = SimpleNamespace(
-        id=7, user="other", source_vhost="/", target_vhost="/", source="q", state="finished"
-    )
-
-    def rows(self) -> list[Any]:
-        return []
-
-    def get(self, id: int) -> Any:
-        return self.ROW
-
-    def begin(self, queue: Any, **_: Any) -> Any:
-        return SimpleNamespace(shown=dict)
-
-    def preview(self, queue: Any, most: int, **_: Any) -> Any:
-        return SimpleNamespace(go_on=lambda ns: 0, looked=0, matched=0)
-
-    def delete(self, transfer: Any, user: str) -> None:
-        pass
 
 
 class Holding:

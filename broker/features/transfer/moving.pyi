@@ -49,10 +49,8 @@ class Mover:
         *,
         copies: bool,
         most: int = 0,
-        doubtful: tuple[int, int] | None = None,
-        looked: int = 0,
-        matched: int = 0,
     ) -> None: ...
+    def resume(self, looked: int, matched: int, doubtful: tuple[int, int] | None) -> None: ...
     @property
     def walk(self) -> Walk: ...
     @property

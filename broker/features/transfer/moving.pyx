@@ -196,22 +196,24 @@ cdef bint has_room(ClassicQueue queue, Message* message, bint may_serve) except 
 
 cdef class Mover:
     """Moves or copies the ready messages of a queue. `most` is how many are handed over at most,
-    0 for any number. Places up to `doubtful` (level, place) may have been handed over before a
-    crash; these copies are marked as redelivered."""
+    0 for any number."""
 
     def __init__(self, ClassicQueue source, Walk walk, Rules rules, HandOver hand_over, *,
-                 bint copies, uint64_t most=0, doubtful=None, uint64_t looked=0,
-                 uint64_t matched=0):
+                 bint copies, uint64_t most=0):
         self.source = source
         self.walk = walk
         self.rules = rules
         self.hand_over = hand_over
         self.copies = copies
         self.most = most
-        self.doubtful = doubtful
         self.bound_level = -1
+
+    def resume(self, uint64_t looked, uint64_t matched, doubtful):
+        """It began in an earlier run. Places up to `doubtful` (level, place), or None, may have
+        been handed over before a crash; these copies are marked as redelivered."""
         self.looked = looked
         self.matched = matched
+        self.doubtful = doubtful
 
     def may_go_to(self):
         """The next bound for a copy, beyond all that was passed: (level, place)."""

@@ -57,10 +57,8 @@ class FromQueue:
             hand_over,
             copies=is_copy,
             most=transfer.limit,
-            doubtful=transfer.doubtful,
-            looked=transfer.looked,
-            matched=transfer.matched,
         )
+        self._mover.resume(transfer.looked, transfer.matched, transfer.doubtful)
 
     @property
     def looked(self) -> int:

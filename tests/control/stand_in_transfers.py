@@ -1,0 +1,29 @@
+"""Transfers of the broker that stands in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+
+class Transfers:
+    """One transfer, of another user, which is over whatever is done to it."""
+
+    ROW = SimpleNamespace(
+        id=7, user="other", source_vhost="/", target_vhost="/", source="q", state="finished"
+    )
+
+    def rows(self) -> list[Any]:
+        return []
+
+    def get(self, id: int) -> Any:
+        return self.ROW
+
+    def begin(self, queue: Any, **_: Any) -> Any:
+        return SimpleNamespace(shown=dict)
+
+    def preview(self, queue: Any, most: int, **_: Any) -> Any:
+        return SimpleNamespace(go_on=lambda ns: 0, looked=0, matched=0)
+
+    def delete(self, transfer: Any, user: str) -> None:
+        pass
