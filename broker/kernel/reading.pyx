@@ -20,7 +20,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef enum:
     WINDOW_NS = 4000000
-    CREDIT_NS = 100000           # what gathers at most while no publishes come
+    CREDIT_NS = 20000            # what gathers at most while no publishes come
     DEBT_NS = 1000000            # what is paid back at most: the rest another process had
     # What the loop does for a chunk at most; before that it was idle.
     LOOP_NS = 40000

@@ -60,7 +60,7 @@ class Flood:
         return (self.published - published) / (self.now - since)
 
 
-@pytest.mark.parametrize("share", [5, 20, 50, 70])
+@pytest.mark.parametrize("share", [5, 20, 50])
 def test_publishes_take_their_share_of_the_time_and_no_more(share: int) -> None:
     flood = Flood(share, taken=PREFETCH, room=PREFETCH)
     assert flood.share() > 0  # the rule begins with the first window
@@ -153,7 +153,8 @@ async def test_a_flood_waits_while_consumers_take_messages_and_not_any_longer(
                 consumer.feed(ACK)
             await asyncio.sleep(0)
         # Nothing is acked any more.
-        while reading.is_limited or waiting(inside):  # noqa: ASYNC110 (it tells nobody)
+        while reading.is_limited or waiting(inside):
+            inside.broker.turn.wake()  # where nothing comes there are no turns
             await asyncio.sleep(0)
     assert not reading.line
     assert reading.offered == RECEIVE_BYTES
