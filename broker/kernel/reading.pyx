@@ -9,7 +9,8 @@ So while consumers take messages from queues that have more, each of their prefe
 in `WINDOW_NS`, publishes are read for a share of the time, 64 KiB at once. Their connections wait
 in a line for the next credit; acks, and sockets that take bytes again, find the loop free in
 between. Consumers that need longer for a prefetch are not delayed by turns of 2 ms: they limit no
-publisher.
+publisher. Nor do consumers without a prefetch: they wait for no ack, and a turn of 2 ms fills the
+sockets of those that are fast.
 """
 
 from collections import deque
@@ -26,8 +27,6 @@ cdef enum:
     LOOP_NS = 40000
     LIMITED_BYTES = 64 * 1024    # of smaller chunks, receiving them is most of the cost
     MOST_BYTES = 256 * 1024
-    # What consumers without a prefetch are taken to have room for.
-    SOCKET_ROOM = 1000
 
 
 @cython.final
@@ -49,7 +48,8 @@ cdef class Reading:
     cpdef void delivered(self, uint32_t count, uint64_t room) noexcept:
         """A queue has delivered and has more; its consumers have room for so many messages, 0 for
         any number."""
-        self.turnover += <uint64_t> count * 1000 // (room if room else SOCKET_ROOM)
+        if room:
+            self.turnover += <uint64_t> count * 1000 // room
 
     cpdef bint is_over(self) noexcept:
         """Whether further publishes wait."""

@@ -276,8 +276,8 @@ class Config:
         "amqp",
         50,
         "percent",
-        "time that the broker spends at most on reading publishes while consumers take messages as"
-        " fast as they are delivered, from queues that have more; 100 for no limit",
+        "time that the broker spends at most on reading publishes while consumers with a prefetch"
+        " take messages as fast as they are delivered, from queues that have more; 100: no limit",
         least=5,
         reload=True,
     )
