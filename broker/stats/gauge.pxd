@@ -1,9 +1,16 @@
+from libc.math cimport rint
 from libc.stdint cimport int64_t
 
 cdef enum:
     ROWS = 8                     # the rows of the rates' window, at one a second
     WIDTH_MAX = 16
     SIGNS = 4                    # figures beside the row that say that something changed
+
+
+cdef inline double thousandths(double value) noexcept:
+    """As a rate is shown. Lists are sorted by what they show: of rates that are shown alike, none
+    comes before the others."""
+    return rint(value * 1000) / 1000 + 0.0  # never -0.0
 
 
 cdef class Gauge:
@@ -35,6 +42,7 @@ cdef class Gauge:
     cdef int take(self, int64_t at, int64_t before, const double* row,
                   const double* signs) except -1
     cdef double rate_at(self, int place) noexcept
+    cdef double shown_rate(self, int place) noexcept
     cdef bint still(self) noexcept
     cdef int settle_down(self) except -1
     cdef int mark(self, const double* row) except -1

@@ -203,22 +203,19 @@ cdef class Gauge:
                    / (self.times[(self.first + first + 1) % ROWS] - oldest))
         return (newest - before) * 1000 / WINDOW_MS
 
+    cdef double shown_rate(self, int place) noexcept:
+        return thousandths(self.rate_at(place))
+
     def rate(self, str name) -> float:
         """Change per second over the last five seconds."""
-        cdef double rate
-        if self.count < 2:
-            return 0.0
-        rate = self.rate_at(self.places[name])
-        return round(rate, 3) if rate else 0.0
+        return self.shown_rate(self.places[name])
 
     def rate_of(self, names) -> float:
         """The sum of several rates."""
         cdef double rate = 0.0
-        if self.count < 2:
-            return 0.0
         for name in names:
-            rate += self.rate_at(self.places[name])
-        return round(rate, 3)
+            rate += self.shown_rate(self.places[name])
+        return thousandths(rate)
 
     # -- history -----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, malloc
 
 from broker.queues.declared cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
 from broker.stats.ahead cimport look_ahead
-from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
+from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX, thousandths
 from broker.stats.scan cimport count_channel, read_queue
 from broker.stats.trouble cimport word_of, word_of_consumer
 
@@ -88,17 +88,18 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
             value = idle_since(gauge, queue.used_at)
         elif column >= RATES:
             value = 0.0
-            if gauge is None or gauge.count < 2:
+            if gauge is None:
                 pass
             elif column == DELIVERIES:
                 for each in range(DELIVER, GET_NO_ACK + 1):
-                    value += gauge.rate_at(each)
+                    value += gauge.shown_rate(each)
+                value = thousandths(value)
             elif column == MESSAGES_RATE:
-                value = gauge.rate_at(READY) + gauge.rate_at(UNACKED)
+                value = thousandths(gauge.shown_rate(READY) + gauge.shown_rate(UNACKED))
             else:
-                value = gauge.rate_at(column - RATES)
+                value = gauge.shown_rate(column - RATES)
         elif column == GROWTH:
-            value = gauge.growth if gauge is not None else 0.0
+            value = thousandths(gauge.growth) if gauge is not None else 0.0
         else:
             read_queue(queue, row, signs)
             if column == MESSAGES:
@@ -131,13 +132,14 @@ def channel_figures(list channels, str field, Py_ssize_t start, Py_ssize_t stop,
             value = idle_since(<Gauge> channel.gauge, channel.opened_at)
         elif column >= RATES:
             gauge = <Gauge> channel.gauge
-            if gauge is None or gauge.count < 2:
+            if gauge is None:
                 pass
             elif column == DELIVERIES:
                 for each in range(CHANNEL_DELIVER, CHANNEL_GET_NO_ACK + 1):
-                    value += gauge.rate_at(each)
+                    value += gauge.shown_rate(each)
+                value = thousandths(value)
             else:
-                value = gauge.rate_at(column - RATES)
+                value = gauge.shown_rate(column - RATES)
         else:
             count_channel(channel, row)
             if column == DELIVERED:

@@ -2,7 +2,7 @@
 """Rows of single objects: fields by a table, counters with their rates. The loops are compiled, for
 a page shows a hundred rows of fifty figures each."""
 
-from broker.stats.gauge cimport Gauge
+from broker.stats.gauge cimport Gauge, thousandths
 
 from broker.stats.gauges import DELIVERING
 
@@ -40,17 +40,13 @@ cdef inline str details_of(str name):
     return <str> found
 
 
-cdef object rounded(double value):
-    return round(value, 3) if value else 0.0
-
-
 cdef object rate_of(object source, str name):
     cdef Gauge gauge
     if source is None:
         return 0.0
     if isinstance(source, Gauge):
         gauge = <Gauge> source
-        return rounded(gauge.rate_at(gauge.places[name])) if gauge.count > 1 else 0.0
+        return gauge.shown_rate(gauge.places[name])
     return source.rate(name)
 
 
@@ -78,5 +74,5 @@ def counters_now(names, counters, source) -> dict:
             total += <double> rate
     if found == len(DELIVERING):
         stats["deliver_get"] = count
-        stats["deliver_get_details"] = {"rate": rounded(total)}
+        stats["deliver_get_details"] = {"rate": thousandths(total)}
     return stats
