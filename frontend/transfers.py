@@ -13,7 +13,6 @@ from management.broker_client import BrokerError
 PREVIEWED = 1000
 SECONDS_MOST = 10 * 365 * 86_400
 LIMIT_MOST = 2**53
-OVER = ("finished", "stopped", "failed")
 
 
 class Field(NamedTuple):
@@ -105,7 +104,7 @@ async def stop(request: HttpRequest) -> str:
     if not (id.isascii() and id.isdecimal() and len(id) < 17):
         raise FormError("The transfer is no number. Nothing was done.")
     rows = await ask(request, "transfer.list")
-    was_over = any(row["id"] == int(id) and row["state"] in OVER for row in rows)
+    was_over = any(row["id"] == int(id) and row["ended"] is not None for row in rows)
     await ask(request, "transfer.delete", id=int(id))
     return f"Transfer {id} is {'off the list' if was_over else 'stopped'}."
 
@@ -118,7 +117,7 @@ async def of_queue(request: HttpRequest, vhost: str, name: str) -> dict[str, Any
         return {"transfers": [], "transfers_error": reason_of(error)}
     user = request.user
     for row in rows:
-        row["is_over"] = row["state"] in OVER
+        row["is_over"] = row["ended"] is not None
         row["may_stop"] = user.is_administrator or row["user"] == user.name
         row["filters"] = [
             (field.label, row["filter"][key])

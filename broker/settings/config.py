@@ -808,7 +808,7 @@ class Config:
         "count",
         "moves and copies between queues that run at the same time; the others wait",
         least=1,
-        most=10_000,
+        most=64,
     )
     transfers_max: int = setting(
         "queues",

@@ -14,6 +14,7 @@ class Gauge:
     oldest_unconfirmed: int
     unconfirmed_since: int
     growth: float
+    net_rate: float
     history: Series | None
     def __new__(cls, kind: str, at: int = 0) -> Self: ...
     def add(self, at: int, row: Sequence[float]) -> None: ...

@@ -206,6 +206,11 @@ cdef class Gauge:
     cdef double shown_rate(self, int place) noexcept:
         return thousandths(self.rate_at(place))
 
+    @property
+    def net_rate(self):
+        """The growth, as it is shown."""
+        return thousandths(self.growth)
+
     def rate(self, str name) -> float:
         """Change per second over the last five seconds."""
         return self.shown_rate(self.places[name])

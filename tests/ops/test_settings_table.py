@@ -71,6 +71,7 @@ GOOD = {
     "segment_size": "4 MiB",
     "tail_memory": "2 MiB",
     "spark_driver_memory": "1 GiB",
+    "transfers_at_once": "7",
     "usage_hourly_keep": "100 d",
     "usage_keep": "100 d",
     "web_nice": "7",

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.features.transfer.rules cimport Rules
-from broker.features.transfer.walk cimport Walk
+from broker.store.log.walk cimport Walk
 from broker.kernel.message cimport Message, Place
 from broker.queues.classic cimport ClassicQueue
 from broker.queues.dying cimport Dying

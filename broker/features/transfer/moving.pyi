@@ -2,8 +2,8 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.features.transfer.rules import Rules
-from broker.features.transfer.walk import Walk
 from broker.queues.classic import ClassicQueue
+from broker.store.log.walk import Walk
 
 DONE: int
 MORE: int

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.features.transfer.rules cimport Rules
-from broker.features.transfer.walk cimport Walk
+from broker.store.log.walk cimport Walk
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport load16
 from broker.kernel.message cimport (
@@ -28,7 +28,7 @@ from broker.store.log.queue_store cimport EMPTY, FOUND, QueueStore, WAIT
 from broker.store.files.record cimport ACK_DELIVERY_COUNT, ORIGIN_BYTES, record_bytes
 from broker.store.log.segments cimport Block, push_entry
 
-from broker.features.transfer.walk import mark_exactly
+from broker.store.log.walk import mark_exactly
 
 cdef enum:
     CLOCK_EVERY = 8              # messages between two looks at the clock

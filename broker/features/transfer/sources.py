@@ -18,8 +18,8 @@ from broker.features.transfer.moving import (
     Mover,
 )
 from broker.features.transfer.records import Transfer
-from broker.features.transfer.walk import Walk, ends_of
 from broker.fields.headers import ListedProperties
+from broker.store.log.walk import Walk, ends_of
 
 SLICE_NS = 500_000
 BATCH = 64

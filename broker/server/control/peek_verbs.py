@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from broker.fields.codec import text
@@ -22,6 +23,17 @@ _ANSWER_S = 30.0
 """A disk that does not answer, or consumers that keep the queue's reader busy."""
 
 
+async def look_through(go_on: Callable[[], int], name: str) -> None:
+    """Calls `go_on()` until it returns 0: 1 is that there is more for a later turn, 2 that a thread
+    reads first. Raises RequestError where queue `name` does not come to an end."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _ANSWER_S
+    while state := go_on():
+        if loop.time() > until:
+            raise bad_request(f"queue '{name}' did not answer in {_ANSWER_S:g} seconds")
+        await asyncio.sleep(_READ_AGAIN_S if state == _READING else 0)
+
+
 @handles("queue.peek")
 async def queue_peek(request: Request[QueuePeek]) -> Any:
     args, caller = request.args, request.caller
@@ -35,12 +47,7 @@ async def queue_peek(request: Request[QueuePeek]) -> Any:
         raise bad_request(f"queue '{args.name}' is a stream: use stream.read")
     shown = args.truncate if args.truncate is not None and args.truncate >= 0 else -1
     peek = Peek(queue, args.count, BYTES_MAX, shown)
-    loop = asyncio.get_running_loop()
-    until = loop.time() + _ANSWER_S
-    while state := peek.go_on():
-        if loop.time() > until:
-            raise bad_request(f"queue '{args.name}' did not answer in {_ANSWER_S:g} seconds")
-        await asyncio.sleep(_READ_AGAIN_S if state == _READING else 0)
+    await look_through(peek.go_on, args.name)
     return await encode_rows(
         {
             "payload": body,

@@ -41,7 +41,7 @@ def refuse_rate(queue: MessageQueue) -> float:
 
 def _net_rate(queue: MessageQueue) -> float:
     gauge = queue.gauge
-    return round(gauge.growth, 3) if gauge is not None and gauge.growth else 0.0
+    return gauge.net_rate if gauge is not None else 0.0
 
 
 PLAIN: dict[str, Read] = {

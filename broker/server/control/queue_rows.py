@@ -161,7 +161,7 @@ class Queues(View):
             "consumers": thing.consumer_count,
             "state": thing.state,
             "trouble": troubles.of_queue(thing, gauge, self.now, self.stuck_after),
-            "net_rate": round(gauge.growth, 3) if gauge is not None else 0.0,
+            "net_rate": gauge.net_rate if gauge is not None else 0.0,
             "limit_share": troubles.limit_share(thing),
             "refuse_rate": refuse_rate(thing),
         }

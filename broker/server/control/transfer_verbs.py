@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from broker.access.patterns import BadPattern, Pattern
@@ -16,6 +15,7 @@ from broker.schema.control_schema import (
 from broker.schema.errors import NotFound, describe
 from broker.server.control.encoding import encode_rows, full_name
 from broker.server.control.messaging_verbs import queue_of
+from broker.server.control.peek_verbs import look_through
 from broker.server.control.requests import Caller, Request, bad_request, handles, not_found
 
 LOOKED_MAX = 10_000
@@ -25,8 +25,6 @@ NAME_MAX = 255
 VALUE_MAX = 1024
 LIMIT_MAX = 2**53
 
-_ANSWER_S = 30.0
-_READ_AGAIN_S = 0.005
 _SLICE_NS = 500_000
 
 
@@ -134,12 +132,7 @@ async def transfer_preview(request: Request[TransferPreview]) -> Any:
         raise bad_request(f"count must be from 1 to {LOOKED_MAX}")
     ready = queue.messages_ready
     preview = _transfers(request).preview(queue, args.count, **wanted)
-    loop = asyncio.get_running_loop()
-    until = loop.time() + _ANSWER_S
-    while state := preview.go_on(_SLICE_NS):
-        if loop.time() > until:
-            raise bad_request(f"queue '{args.name}' did not answer in {_ANSWER_S:g} seconds")
-        await asyncio.sleep(0 if state == 1 else _READ_AGAIN_S)
+    await look_through(lambda: int(preview.go_on(_SLICE_NS)), args.name)
     return {"looked": preview.looked, "matched": preview.matched, "ready": ready}
 
 

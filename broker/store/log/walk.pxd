@@ -24,6 +24,8 @@ cdef class Walk:
     cdef int put_back(self, Place* place, bint doubled) except -1
     cdef int settle(self, Place* place) except -1
     cdef uint32_t returns_of(self, Place* place) except? 0
+    cdef int leave(self, QueueStore part) except -1
+    cdef int join(self, QueueStore part) except -1
     cdef QueueStore part(self)
     cdef int next_returned(self, QueueStore part, Message* message, Place* place) except -1
     cdef int next_unread(self, QueueStore part, Message* message, Place* place) except -1

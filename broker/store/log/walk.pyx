@@ -242,14 +242,16 @@ cdef class Walk:
         """How often a message came back, where the queue counts that."""
         return self.store.returns_of(place)
 
-    def leave(self, QueueStore part):
+    cdef int leave(self, QueueStore part) except -1:
         if part is not self.store:
             (<PriorityStore> self.store).without(<Level> part)
             (<Level> part).deadline = 0
+        return 0
 
-    def join(self, QueueStore part):
+    cdef int join(self, QueueStore part) except -1:
         if part is not self.store:
             (<PriorityStore> self.store).again(<Level> part)
+        return 0
 
 
 cdef uint32_t skip_behind(Segment* segment, uint32_t position) noexcept:
