@@ -20,7 +20,7 @@ FLOORS = (
     ("broker.fields", "broker.serving", "broker.access", "broker.routing"),
     ("broker.store.files",),
     ("broker.store.commit", "broker.store.index"),
-    ("broker.store.bodies", "broker.store.directory"),
+    ("broker.store.bodies", "broker.store.directory", "broker.store.keys"),
     ("broker.store.log",),
     ("broker.store.streams",),
     ("broker.wire",),

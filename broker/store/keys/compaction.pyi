@@ -1,0 +1,3 @@
+from broker.store.keys.unsealed import Unsealed
+
+def compacted(source: Unsealed) -> bytes: ...
