@@ -26,18 +26,6 @@ async def _nothing_to_monitor(request: HttpRequest) -> list[Any]:
     return []
 
 
-@router.get("/shovels")
-async def list_shovels(request: HttpRequest) -> Any:
-    """Always empty: stored shovels (`/api/parameters/shovel`) do not run."""
-    return await _nothing_to_monitor(request)
-
-
-@router.get("/shovels/{seg:vhost}")
-async def list_shovels_of(request: HttpRequest, vhost: str) -> Any:
-    """Always empty: stored shovels (`/api/parameters/shovel`) do not run."""
-    return await _nothing_to_monitor(request)
-
-
 @router.get("/federation-links")
 async def list_federation_links(request: HttpRequest) -> Any:
     """Always empty: stored upstreams (`/api/parameters/federation-upstream`) do not run."""

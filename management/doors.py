@@ -15,10 +15,11 @@ from broker.process import lifetime, logs
 from broker.settings import config as settings
 
 SUMMARIES = {
-    "serve": "Start the appliance: broker, web app and reports. Ctrl-C stops it.",
+    "serve": "Start the appliance: broker, web app, reports and bridges. Ctrl-C stops it.",
     "broker": "Start the broker alone.",
     "web": "Start the web app alone; it waits for a broker on the same data directory.",
     "reports": "Compute usage reports on schedule and on demand, for the same data directory.",
+    "bridges": "Run the shovels of a broker on the same data directory.",
     "demo": "Run a small shop against the running appliance.",
     "backup": "Copy the data directory, also while the broker runs: backup DIR.",
     "ctl": "Administer a running broker from a shell: ctl help.",
@@ -38,6 +39,7 @@ MAINS = {
     "broker": "broker.server.app",
     "web": "management.web",
     "reports": "management.reports.process",
+    "bridges": "management.bridges.process",
 }
 
 
@@ -63,7 +65,7 @@ def enter(command: str, argv: Sequence[str]) -> int:
     if command == "serve":
         from management import supervisor
 
-        lifetime.watch(3 * config.stop_timeout)  # three parts, one after the other
+        lifetime.watch(4 * config.stop_timeout)  # four parts, one after the other
         return supervisor.main(config, argv)
     lifetime.watch(config.stop_timeout)
     try:

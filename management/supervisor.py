@@ -1,4 +1,4 @@
-"""The supervisor: starts broker, web and reports, watches them, restarts them, stops them in order.
+"""The supervisor: starts the parts of the appliance, watches, restarts and stops them in order.
 
 Each child runs in its own process session, so that Ctrl-C reaches only the supervisor, and holds
 the reading end of the lifetime pipe (`broker.process.lifetime`), so that none outlives it.
@@ -42,7 +42,7 @@ BACKOFF_MAX = 30.0
 STEADY_AFTER = 60.0  # a child that ran this long is started again without a wait
 READY_POLL = 0.05
 LONG_STOP_S = 5.0  # a part that takes longer to stop is named in the log
-STOP_ORDER = ("reports", "web", "broker")
+STOP_ORDER = ("bridges", "reports", "web", "broker")
 #: Setting and note of each listener that may get its port from the kernel.
 PORTS = {
     "broker": {
@@ -54,6 +54,7 @@ PORTS = {
     },
     "web": {"http": "http_port", "https": "https_port"},
     "reports": {},
+    "bridges": {},
 }
 TLS_PORTS = ("amqps_port", "wss_port", "https_port")
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
@@ -208,7 +209,7 @@ class Supervisor:
         self.command = list(command)
         self.argv = list(argv)
         self.started = started
-        self.children = {name: Child(name) for name in ("broker", "web", "reports")}
+        self.children = {name: Child(name) for name in PORTS}
         self.status: int | None = None
         self.announced = False
         self.first_user = ""
@@ -296,7 +297,7 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         child.start_at = None
         child.started_at = time.monotonic()
-        child.ready = child.name == "reports"  # it listens nowhere
+        child.ready = not PORTS[child.name]  # it listens nowhere
         self._note(child).unlink(missing_ok=True)
         child.process = subprocess.Popen(
             [*self.command, child.name, *self.argv, *self._kept_ports(child)],

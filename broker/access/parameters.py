@@ -1,7 +1,7 @@
 """Parameters of components and of the whole node, as `parameters.json` keeps them.
 
-Limits of a vhost are RabbitMQ's component `vhost-limits`. Shovels, federation upstreams and what
-other components of RabbitMQ store are kept, listed and exported; nothing runs them here.
+Limits of a vhost are RabbitMQ's component `vhost-limits`. Shovels run in the process `bridges`
+(`broker.features.shovel`). Federation upstreams are kept, listed and exported; nothing runs them.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
+from broker.schema import shovel_keys
 from broker.schema.policy_keys import term
 from broker.settings.bounds import DEFAULTS
 from broker.settings.files import SettingsError, SettingsFiles
 
 LIMITS = "vhost-limits"
+SHOVEL = "shovel"
 
 _MANDATORY: dict[str, tuple[str, ...]] = {
-    "shovel": ("src-uri", "dest-uri"),
+    SHOVEL: ("src-uri", "dest-uri"),
     "federation-upstream": ("uri",),
     "federation-upstream-set": (),
 }
 STORED = tuple(_MANDATORY)
-"""Components whose parameters are stored and not run."""
+"""Components whose parameters are stored."""
 
 
 class Parameters:
@@ -47,6 +49,8 @@ class Parameters:
         self._stored: dict[tuple[str, str, str], Parameter] = {}
         self.most = DEFAULTS.parameters
         """Stored ones of a vhost, and global ones."""
+        self.watchers: list[Callable[[], None]] = []
+        """Called after each change, too."""
         self._files = files
         self._changed = changed
 
@@ -68,7 +72,7 @@ class Parameters:
                 self.vhost_limits[row.vhost] = limits
                 continue
             try:
-                check_parameter(row)
+                check_shape(row)
             except BadSetting as error:
                 raise SettingsError(f"{where}: {row.component} '{row.name}': {error}") from error
             self._stored[row.component, row.vhost, row.name] = row
@@ -142,6 +146,16 @@ class Parameters:
         del self.node[name]
         self._save()
 
+    def pause(self, vhost: str, name: str, paused: bool) -> None:
+        """Pauses or resumes a shovel. Raises KeyError if there is none."""
+        key = SHOVEL, vhost, name
+        self._stored[key] = msgspec.structs.replace(self._stored[key], paused=paused)
+        self._save()
+
+    def shovels(self) -> list[Parameter]:
+        """Every stored shovel."""
+        return [row for row in self._stored.values() if row.component == SHOVEL]
+
     def forget_vhost(self, vhost: str) -> None:
         """Removes every parameter of a vhost that is deleted."""
         keys = [key for key in self._stored if key[1] == vhost]
@@ -157,9 +171,20 @@ class Parameters:
         )
         self._files.put(PARAMETERS_FILE, content)
         self._changed()
+        for watcher in self.watchers:
+            watcher()
 
 
 def check_parameter(parameter: Parameter) -> None:
+    """Checks a parameter that is to be stored. Raises BadSetting with RabbitMQ's text."""
+    check_shape(parameter)
+    if parameter.component == SHOVEL:
+        fault = shovel_keys.fault(parameter.name, parameter.value)
+        if fault is not None:
+            raise BadSetting(fault)
+
+
+def check_shape(parameter: Parameter) -> None:
     """Checks what every version of RabbitMQ demands of a shovel, an upstream and an upstream set;
     other components may have any value. Raises BadSetting with RabbitMQ's text."""
     component, name, value = parameter.component, parameter.name, parameter.value

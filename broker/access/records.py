@@ -61,13 +61,17 @@ class TopicPermission(msgspec.Struct, frozen=True):
     read: str
 
 
-class Parameter(msgspec.Struct, frozen=True):
-    """A setting of a component for one vhost; limits of a vhost are one."""
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A setting of a component for one vhost; limits of a vhost are one. Of a shovel, `owner` is
+    the user who last wrote it, in whose name it runs ("" is the appliance itself, None was written
+    before owners were kept), and `paused` holds over restarts."""
 
     component: str
     vhost: str
     name: str
     value: Any
+    owner: str | None = None
+    paused: bool = False
 
 
 class GlobalParameter(msgspec.Struct, frozen=True):

@@ -8,8 +8,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+STARS = "***"
+"""What stands for a secret where its place is shown."""
+
 _NAME = re.compile(
-    r"passw(or)?d|passphrase|secret|token|credential|(private|api|access)[-_]?key", re.IGNORECASE
+    r"passw(or)?d|passphrase|secret|token|credential|authori[sz]ation|cookie"
+    r"|(private|api|access)[-_]?key",
+    re.IGNORECASE,
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
 _AUTHORITY_END = re.compile(r"[/?#]")
@@ -34,6 +39,30 @@ def without_secrets(value: Any) -> Any:
         items = [without_secrets(item) for item in value]
         return items if items != value else value
     return value
+
+
+def masked(value: Any) -> Any:
+    """A JSON value with stars in the place of its secrets."""
+    if isinstance(value, str):
+        return _masked_uri(value)
+    if isinstance(value, dict):
+        return {
+            name: STARS if isinstance(item, str) and item and _NAME.search(name) else masked(item)
+            for name, item in value.items()
+        }
+    return [masked(item) for item in value] if isinstance(value, list) else value
+
+
+def _masked_uri(text: str) -> str:
+    bare = _without_password(text)
+    if bare == text:
+        return text
+    scheme = _SCHEME.match(text)
+    assert scheme is not None, "only a URI has a password"
+    end = scheme.end()
+    user, at, rest = bare[end:].partition("@")
+    had_password = at and text[end + len(user) : end + len(user) + 1] == ":"
+    return f"{bare[:end]}{user}:{STARS}@{rest}" if had_password else bare
 
 
 def has_secrets(value: Any) -> bool:

@@ -58,6 +58,10 @@ class Channel:
         """Called with the sequence numbers of publishes that were nacked."""
         self.confirmed = asyncio.Event()
         """Set whenever confirms came in; the waiting task clears it."""
+        self.on_confirmed: Callable[[], None] | None = None
+        """Called whenever confirms came in."""
+        self.ended: asyncio.Future[ClientError] = connection.new_future()
+        """Why the channel ended, once it has."""
         self._tags = itertools.count(1)
         self.core: ChannelCore
 
@@ -203,6 +207,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.core.closed is not None:
             raise self.core.closed
 
+    def new_future(self) -> asyncio.Future[Any]:
+        """A future of the connection's loop."""
+        return self._loop.create_future()
+
     def limit_reads(self, count: int) -> None:
         """Reads at most `count` bytes at a time; pauses take effect after each read."""
         self._view = memoryview(bytearray(count))
@@ -212,6 +220,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
             self._loop.call_later(seconds, self._resume_reading)
+
+    def hold_reading(self, is_held: bool) -> None:
+        """Stops reading, or reads again; what the server sends meanwhile stays in the socket."""
+        if not is_held:
+            self._resume_reading()
+        elif self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -349,6 +364,8 @@ class Connection(asyncio.BufferedProtocol):
                 channel.on_refused([*refused])
             refused.clear()
         channel.confirmed.set()
+        if channel.on_confirmed is not None:
+            channel.on_confirmed()
 
     def _on_returned(self, core: ChannelCore) -> None:
         channel = self._channels.get(core)
@@ -362,10 +379,12 @@ class Connection(asyncio.BufferedProtocol):
     def _on_channel_closed(self, core: ChannelCore, error: ClientError) -> None:
         channel = self._channels.pop(core, None)
         if channel is not None:
-            self._wake(channel)
+            self._wake(channel, error)
 
-    def _wake(self, channel: Channel) -> None:
+    def _wake(self, channel: Channel, error: ClientError) -> None:
         """Lets everything that waits on a channel notice that it is closed."""
+        if not channel.ended.done():
+            channel.ended.set_result(error)
         channel.confirmed.set()
         for consumer in channel.core.consumers:
             if consumer.owner is not None:
@@ -380,7 +399,7 @@ class Connection(asyncio.BufferedProtocol):
             self.ended.set_result(error)
         self._writable.set()
         for channel in self._channels.values():
-            self._wake(channel)
+            self._wake(channel, error)
         self._channels.clear()
         self.flush()
         if self._transport is not None:

@@ -28,4 +28,5 @@ cdef class Batch:
     cdef int body(self, const uint8_t* data, size_t length) except -1
     cdef void abandon(self) noexcept
     cdef void clear(self) noexcept
+    cdef void drop_first(self, size_t number) noexcept
     cdef const uint8_t* body_of(self, size_t index) noexcept

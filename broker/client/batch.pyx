@@ -88,6 +88,20 @@ cdef class Batch:
             self.bytes.drop(self.bytes.length)
         self.count = 0
 
+    cdef void drop_first(self, size_t number) noexcept:
+        """Drops so many of the whole messages."""
+        cdef size_t start, index
+        cdef size_t left = self.count - number + self.is_open
+        if not left:
+            self.clear()
+            return
+        start = self.entries[number].start
+        memmove(self.entries, &self.entries[number], left * sizeof(Entry))
+        for index in range(left):
+            self.entries[index].start -= start
+        self.bytes.drop(start)
+        self.count -= number
+
     cdef const uint8_t* body_of(self, size_t index) noexcept:
         cdef Entry* entry = &self.entries[index]
         return (self.bytes.data + entry.start + entry.exchange_length + entry.key_length

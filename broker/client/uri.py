@@ -83,9 +83,18 @@ class Endpoint:
         return f"{'amqp' if self.tls is None else 'amqps'}://{host}:{self.port}"
 
 
-def parse(uri: str) -> Endpoint:
+def is_here(uri: str) -> bool:
+    """Whether a URI without a host: it means the broker that it was given to."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return False
+    return parts.scheme == "amqp" and not parts.hostname
+
+
+def parse(uri: str, vhost: str = "/") -> Endpoint:
     """An endpoint from `amqp://user:password@host:port/vhost?heartbeat=30`, or from
-    `amqp+unix:///path?vhost=v`. Raises BadURI."""
+    `amqp+unix:///path?vhost=v`. `vhost`: where the URI names none. Raises BadURI."""
     try:
         parts = urlsplit(uri)
         port = parts.port
@@ -93,7 +102,7 @@ def parse(uri: str) -> Endpoint:
         raise BadURI(f"the URI cannot be read: {error}") from None
     if parts.scheme not in (*PORTS, "amqp+unix"):
         raise BadURI(f"the scheme is amqp, amqps or amqp+unix, not '{parts.scheme}'")
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"vhost": vhost}
     if parts.username is not None:
         values["user"] = unquote(parts.username)
     if parts.password is not None:

@@ -38,10 +38,14 @@ class Plan:
     """One import. `only` is the vhost that a document of one vhost goes to; `dry`: only to find out
     what it would do."""
 
-    def __init__(self, broker: Any, only: str | None = None, *, dry: bool = False) -> None:
+    def __init__(
+        self, broker: Any, only: str | None = None, *, dry: bool = False, owner: str = ""
+    ) -> None:
         self.broker = broker
         self.only = only
         self.dry = dry
+        self.owner = owner
+        """Who imports, in whose name new shovels run; "" is the appliance itself."""
         self.steps: list[Step] = []
         self.made = 0
         """How many of the steps were carried out."""

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.access import Parameter
-from broker.access.parameters import LIMITS, check_parameter
+from broker.access import BadSetting, Parameter
+from broker.access.parameters import LIMITS, SHOVEL, check_parameter
 from broker.access.patterns import BadPattern, Pattern
 from broker.access.secrets import without_secrets
 from broker.definitions.document import LeftOut, Row, check_value
 from broker.definitions.users import FOREIGN_PATTERN
+from broker.schema import shovel_keys
 from broker.schema.policy_keys import KEYS
 from broker.vhosts.policies import Policy
 
@@ -54,13 +55,26 @@ class Settings:
         key = parameter.component, parameter.vhost, parameter.name
         if not plan.is_new(row, key, {"value": parameter.value}):
             return
-        check_parameter(parameter)
+        shovels = self._broker.shovels
+        runs = parameter.component == SHOVEL and shovels is not None
         old = parameters.get(*key)
+        if runs:
+            owner = old.owner if old is not None and old.owner is not None else plan.owner
+            if old is not None and without_secrets(old.value) == parameter.value:
+                # An export without secrets does not take them away.
+                parameter = msgspec.structs.replace(parameter, value=old.value)
+            check_parameter(parameter)
+            try:
+                parameter = shovels.checked(parameter, owner, imported=True)
+            except BadSetting as error:
+                # Such as a file of certificates of the machine that it comes from.
+                raise LeftOut(str(error)) from None
+        else:
+            check_parameter(parameter)
         if old is None:
             there = parameters.count(parameter.vhost)
             plan.check_room("parameters", parameter.vhost, there, parameters.most)
         if old is not None and without_secrets(old.value) == parameter.value:
-            # An export without secrets does not take them away.
             parameter = old
 
         def do() -> Undo:
@@ -70,7 +84,8 @@ class Settings:
 
         before = {"value": old.value} if old is not None else None
         plan.change(row, before, {"value": parameter.value}, do)
-        plan.inactive.append({"section": row.section, **row.named(), "reason": INACTIVE})
+        if not runs or not shovel_keys.runs(parameter.value):
+            plan.inactive.append({"section": row.section, **row.named(), "reason": INACTIVE})
 
     def global_parameter(self, row: Row) -> None:
         name = row.name()

@@ -13,6 +13,7 @@ NAMES = (
     "delayed",
     "dedup",
     "transfer",
+    "shovel",
 )
 
 

@@ -11,7 +11,7 @@ import struct
 from typing import Any
 
 from broker.fields.codec import Malformed, Reader, encode_value, octets
-from broker.fields.properties import TABLE
+from broker.fields.properties import TABLE, encode
 
 HEADERS_BIT = 13
 
@@ -53,6 +53,11 @@ class ListedProperties:
 
     def remove_header(self, name: str) -> None:
         self._headers.pop(name, None)
+
+    def set_property(self, name: str, value: Any) -> None:
+        """Sets a property other than the headers. Raises ValueError."""
+        bit = next(bit for each, bit, _ in TABLE if each == name)
+        self._parts[bit] = encode({name: value})[2:]
 
     def take(self, bit: int) -> str | None:
         """Removes a property of kind short string and returns its value."""

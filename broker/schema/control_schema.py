@@ -987,13 +987,126 @@ class PolicyPreview(Arguments):
 @verb("parameter.put", "policymaker", "vhost", "{created}", changes=True)
 class ParameterPut(Arguments):
     """Sets a parameter of a component: `limits` of `vhost-limits`, for which it takes an
-    administrator; or a shovel, a federation-upstream or a federation-upstream-set, which are stored
-    and do not run."""
+    administrator; a shovel, which runs in the name of the caller; or a federation-upstream or a
+    federation-upstream-set, which are stored and do not run."""
 
     component: str
     vhost: str
     name: str
     value: Any
+
+
+@verb(
+    "shovel.list",
+    "management",
+    "own",
+    "[{vhost, name, state, reason, src_uri, dest_uri, rate, message_count, counts, history, ...}]",
+)
+class ShovelList(Arguments):
+    """Shows shovels with their states, without secrets: those of vhosts that the user may look
+    into. Takes a policymaker or monitoring."""
+
+    vhost: str | None = None
+    name: str | None = None
+
+
+@verb("shovel.pause", "policymaker", "vhost", "{state}", changes=True)
+class ShovelPause(Arguments):
+    """Stops a shovel until `shovel.resume`, over restarts, too."""
+
+    vhost: str
+    name: str
+
+
+@verb("shovel.resume", "policymaker", "vhost", "{state}", changes=True)
+class ShovelResume(Arguments):
+    """Lets a paused shovel run again."""
+
+    vhost: str
+    name: str
+
+
+@verb("shovel.restart", "policymaker", "vhost", "{state}")
+class ShovelRestart(Arguments):
+    """Closes the connections of a shovel and begins anew, without waiting for its next try."""
+
+    vhost: str
+    name: str
+
+
+@verb("shovel.test", "policymaker", "vhost", "[{step, is_fine, text}]")
+class ShovelTest(Arguments):
+    """Tries both ends of a definition, stored or not: name, address, TLS, login, vhost, queue or
+    exchange. Nothing is declared, moved or stored. `***` is the password that the stored shovel of
+    this name has."""
+
+    vhost: str
+    name: str
+    value: dict[str, Any]
+
+
+@verb("bridges.follow", "appliance", "node", "{version, shovels, tests}")
+class BridgesFollow(Arguments):
+    """What is to run, for the process that runs shovels: at once where it is not `version`, else
+    when it changes, or after `wait_s`."""
+
+    version: int
+    wait_s: float = 30.0
+
+
+class ShovelReport(Arguments):
+    """State of one shovel, and what is new since the last report: counts, changes of state. Times
+    are ms since 1970."""
+
+    vhost: str
+    name: str
+    generation: int
+    state: Literal["starting", "running", "blocked", "paused", "error", "stopped", "terminated"]
+    reason: str
+    since: int
+    next_try: int | None = None
+    last_error: str = ""
+    src_uri: str = ""
+    dest_uri: str = ""
+    in_flight: int = 0
+    held: int = 0
+    remaining: int | None = None
+    rate: float = 0.0
+    is_over: bool = False
+    counts: dict[str, int] = {}
+    history: list[dict[str, str | int]] = []
+
+
+class TrialStep(Arguments):
+    """One step of a trial."""
+
+    step: str
+    is_fine: bool
+    text: str
+
+
+@verb("bridges.report", "appliance", "node", "{}")
+class BridgesReport(Arguments):
+    """States and new counts of shovels."""
+
+    shovels: list[ShovelReport]
+
+
+@verb("bridges.tested", "appliance", "node", "{}")
+class BridgesTested(Arguments):
+    """What a trial of a definition has found."""
+
+    id: int
+    steps: list[TrialStep]
+
+
+@verb("bridges.login", "appliance", "node", "{user, ticket}")
+class BridgesLogin(Arguments):
+    """A user and a password for one login to a vhost, for a shovel of this owner. 401 says why it
+    may not run any more."""
+
+    owner: str | None
+    vhost: str
 
 
 @verb("parameter.delete", "policymaker", "vhost", "{}", changes=True)
@@ -1114,7 +1227,7 @@ NOUNS = _nouns(
         _POLICY,
         _POLICY,
         "vhost",
-        "Parameters of components: limits of virtual hosts, stored shovels and upstreams.",
+        "Parameters of components: limits of virtual hosts, shovels, stored upstreams.",
     ),
     Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies, with how much is under each."),
     Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "Operator policies, likewise."),

@@ -117,7 +117,8 @@ class Broker(SignIn):
         self.definitions = Definitions(str(config.data_dir), self.files, self._make_vhost)
         self.stats = Stats(clock.now)
         self.history = kept_history(config)
-        self.transfers: Any = None  # set by the feature of that name
+        self.transfers: Any = None  # set by the features of these names
+        self.shovels: Any = None
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
         # A quarter of the sockets at most: new clients shall find room.

@@ -48,10 +48,16 @@ class Importing:
         self._one = asyncio.Lock()
 
     async def run(
-        self, definitions: bytes | Mapping[str, Any], only: str | None = None, *, dry: bool = False
+        self,
+        definitions: bytes | Mapping[str, Any],
+        only: str | None = None,
+        *,
+        dry: bool = False,
+        owner: str = "",
     ) -> Plan:
-        """Imports a document, or with `dry` only finds out what that would do. Raises Fault if the
-        document is wrong, Failed if something came in between; nothing is changed then."""
+        """Imports a document, or with `dry` only finds out what that would do. `owner` is the user
+        who asks, "" the appliance. Raises Fault if the document is wrong, Failed if something came
+        in between; nothing is changed then."""
         members: Mapping[str, Any]
         if isinstance(definitions, bytes):
             members = await paced(parse(definitions))
@@ -66,7 +72,7 @@ class Importing:
                 await paced(give_up(members.values()))
             return plan
         # It continues if the client that asked goes away; its fault is then told to no one.
-        task = asyncio.ensure_future(self._run_and_give_up(members, only))
+        task = asyncio.ensure_future(self._run_and_give_up(members, only, owner))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(task)
@@ -74,9 +80,11 @@ class Importing:
             # The traceback of its fault refers to this frame: both would be garbage in a circle.
             del task
 
-    async def _run_and_give_up(self, members: Mapping[str, Any], only: str | None) -> Plan:
+    async def _run_and_give_up(
+        self, members: Mapping[str, Any], only: str | None, owner: str
+    ) -> Plan:
         try:
-            return await self._run([members], only)
+            return await self._run([members], only, owner=owner)
         finally:
             await paced(give_up(members.values()))
 
@@ -116,9 +124,10 @@ class Importing:
         documents: list[Mapping[str, Any]],
         only: str | None,
         named: list[tuple[str, Mapping[str, Any]]] | None = None,
+        owner: str = "",
     ) -> Plan:
         async with self._one:
-            plan = Plan(self._broker, only)
+            plan = Plan(self._broker, only, owner=owner)
             try:
                 await self._carry_out(plan, documents, only, named)
             finally:

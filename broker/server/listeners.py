@@ -1,5 +1,6 @@
-"""The broker's listeners: AMQP over TCP, TLS, WebSocket and Unix socket, the web process's relay,
-and metrics; and the file with their addresses.
+"""The broker's listeners: AMQP over TCP, TLS, WebSocket and Unix socket, the relay of the web
+process, the socket of the process that runs shovels, and metrics; and the file with their
+addresses.
 
 `run/broker.json` holds the first address of each, as `{"amqp": [host, port], "amqps": …, "ws": …,
 "wss": …, "metrics": …, "pid": number}` without those that are off. It is there only while
@@ -77,6 +78,8 @@ class Listeners:
         if config.unix_path is not None:
             door = partial(Entrance, broker, partial(SocketDoor, broker, "unix"))
             await self._open_unix(config.unix_path, door, 0o660)
+        local = partial(Entrance, broker, partial(SocketDoor, broker, "unix"))
+        await self._open_unix(config.local_socket, local, 0o600)
         relay = partial(Entrance, broker, lambda origin: RelayDoor(broker))
         await self._open_unix(config.relay_socket, relay, 0o600)
 

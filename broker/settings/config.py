@@ -48,6 +48,7 @@ SECTIONS = {
     "queues": "Queues, streams and exchanges",
     "store": "The store",
     "reports": "Usage reports",
+    "bridges": "Shovels to and from other brokers",
     "log": "The log",
 }
 
@@ -873,7 +874,7 @@ class Config:
         "queues",
         5_000,
         "count",
-        "parameters a virtual host may have, such as shovels that are stored and do not run, and"
+        "parameters a virtual host may have, such as shovels and federation upstreams, and"
         " global parameters",
         least=1,
         most=1_000_000,
@@ -1148,6 +1149,42 @@ class Config:
         "reports", 400 * 86400, "time", "usage older than this is deleted", least=86400
     )
 
+    bridges_nice: int = setting(
+        "bridges",
+        5,
+        "count",
+        "steps of priority (nice) that shovels stay behind the broker; 0 for none",
+        most=19,
+    )
+    bridges_memory: int = setting(
+        "bridges",
+        32 * 1024 * 1024,
+        "size",
+        "messages under way that one shovel holds; beyond it the source is not read",
+        least=64 * 1024,
+    )
+    bridges_allowed: tuple[str, ...] = setting(
+        "bridges",
+        (),
+        "list",
+        "names, addresses or networks that shovels may connect to; all others are refused unless it"
+        " is empty. What is named here may be a metadata or link-local address, too",
+    )
+    bridges_denied: tuple[str, ...] = setting(
+        "bridges",
+        (),
+        "list",
+        "names, addresses or networks that shovels may not connect to; metadata and link-local"
+        " addresses are refused anyway",
+    )
+    bridges_certificates: tuple[str, ...] = setting(
+        "bridges",
+        (),
+        "named paths",
+        "PEM files by name: what cacertfile, certfile and keyfile in the URI of a shovel may name,"
+        " such as corporate=/etc/ssl/corp.pem",
+    )
+
     log_level: str = setting("log", "info", "level", "debug, info, warning or error", reload=True)
     log_format: str = setting(
         "log", "text", "log format", "text, or json for one object per line", reload=True
@@ -1174,6 +1211,11 @@ class Config:
     def run_dir(self) -> Path:
         """Files that are true only while the appliance runs."""
         return self.data_dir / "run"
+
+    @property
+    def local_socket(self) -> Path:
+        """Where the process that runs shovels speaks AMQP with the broker."""
+        return self.run_dir / "local.sock"
 
     @property
     def relay_socket(self) -> Path:
@@ -1260,7 +1302,7 @@ def _checked(values: dict[str, Any], argv: tuple[str, ...], warnings: tuple[str,
             values[name] = value.absolute()
     values.setdefault("data_dir", Path("data").absolute())
     config = Config(**values, argv=argv, warnings=warnings)
-    for path in (config.control_socket, config.relay_socket, config.unix_path):
+    for path in (config.control_socket, config.relay_socket, config.local_socket, config.unix_path):
         if path is not None and len(str(path).encode()) > SOCKET_PATH_MAX:
             setting_of_it = "unix_path" if path == config.unix_path else "data_dir"
             raise ConfigError(f"{path}: too long for a Unix socket; use a shorter {setting_of_it}")

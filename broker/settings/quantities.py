@@ -34,6 +34,7 @@ TLS_LOGIN = ("distinguished_name", "common_name", "subject_alternative_name")
 TLS_SAN = ("dns", "email", "ip", "uri")
 
 _SPARK_OPTION = re.compile(r"spark(\.[\w-]+)+=\S+", re.ASCII)
+_NAMED_PATH = re.compile(r"[\w.-]+=/\S+", re.ASCII)
 _NUMBER = re.compile(r"\s*(\d+(?:[._]\d+)*)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
@@ -65,7 +66,7 @@ def shown(value: Any, kind: str) -> str:
         return "yes" if value else "no"
     if kind == "percent":
         return f"{value} %"
-    if kind in ("addresses", "list", "networks", "spark options"):
+    if kind in ("addresses", "list", "named paths", "networks", "spark options"):
         return ", ".join(value)
     if kind == "keepalive":
         return ":".join(str(each) for each in value)
@@ -213,6 +214,15 @@ def read_spark_options(text: str) -> tuple[str, ...]:
     return words
 
 
+def read_named_paths(text: str) -> tuple[str, ...]:
+    """Words `name=/path` between commas or blanks."""
+    words = read_list(text)
+    for word in words:
+        if not _NAMED_PATH.fullmatch(word):
+            raise BadValue("a list of names and absolute paths such as corporate=/etc/ssl/corp.pem")
+    return words
+
+
 def read_name(text: str) -> str:
     if not text or not text.isprintable():
         raise BadValue("a name of one character or more")
@@ -271,6 +281,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "log format": _choice(*LOG_FORMATS),
     "memory": read_memory,
     "name": read_name,
+    "named paths": read_named_paths,
     "networks": read_networks,
     "object store": read_object_store,
     "optional port": _read_optional_port,

@@ -74,6 +74,7 @@ ADD_ONS = {
         exchange("direct", x_message_deduplication=True, x_cache_size=10),
     ),
     "transfer": feature("transfer"),
+    "shovel": feature("shovel"),
     "consistent hash": exchange_type("consistent_hash", "x-consistent-hash", "routing/hashing.py"),
     "random": exchange_type("random", "x-random"),
     "stream": AddOn(

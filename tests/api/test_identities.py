@@ -12,6 +12,8 @@ from tests.api.conftest import TAGS, VHOST, path
 
 ALL = ("management", "policymaker", "monitoring", "administrator")
 MONITORING = ("monitoring", "administrator")
+# Of policymakers, too: who defines shovels sees how they are.
+SHOVELS = (*MONITORING, "policymaker")
 POLICYMAKER = ("policymaker", "administrator")
 ADMINISTRATOR = ("administrator",)
 PUBLIC = ("no credentials", "none", *ALL)
@@ -138,8 +140,9 @@ GETS = {
     "/api/aliveness-test/{vhost}": ALL,
     "/api/healthchecks/node": ALL,
     "/api/healthchecks/node/{name}": ALL,
-    "/api/shovels": MONITORING,
-    "/api/shovels/{vhost}": MONITORING,
+    "/api/shovels": SHOVELS,
+    "/api/shovels/{vhost}": SHOVELS,
+    "/api/shovels/vhost/{vhost}/{name}": SHOVELS,
     "/api/federation-links": MONITORING,
     "/api/federation-links/{vhost}": MONITORING,
     "/api/traces": ADMINISTRATOR,
@@ -158,6 +161,7 @@ MISSING = (
     "/api/healthchecks/node/{name}",
     "/api/traces/{vhost}/{name}",
     "/api/transfers/{id}",
+    "/api/shovels/vhost/{vhost}/{name}",
 )
 # No listener has this port: the answer is the failed check.
 FAILING = ("/api/health/checks/port-listener/{port}",)

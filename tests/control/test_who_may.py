@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from broker.access import Parameter
+from broker.features.shovel.feature import Shovels
 from broker.schema.control_schema import NOUNS, VERBS
 from broker.server.control import peek_verbs
 from broker.vhosts.policies import Policy
@@ -25,6 +27,7 @@ IN_VHOST = {"vhost": "/", "name": "q"}
 BINDING = {"vhost": "/", "source": "amq.topic", "destination": "q", "destination_type": "queue"}
 POLICY_ARGUMENTS = {"vhost": "/", "name": "p", "pattern": "^q", "definition": {"max-length": 9}}
 VHOST_LIMITS = {"component": "vhost-limits", "vhost": "/", "name": "limits"}
+SHOVEL = {"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "dest-queue": "q2"}
 EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "authenticate": (NOBODY, {"user": "none", "password": "secret", "peer": "192.0.2.1"}),
     "authenticate.leave": (NOBODY, {"login": 1}),
@@ -116,6 +119,15 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "policy.keys": (ALL, {}),
     "types": (ALL, {}),
     "policy.preview": (ALL, {"vhost": "/", "pattern": "^q"}),
+    "shovel.list": (POLICY | MONITOR, {}),
+    "shovel.pause": (POLICY, {"vhost": "/", "name": "s"}),
+    "shovel.resume": (POLICY, {"vhost": "/", "name": "s"}),
+    "shovel.restart": (POLICY, {"vhost": "/", "name": "s"}),
+    "shovel.test": (POLICY, {"vhost": "/", "name": "s", "value": SHOVEL}),
+    "bridges.follow": (NOBODY, {"version": -1}),
+    "bridges.report": (NOBODY, {"shovels": []}),
+    "bridges.tested": (NOBODY, {"id": 1, "steps": []}),
+    "bridges.login": (NOBODY, {"owner": "policymaker", "vhost": "/"}),
     "parameter.put": (ADMIN, {**VHOST_LIMITS, "value": {"max-queues": 9}}),
     "parameter.delete": (ADMIN, VHOST_LIMITS),
     "definitions.export": (ADMIN, {}),
@@ -169,6 +181,10 @@ def people(broker: Broker) -> Broker:
     connection = broker.connect("other")
     connection.name = "other"
     connection.channels[1].consume(vhost.queues["q"], "t")
+    broker.config.bridges_certificates = ()
+    broker.shovels = Shovels(broker)
+    broker.access.parameters.put(Parameter("shovel", "/", "s", SHOVEL))
+    broker.shovels.ask_test = lambda vhost, value, owner, answer: answer([])
     broker.persister.failed_reads.add("a segment", "planted", vhost.queues["q"].wake)
     return broker
 

@@ -49,9 +49,7 @@ async def test_an_export_comes_in_whole_or_says_what_was_left_out(
     listed = [(row["section"], row.get("destination") or row["name"]) for row in answer["left_out"]]
     assert listed == LEFT_OUT[name]
     assert all(row["reason"] for row in answer["left_out"])
-    stored = [
-        row for row in given["parameters"] if row["component"] in ("shovel", "federation-upstream")
-    ]
+    stored = [row for row in given["parameters"] if row["component"] == "federation-upstream"]
     assert [row["name"] for row in answer["inactive"]] == [row["name"] for row in stored]
 
     now = await client.call("definitions.export", secrets=True)
@@ -278,7 +276,12 @@ async def test_a_dry_run_answers_with_the_difference_and_changes_nothing(
     client: BrokerClient,
 ) -> None:
     await client.call("policy.put", vhost="/", name="p", pattern="a", definition={"expires": 5})
-    shovel = {"src-uri": "amqp://u:secret@h", "dest-uri": "amqp://"}
+    shovel = {
+        "src-uri": "amqp://u:secret@127.0.0.1:1",
+        "dest-uri": "amqp://",
+        "src-queue": "q",
+        "dest-queue": "r",
+    }
     definitions = {
         "queues": [QUEUE],
         "policies": [

@@ -74,6 +74,9 @@ RULES: dict[str, list[str]] = {
         /api/health/checks/quorum-queues-without-elected-leaders/vhost/<vhost>
         /api/health/checks/quorum-queues-without-elected-leaders/vhost/<vhost>/pattern/<pattern>
         /api/federation-links /api/federation-links/<vhost> /api/shovels /api/shovels/<vhost>
+        /api/shovels/vhost/<vhost>/<name> /api/shovels/vhost/<vhost>/<name>/restart
+        /api/shovels/<vhost>/<name>/pause /api/shovels/<vhost>/<name>/resume
+        /api/shovels/<vhost>/<name>/test
         /api/global-parameters /api/global-parameters/<name>
         /api/operator-policies /api/operator-policies/<vhost> /api/operator-policies/<vhost>/<name>
         /api/parameters /api/parameters/<component> /api/parameters/<component>/<vhost>

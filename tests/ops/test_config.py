@@ -190,7 +190,7 @@ def test_it_keeps_percent_signs_in_the_file(tmp_path: Path) -> None:
     assert loaded.default_password == "a%b%(c)s"
 
 
-@pytest.mark.parametrize("command", ["serve", "broker", "web", "reports"])
+@pytest.mark.parametrize("command", ["serve", "broker", "web", "reports", "bridges"])
 def test_it_ends_with_one_line_and_78_for_a_bad_setting(command: str) -> None:
     result = subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), command, "--amqp-port", "many\nlines"],

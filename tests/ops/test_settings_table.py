@@ -39,6 +39,7 @@ KINDS = {
     "log format": Texts("json", "xml"),
     "memory": Texts("0.5", "1.5"),
     "name": Texts("some name", ""),
+    "named paths": Texts("a=/a.pem, b=/b.pem", "a=relative"),
     "networks": Texts("10.0.0.0/8, ::1", "10.0.0.1/8"),
     "object store": Texts("s3://bucket/prefix", "gopher://x"),
     "optional port": Texts("-1", "-2"),
@@ -63,6 +64,7 @@ TAKE_ANYTHING = {"list", "path", "text"}
 # Rows whose bounds leave out what fits their kind.
 GOOD = {
     "body_in_memory": "2 MiB",
+    "bridges_nice": "7",
     "body_write_buffer": "2 MiB",
     "http_unfinished_max": "80 MiB",
     "login_refusal_delay": "1 s",

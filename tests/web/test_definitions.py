@@ -21,10 +21,10 @@ DEFINITIONS = {
     ],
     "parameters": [
         {
-            "component": "shovel",
+            "component": "federation-upstream",
             "vhost": "/",
-            "name": "web-shovel",
-            "value": {"src-uri": "amqp://u:s3cret@h", "dest-uri": "amqp://"},
+            "name": "web-upstream",
+            "value": {"uri": "amqp://u:s3cret@h"},
         }
     ],
 }
@@ -54,7 +54,7 @@ def test_a_file_is_checked_and_then_imported(
         names = [row["name"] for row in api.get("/api/queues").json()]
         assert HOSTILE in names
         assert "web-jms" not in names
-        api.delete("/api/parameters/shovel/%2F/web-shovel").raise_for_status()
+        api.delete("/api/parameters/federation-upstream/%2F/web-upstream").raise_for_status()
         vhost_queue = f"/api/queues/%2F/{HOSTILE}"
         api.delete(vhost_queue).raise_for_status()
 

@@ -298,6 +298,13 @@ class Parameters(_Secretive):
     def records(self) -> Iterable[Any]:
         return list(self.broker.access.parameters.all())
 
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        row = super().row(thing, args)
+        # RabbitMQ's rows have neither; the list of shovels shows them.
+        row.pop("owner", None)
+        row.pop("paused", None)
+        return row
+
 
 class GlobalParameter(msgspec.Struct):
     """One global parameter."""

@@ -91,7 +91,9 @@ async def definitions_import(request: Request[DefinitionsImport]) -> Any:
     if args.vhost is not None:
         request.caller.vhost(args.vhost)
     try:
-        plan = await request.broker.importing.run(args.definitions, args.vhost, dry=args.dry_run)
+        plan = await request.broker.importing.run(
+            args.definitions, args.vhost, dry=args.dry_run, owner=request.caller.name
+        )
     except Fault as error:
         raise bad_request(str(error)) from None
     except Failed as error:

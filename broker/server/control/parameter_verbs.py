@@ -1,4 +1,4 @@
-"""Verbs of parameters: limits of vhosts, and what is stored for components that do not run here."""
+"""Verbs of parameters: limits of vhosts, shovels, and upstreams, which do not run yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, Parameter
-from broker.access.parameters import LIMITS, STORED, limits_fault
+from broker.access.parameters import LIMITS, SHOVEL, STORED, limits_fault
 from broker.access.records import VHOST_LIMITS
 from broker.schema.control_schema import (
     GlobalParameterDelete,
@@ -38,10 +38,22 @@ async def parameter_put(request: Request[ParameterPut]) -> Any:
         put_vhost_limits(request.broker, args.vhost, args.value)
         return {"created": created}
     parameter = Parameter(args.component, args.vhost, args.name, args.value)
+    shovels = request.broker.shovels
+    runs = args.component == SHOVEL and shovels is not None
     try:
+        if runs:
+            parameter = shovels.checked(parameter, request.caller.name)
         created = parameters.put(parameter)
     except BadSetting as error:
         raise _invalid(str(error)) from None
+    if runs:
+        log.info(
+            "shovel '%s' of vhost '%s' was written by user '%s'",
+            args.name,
+            args.vhost,
+            request.caller.name,
+        )
+        return {"created": created}
     log.warning(
         "%s '%s' of vhost '%s' is stored; this broker does not run it",
         args.component,

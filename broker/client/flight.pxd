@@ -1,0 +1,40 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from broker.client.batch cimport Batch, Entry
+from broker.client.channel cimport ChannelCore
+
+
+cdef class Flight:
+    cdef readonly ChannelCore source
+    cdef readonly ChannelCore target
+    cdef bytes exchange          # where to publish; None for each message's own
+    cdef bytes routing_key
+    cdef object rewrite
+    cdef public bint rewrite_all
+    cdef bint mandatory
+    cdef public bint acks
+    cdef public str on_refused
+    cdef Batch sent              # as published; [0, head) are settled
+    cdef Batch held              # refused ones, for `again`
+    cdef Batch waiting           # deliveries that are not published yet
+    cdef size_t head
+    cdef size_t looked           # where in `sent` the next returned message is looked for
+    cdef uint64_t settled        # publishes that were answered without a gap
+    cdef uint64_t ack_tag        # the highest tag of a run of settled ones; 0 for none
+    cdef readonly size_t strays  # tags that are not settled while higher ones may be
+    cdef public int64_t ack_most     # tags above are acknowledged at the end; -1: no such bound
+    cdef public uint64_t limit
+    cdef readonly uint64_t taken
+    cdef readonly uint64_t moved
+    cdef readonly uint64_t moved_bytes
+    cdef readonly uint64_t refused
+    cdef readonly uint64_t dropped
+    cdef readonly uint64_t parted_count
+    cdef readonly uint64_t marked
+    cdef readonly list refusals  # of Message: refused ones that were taken apart
+
+    cdef int put(self, Batch batch, size_t first, size_t last) except -1
+    cdef int append(self, Batch batch, size_t index, bint again) except -1
+    cdef int done(self, Entry* entry) except -1
+    cdef int settle(self, uint64_t tag, bint is_stray) except -1
+    cdef int refuse(self, Entry* entry) except -1

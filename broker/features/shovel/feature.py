@@ -1,0 +1,293 @@
+"""The shovels of a broker: what is to run, and what is reported of it.
+
+The process `bridges` runs them. It asks `orders` again whenever `version` has changed, and reports
+once a second. Counts are kept here over its restarts, and end with this process.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker.access import BadSetting, Parameter
+from broker.access.parameters import SHOVEL, check_parameter
+from broker.access.secrets import masked, without_secrets
+from broker.features.joints import Feature
+from broker.features.shovel.checks import checked
+from broker.kernel import clock
+from broker.schema import shovel_keys
+from broker.schema.control_schema import ShovelReport
+
+log = logging.getLogger("leveret.shovel")
+
+HISTORY_KEPT = 20
+COUNTS = ("moved", "moved_bytes", "refused", "dropped", "dead_lettered", "marked", "connects")
+AWAY = "the process that runs shovels is being started"
+
+Key = tuple[str, str]
+
+
+class Shovel:
+    """One defined shovel, with the last report."""
+
+    def __init__(self, parameter: Parameter, generation: int) -> None:
+        self.parameter = parameter
+        self.generation = generation
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.history: list[dict[str, Any]] = []
+        self.report: ShovelReport
+        self.begin()
+
+    def begin(self, reason: str = "") -> None:
+        """Nothing is reported of this generation yet."""
+        self.report = ShovelReport(
+            vhost=self.parameter.vhost,
+            name=self.parameter.name,
+            generation=self.generation,
+            state="starting",
+            reason=reason,
+            since=clock.now(),
+        )
+
+    def take(self, report: ShovelReport) -> None:
+        """A report: counts are what came since the last one, the history is what is new."""
+        for name in COUNTS:
+            self.counts[name] += max(0, report.counts.get(name, 0))
+        self.history = [*self.history, *report.history][-HISTORY_KEPT:]
+        self.report = report
+
+
+class Shovels(Feature):
+    """All shovels of the node."""
+
+    def __init__(self, host: Any) -> None:
+        self._host = host
+        self._all: dict[Key, Shovel] = {}
+        self.version = 0
+        """Another number after each change of what is to run."""
+        self.waiting: list[Callable[[], None]] = []
+        """Called at the next change, once."""
+        self._generation = clock.now()
+        self._tests: dict[int, tuple[dict[str, Any], Callable[[list[Any]], None]]] = {}
+        self._last_test = 0
+        host.access.parameters.watchers.append(self._refresh)
+
+    def start(self, now_ms: int) -> None:
+        self._refresh()
+
+    # -- definitions -------------------------------------------------------------------------------
+
+    def checked(self, parameter: Parameter, owner: str, *, imported: bool = False) -> Parameter:
+        """A shovel as it is to be stored by this user, "" for the appliance. What is imported may
+        bring permissions with it: they are asked when it starts. Raises BadSetting."""
+        check_parameter(parameter)
+        access = self._host.access
+        old = access.parameters.get(SHOVEL, parameter.vhost, parameter.name)
+        value = checked(
+            parameter.value,
+            old.value if old is not None else None,
+            access=access,
+            user="" if imported else owner,
+            vhost=parameter.vhost,
+            certificates=self._certificates,
+        )
+        paused = old.paused if old is not None else False
+        return Parameter(SHOVEL, parameter.vhost, parameter.name, value, owner, paused)
+
+    @property
+    def _certificates(self) -> list[str]:
+        """What the files in URIs may be named."""
+        return [each.partition("=")[0] for each in self._host.config.bridges_certificates]
+
+    def _refresh(self) -> None:
+        """Compares with what is stored."""
+        stored = {(row.vhost, row.name): row for row in self._host.access.parameters.shovels()}
+        changed = False
+        for key in [key for key in self._all if key not in stored]:
+            del self._all[key]
+            changed = True
+        for key, row in stored.items():
+            known = self._all.get(key)
+            if known is None:
+                self._all[key] = Shovel(row, self._next())
+            elif (known.parameter.value, known.parameter.owner) != (row.value, row.owner):
+                known.parameter = row
+                known.generation = self._next()
+                known.begin()
+            elif known.parameter.paused != row.paused:
+                known.parameter = row
+            else:
+                continue
+            changed = True
+        if changed:
+            self._tell()
+
+    def _next(self) -> int:
+        self._generation += 1
+        return self._generation
+
+    def _tell(self) -> None:
+        self.version += 1
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+
+    # -- what is asked of it -----------------------------------------------------------------------
+
+    def get(self, vhost: str, name: str) -> Shovel | None:
+        return self._all.get((vhost, name))
+
+    def restart(self, shovel: Shovel) -> None:
+        """Lets it begin anew."""
+        shovel.generation = self._next()
+        shovel.begin()
+        self._tell()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """What is shown of each, by vhost and name."""
+        for key in sorted(self._all):
+            yield self.row(self._all[key])
+
+    def row(self, shovel: Shovel) -> dict[str, Any]:
+        """RabbitMQ's keys with those of LavinMQ and our own; no secrets."""
+        parameter, report = shovel.parameter, shovel.report
+        value = without_secrets(parameter.value)
+        given = shovel_keys.settled(value)
+        state = report.state
+        row = {
+            "node": self._host.node_name,
+            "vhost": parameter.vhost,
+            "name": parameter.name,
+            "type": "dynamic",
+            "timestamp": _moment(report.since),
+            "since": report.since,
+            "state": state,
+            "reason": report.reason,
+            "error": report.reason if state in ("error", "stopped") else None,
+            "blocked_status": "blocked" if state == "blocked" else "running",
+            "next_try": report.next_try,
+            "last_error": report.last_error,
+            "src_uri": report.src_uri or shovel_keys.uris(value["src-uri"])[0],
+            "dest_uri": report.dest_uri or shovel_keys.uris(value["dest-uri"])[0],
+            "src_protocol": given["src-protocol"],
+            "dest_protocol": _protocol(given),
+            "ack_mode": given["ack-mode"],
+            "owner": parameter.owner,
+            "paused": parameter.paused,
+            "rate": report.rate,
+            "message_count": shovel.counts["moved"],
+            "pending": report.in_flight,
+            "held": report.held,
+            "remaining": "unlimited" if report.remaining is None else report.remaining,
+            "counts": dict(shovel.counts),
+            "history": shovel.history,
+            "definition": masked(parameter.value),
+        }
+        for key in ("src-queue", "src-exchange", "dest-queue", "dest-exchange"):
+            if given[key] is not None:
+                row[key.replace("-", "_")] = given[key]
+        for key in ("src-exchange-key", "dest-exchange-key"):
+            if given[key]:
+                row[key.replace("-", "_")] = given[key]
+        return row
+
+    # -- the process that runs them ----------------------------------------------------------------
+
+    def orders(self) -> dict[str, Any]:
+        """What is to run, and what is to be tried."""
+        return {
+            "version": self.version,
+            "shovels": [self._order(shovel) for shovel in self._all.values()],
+            "tests": [order for order, _ in self._tests.values()],
+        }
+
+    def _order(self, shovel: Shovel) -> dict[str, Any]:
+        parameter = shovel.parameter
+        return {
+            "vhost": parameter.vhost,
+            "name": parameter.name,
+            "generation": shovel.generation,
+            "value": parameter.value,
+            "owner": parameter.owner,
+            "paused": parameter.paused,
+            "fault": shovel_keys.fault(parameter.name, parameter.value),
+        }
+
+    def reported(self, reports: list[ShovelReport]) -> None:
+        """Takes reports; those of an earlier generation are about what does not run any more. A
+        shovel that has moved what it should is deleted."""
+        for report in reports:
+            shovel = self._all.get((report.vhost, report.name))
+            if shovel is None or report.generation != shovel.generation:
+                continue
+            before = shovel.report.state, shovel.report.reason
+            shovel.take(report)
+            if before != (report.state, report.reason):
+                log.info(
+                    "shovel '%s' in vhost '%s' is %s%s",
+                    report.name,
+                    report.vhost,
+                    report.state,
+                    f": {report.reason}" if report.reason else "",
+                )
+            if report.is_over:
+                self._host.access.parameters.delete(SHOVEL, report.vhost, report.name)
+
+    def away(self) -> None:
+        """The process is gone; its successor starts all of them."""
+        for shovel in self._all.values():
+            if shovel.report.state != "paused":
+                shovel.begin(AWAY)
+
+    def login(self, owner: str | None, vhost: str) -> str:
+        """The user as whom a shovel of this owner logs in to a vhost here. Raises BadSetting when
+        there is none."""
+        access = self._host.access
+        if owner is None:
+            raise BadSetting(
+                "who wrote this shovel is not recorded: save it again, and it runs in your name"
+            )
+        if owner:
+            if owner not in access.users:
+                raise BadSetting(f"user '{owner}', in whose name it ran, does not exist any more")
+            if not access.vhost_access(owner, vhost):
+                raise BadSetting(f"user '{owner}' may not connect to vhost '{vhost}' any more")
+            return owner
+        for name in sorted(access.users):
+            is_administrator = access.users[name].has_tag("administrator")
+            if is_administrator and access.vhost_access(name, vhost):
+                return str(name)
+        raise BadSetting(f"no administrator has permissions in vhost '{vhost}'")
+
+    # -- trying a definition -----------------------------------------------------------------------
+
+    def ask_test(
+        self, vhost: str, value: dict[str, Any], owner: str, answer: Callable[[list[Any]], None]
+    ) -> int:
+        """Has the ends of a definition tried; `answer` gets what was found. Returns its number."""
+        self._last_test += 1
+        order = {"id": self._last_test, "vhost": vhost, "value": value, "owner": owner}
+        self._tests[self._last_test] = order, answer
+        self._tell()
+        return self._last_test
+
+    def end_test(self, id: int) -> None:
+        self._tests.pop(id, None)
+
+    def tested(self, id: int, steps: list[Any]) -> None:
+        """What a trial has found."""
+        found = self._tests.pop(id, None)
+        if found is not None:
+            found[1](steps)
+
+
+def _moment(ms: int) -> str:
+    """A time as RabbitMQ writes it here."""
+    return f"{datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _protocol(given: dict[str, Any]) -> str:
+    scheme = shovel_keys.uris(given["dest-uri"])[0].partition(":")[0]
+    return scheme if scheme in ("http", "https") else str(given["dest-protocol"])

@@ -1,0 +1,161 @@
+"""Verbs on shovels, and those by which the process that runs them follows their definitions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+
+from broker.access import BadSetting, Parameter
+from broker.access.parameters import SHOVEL
+from broker.schema.control_schema import (
+    BridgesFollow,
+    BridgesLogin,
+    BridgesReport,
+    BridgesTested,
+    ShovelList,
+    ShovelPause,
+    ShovelRestart,
+    ShovelResume,
+    ShovelTest,
+)
+from broker.server.control.encoding import encode_rows
+from broker.server.control.requests import (
+    Request,
+    RequestError,
+    bad_request,
+    handles,
+    not_authorised,
+    not_found,
+)
+
+TEST_TIMEOUT_S = 60.0
+FOLLOW_MAX_S = 60.0
+
+
+def _shovels(request: Request[Any]) -> Any:
+    if request.broker.shovels is None:
+        raise not_found("this broker runs no shovels")
+    return request.broker.shovels
+
+
+@handles("shovel.list")
+async def shovel_list(request: Request[ShovelList]) -> Any:
+    args, caller = request.args, request.caller
+    if not (caller.sight.has("policymaker") or caller.sight.has("monitoring")):
+        raise not_authorised("Not monitor user")
+    if args.vhost is not None:
+        caller.vhost(args.vhost)
+    return await encode_rows(
+        row
+        for row in _shovels(request).rows()
+        if caller.sight.of_vhost(row["vhost"])
+        and (args.vhost is None or row["vhost"] == args.vhost)
+        and (args.name is None or row["name"] == args.name)
+    )
+
+
+def _named(request: Request[ShovelPause] | Request[ShovelResume] | Request[ShovelRestart]) -> Any:
+    shovel = _shovels(request).get(request.args.vhost, request.args.name)
+    if shovel is None:
+        raise not_found("Not Found")
+    return shovel
+
+
+@handles("shovel.pause")
+async def shovel_pause(request: Request[ShovelPause]) -> Any:
+    _named(request)
+    request.broker.access.parameters.pause(request.args.vhost, request.args.name, True)
+    return {"state": "paused"}
+
+
+@handles("shovel.resume")
+async def shovel_resume(request: Request[ShovelResume]) -> Any:
+    _named(request)
+    request.broker.access.parameters.pause(request.args.vhost, request.args.name, False)
+    return {"state": "starting"}
+
+
+@handles("shovel.restart")
+async def shovel_restart(request: Request[ShovelRestart]) -> Any:
+    shovel = _named(request)
+    if shovel.parameter.paused:
+        raise bad_request(f"shovel '{request.args.name}' is paused: resume it")
+    _shovels(request).restart(shovel)
+    return {"state": "starting"}
+
+
+@handles("shovel.test")
+async def shovel_test(request: Request[ShovelTest]) -> Any:
+    args, shovels = request.args, _shovels(request)
+    parameter = Parameter(SHOVEL, args.vhost, args.name, args.value)
+    try:
+        value = shovels.checked(parameter, request.caller.name).value
+    except BadSetting as error:
+        raise bad_request(str(error)) from None
+    found: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+
+    def answer(steps: list[Any]) -> None:
+        if not found.done():
+            found.set_result(steps)
+
+    id = shovels.ask_test(args.vhost, value, request.caller.name, answer)
+    try:
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            return await found
+    except TimeoutError:
+        raise RequestError(
+            "busy", "the process that runs shovels has not answered; try again"
+        ) from None
+    finally:
+        shovels.end_test(id)
+
+
+# For the process that runs them.
+
+
+@handles("bridges.follow")
+async def bridges_follow(request: Request[BridgesFollow]) -> Any:
+    shovels, args = _shovels(request), request.args
+    if shovels.away not in request.session.at_end:
+        request.session.at_end.append(shovels.away)
+    if args.version == shovels.version:
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not changed.done():
+                changed.set_result(None)
+
+        shovels.waiting.append(wake)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(args.wait_s, FOLLOW_MAX_S)):
+                    await changed
+        finally:
+            if wake in shovels.waiting:
+                shovels.waiting.remove(wake)
+    return shovels.orders()
+
+
+@handles("bridges.report")
+async def bridges_report(request: Request[BridgesReport]) -> Any:
+    _shovels(request).reported(request.args.shovels)
+    return {}
+
+
+@handles("bridges.tested")
+async def bridges_tested(request: Request[BridgesTested]) -> Any:
+    steps = [msgspec.to_builtins(step) for step in request.args.steps]
+    _shovels(request).tested(request.args.id, steps)
+    return {}
+
+
+@handles("bridges.login")
+async def bridges_login(request: Request[BridgesLogin]) -> Any:
+    try:
+        user = _shovels(request).login(request.args.owner, request.args.vhost)
+    except BadSetting as error:
+        raise not_authorised(str(error)) from None
+    return {"user": user, "ticket": request.broker.access.issue_ticket(user)}

@@ -1,0 +1,305 @@
+"""Carries messages to a broker: as batches of bytes, bounded by the prefetch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from broker.client.aio import Channel
+from broker.client.batch import Batch
+from broker.client.errors import ClientError
+from broker.client.flight import Flight
+from broker.client.message import Message
+from management.bridges.carrier import (
+    AGAIN_FIRST_S,
+    AGAIN_MOST_S,
+    Ending,
+    Limit,
+    Reading,
+    backoff,
+    beside,
+    shortened,
+    watch_consumer,
+)
+from management.bridges.ends import End, failed
+from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.rewrite import Rewrite
+from management.bridges.source import Source, declared
+from management.bridges.status import Status
+
+COUNTED = {
+    "moved": "moved",
+    "moved_bytes": "moved_bytes",
+    "refused": "refused",
+    "dropped": "dropped",
+    "parted_count": "dead_lettered",
+    "marked": "marked",
+}
+"""Counter of the flight and name of the count that is reported."""
+
+
+class AmqpCarrier:
+    """One attempt: from its first delivery to its end."""
+
+    def __init__(self, plan: Plan, source: Source, end: End, status: Status, memory: int) -> None:
+        self._plan = plan
+        self._source = source
+        self._end = end
+        self._status = status
+        self._ending = Ending()
+        self._reading = Reading(source.end.connection, memory)
+        self._has_waiting = asyncio.Event()
+        self._has_refusals = asyncio.Event()
+        self._refused_why = ""
+        self._tries = 0
+        self._is_holding = False
+        self._again: asyncio.TimerHandle | None = None
+        self._counted = dict.fromkeys(COUNTED, 0)
+        self._target: Channel
+        self._flight: Flight
+
+    async def run(self) -> None:
+        """Moves messages until as many are moved as the definition says. Raises ShovelFailed."""
+        await self._prepare()
+        limit = Limit(self._plan, self._status, self._source)
+        self._start_flight(limit)
+        if limit.is_set and not limit.count:
+            return
+        try:
+            async with beside(self._ending, self._publish_waiting(), self._dead_letter()):
+                await self._source.consume(self._take, limit.prefetch)
+                async with beside(self._ending, watch_consumer(self._source, self._ending)):
+                    self._status.put("running")
+                    await self._ending.wait()
+            self._flight.ack_all()
+            await self._source.channel.close()
+        except ClientError as error:
+            raise self._source.failed(error) from None
+        finally:
+            if self._again is not None:
+                self._again.cancel()
+
+    async def _prepare(self) -> None:
+        """Finds or declares the target. Raises ShovelFailed."""
+        given = self._plan.given
+        try:
+            if given["dest-queue"]:
+                await declared(
+                    self._end,
+                    given["dest-queue"],
+                    given["dest-queue-args"],
+                    given["dest-predeclared"],
+                )
+            self._target = await self._end.connection.open_channel()
+            if given["dest-exchange"]:
+                await self._target.call(
+                    "exchange.declare", exchange=given["dest-exchange"], type="direct", passive=True
+                )
+            if self._plan.confirms:
+                await self._target.select_confirms()
+        except ClientError as error:
+            raise self._failed(error) from None
+
+    def _start_flight(self, limit: Limit) -> None:
+        given, target = self._plan.given, self._target
+        exchange, key = given["dest-exchange"], given["dest-exchange-key"]
+        if given["dest-queue"] is not None:
+            exchange, key = "", given["dest-queue"]
+        rewrite = Rewrite(self._plan, self._source.end.shown, self._end.shown)
+        self._flight = Flight(
+            self._source.channel.core,
+            target.core,
+            exchange=exchange.encode() if exchange is not None else None,
+            routing_key=key.encode() if key is not None else None,
+            rewrite=rewrite,
+            mandatory=self._plan.confirms,
+        )
+        self._flight.rewrite_all = rewrite.of_all
+        self._flight.limit, self._flight.ack_most = limit.count, limit.ack_most
+        self._flight.acks = self._plan.acks
+        refused = given["on-refused"]
+        self._flight.on_refused = "apart" if refused == "dead-letter" else refused
+        self._ending.follow(self._source)
+        target.ended.add_done_callback(
+            lambda future: self._ending.fail(self._failed(future.result()))
+        )
+        target.on_confirmed = self._confirmed
+        target.on_return = self._returned
+        target.on_refused = self._nacked
+        self._end.connection.on_blocked = self._blocked
+
+    def _failed(self, error: ClientError) -> ShovelFailed:
+        return failed(error, f"destination {self._end.shown}", is_here=self._end.is_here)
+
+    # Deliveries.
+
+    @property
+    def _may_publish(self) -> bool:
+        return self._end.connection.is_writable and not self._is_holding
+
+    def _take(self, channel: Channel, batch: Batch) -> None:
+        if self._ending.has_come:
+            return
+        try:
+            self._flight.take(batch, self._may_publish)
+            self._written()
+        except ClientError as error:
+            self._ending.fail(self._failed(error))
+        except ValueError as error:
+            self._ending.fail(ShovelFailed(f"a message cannot be published: {error}"))
+        if self._flight.waiting_count:
+            self._has_waiting.set()
+
+    def _written(self) -> None:
+        """Messages were given to the connection of the destination."""
+        self._end.connection.flush()
+        if not self._plan.confirms:
+            # What the socket has not taken yet does not count as published.
+            if self._end.connection.is_writable:
+                self._flight.flush_acks()
+                self._source.end.connection.flush()
+            else:
+                self._has_waiting.set()
+            self._account()
+            if self._flight.is_over and self._end.connection.is_writable:
+                self._ending.finish()
+        self._reading.bound(self._flight.bytes)
+
+    async def _publish_waiting(self) -> None:
+        """Publishes what came while the destination did not take messages."""
+        while True:
+            await self._has_waiting.wait()
+            self._has_waiting.clear()
+            try:
+                await self._end.connection.writable()
+                if self._is_holding:
+                    continue  # `_collected` wakes this again
+                self._flight.go()
+                self._written()
+            except ClientError as error:
+                self._ending.fail(self._failed(error))
+                return
+
+    def _blocked(self, reason: str | None) -> None:
+        if reason is not None:
+            self._status.put(
+                "blocked", f"the destination blocks publishers: {shortened(reason) or 'no reason'}"
+            )
+        elif not self._is_holding:
+            self._status.put("running")
+
+    # Answers of the destination.
+
+    def _returned(self, message: Message, text: str) -> None:
+        self._refused_why = f"{shortened(text)} ({message.code})"
+        self._flight.returned(message)
+
+    def _nacked(self, numbers: list[int]) -> None:
+        self._refused_why = "the destination did not confirm a message (basic.nack)"
+        self._flight.nacked(numbers)
+
+    def _confirmed(self) -> None:
+        if self._ending.has_come:
+            return
+        try:
+            self._flight.collect()
+            self._source.end.connection.flush()
+        except ClientError as error:
+            self._ending.fail(self._source.failed(error))
+            return
+        self._account()
+        self._collected()
+
+    def _collected(self) -> None:
+        """Goes on after answers: holds what was refused, or takes more."""
+        flight = self._flight
+        if flight.held_count:
+            self._hold()
+        elif self._is_holding and not flight.strays:
+            self._is_holding = False
+            self._tries = 0
+            self._status.put("running")
+            self._has_waiting.set()
+        if flight.refusals:
+            self._has_refusals.set()
+        self._reading.bound(flight.bytes)
+        if flight.is_over:
+            self._ending.finish()
+
+    def _hold(self) -> None:
+        """Publishes what was refused again, later; nothing else meanwhile."""
+        self._is_holding = True
+        if self._again is not None:
+            return
+        delay = backoff(AGAIN_FIRST_S, AGAIN_MOST_S, self._tries)
+        self._tries += 1
+        self._status.put(
+            "blocked", f"a message is refused and published again: {self._refused_why}", delay
+        )
+        self._again = asyncio.get_running_loop().call_later(delay, self._publish_again)
+
+    def _publish_again(self) -> None:
+        self._again = None
+        try:
+            self._flight.again()
+            self._end.connection.flush()
+        except ClientError as error:
+            self._ending.fail(self._failed(error))
+
+    async def _dead_letter(self) -> None:
+        """Hands what was refused to the dead letters of the source."""
+        queue = self._plan.given["dead-letter-queue"]
+        letters: Channel | None = None
+        while True:
+            await self._has_refusals.wait()
+            self._has_refusals.clear()
+            try:
+                if queue and letters is None:
+                    letters = await self._source.end.connection.open_channel()
+                    await letters.select_confirms()
+                for message in list(self._flight.refusals):
+                    if letters is not None:
+                        await self._publish_letter(letters, queue, message)
+                    self._flight.parted(message, letters is None)
+                self._source.end.connection.flush()
+            except ClientError as error:
+                self._ending.fail(self._source.failed(error))
+                return
+            except ShovelFailed as error:
+                self._ending.fail(error)
+                return
+            self._account()
+            self._collected()
+
+    async def _publish_letter(self, letters: Channel, queue: str, message: Message) -> None:
+        refused: list[str] = []
+        letters.on_return = lambda _, text: refused.append(text)
+        letters.on_refused = lambda _: refused.append("basic.nack")
+        letters.core.publish(b"", queue.encode(), message.properties, message.body, True)
+        self._source.end.connection.flush()
+        await letters.confirms_below(1)
+        if refused:
+            raise ShovelFailed(
+                f"source {self._source.end.shown}: the dead-letter-queue {queue} does not take a"
+                f" message: {shortened(refused[0])}"
+            )
+
+    # Figures.
+
+    def _account(self) -> None:
+        """Tells the status what has moved."""
+        flight, status = self._flight, self._status
+        for name, count in COUNTED.items():
+            now = getattr(flight, name)
+            status.count(count, now - self._counted[name])
+            self._counted[name] = now
+        status.in_flight = flight.count
+        status.held = flight.held_count
+        if flight.limit:
+            status.remaining = max(0, flight.limit - flight.moved - flight.dropped)
+
+
+async def close(*ends: End) -> None:
+    """Closes connections, each within the client's own time."""
+    with contextlib.suppress(ClientError, OSError):
+        await asyncio.gather(*(end.connection.close() for end in ends), return_exceptions=True)

@@ -1,0 +1,125 @@
+"""Opens the connections of a shovel: to this broker over its private socket, to others over TCP or
+TLS at an address that was checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from broker.client.aio import Connection, connect
+from broker.client.errors import ClientError, Closed, ConnectionClosed
+from broker.client.uri import BadURI, Endpoint, is_here, parse
+from broker.settings.config import Config
+from management.bridges.addresses import Addresses
+from management.bridges.plan import Plan, ShovelFailed
+
+ACCESS_REFUSED = 403
+NOT_FOUND = 404
+NOT_ALLOWED = 530
+
+Login = Callable[[str | None, str], Awaitable[tuple[str, str]]]
+"""Gives user and password for an owner and a vhost of this broker. Raises ShovelFailed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """One connection, and whether it is to this broker. `shown` is its URI without secrets."""
+
+    connection: Connection
+    is_here: bool
+    shown: str
+
+
+class Ends:
+    """What opening a connection needs to know."""
+
+    def __init__(self, config: Config, login: Login) -> None:
+        self.addresses = Addresses(config.bridges_allowed, config.bridges_denied)
+        self._socket = str(config.local_socket.absolute())
+        self._certificates = dict(each.split("=", 1) for each in config.bridges_certificates)
+        self._login = login
+
+    async def open(self, plan: Plan, uri: str, purpose: str) -> End:
+        """Connects and logs in. Raises ShovelFailed."""
+        endpoint = self.endpoint(plan, uri)
+        named = {"connection_name": f"Shovel {plan.name} in {plan.vhost} ({purpose})"[:255]}
+        endpoint = dataclasses.replace(endpoint, properties=named)
+        if is_here(uri):
+            return await self._open_here(plan, uri, endpoint)
+        shown = f"{endpoint.shown}/{_shown_vhost(endpoint)}"
+        error: Exception | None = None
+        for address in await self.addresses.resolve(endpoint.host, endpoint.port):
+            try:
+                return End(await connect(_at(endpoint, address)), False, shown)
+            except ConnectionClosed as refused:
+                raise failed(refused, shown, is_here=False) from None
+            except ClientError as problem:
+                error = problem
+        raise ShovelFailed(f"{shown}: {_without_uri(error)}")
+
+    async def _open_here(self, plan: Plan, uri: str, endpoint: Endpoint) -> End:
+        shown = f"amqp:///{_shown_vhost(endpoint)}"
+        endpoint = dataclasses.replace(endpoint, path=self._socket)
+        if urlsplit(uri).username is None:
+            user, password = await self._login(plan.owner, endpoint.vhost)
+            endpoint = dataclasses.replace(endpoint, user=user, password=password)
+        try:
+            return End(await connect(endpoint), True, shown)
+        except ClientError as error:
+            raise failed(error, shown, is_here=True) from None
+
+    def endpoint(self, plan: Plan, uri: str) -> Endpoint:
+        """Where a URI leads, with the files that its certificates are. Raises ShovelFailed."""
+        try:
+            endpoint = parse(uri, vhost=plan.vhost)
+        except BadURI as error:
+            raise ShovelFailed(f"the URI cannot be used: {error}", stops=True) from None
+        if endpoint.tls is None:
+            return endpoint
+        tls = endpoint.tls
+        tls = dataclasses.replace(
+            tls,
+            ca_file=self._file(tls.ca_file),
+            certificate_file=self._file(tls.certificate_file),
+            key_file=self._file(tls.key_file),
+        )
+        return dataclasses.replace(endpoint, tls=tls)
+
+    def _file(self, named: Path | None) -> Path | None:
+        if named is None:
+            return None
+        found = self._certificates.get(str(named))
+        if found is None:
+            raise ShovelFailed(
+                f"there is no certificate '{str(named)[:100]}' (bridges_certificates)", stops=True
+            )
+        return Path(found)
+
+
+def _at(endpoint: Endpoint, address: str) -> Endpoint:
+    """The same at one of its addresses; the certificate is still that of the name."""
+    tls = endpoint.tls
+    if tls is not None:
+        tls = dataclasses.replace(tls, server_name=tls.server_name or endpoint.host)
+    return dataclasses.replace(endpoint, host=address, tls=tls)
+
+
+def failed(error: ClientError, where: str, *, is_here: bool) -> ShovelFailed:
+    """What an error of the client means for a shovel. At this broker a lost right stops it."""
+    if isinstance(error, Closed):
+        stops = is_here and error.code in (ACCESS_REFUSED, NOT_ALLOWED)
+        return ShovelFailed(f"{where}: {error.text} ({error.code})", stops=stops)
+    return ShovelFailed(f"{where}: {_without_uri(error)}")
+
+
+def _without_uri(error: Exception | None) -> str:
+    """The text of an error without the address that it begins with."""
+    text = str(error)
+    head, colon, rest = text.partition(": ")
+    return rest if colon and head.startswith(("amqp://", "amqps://", "unix:")) else text
+
+
+def _shown_vhost(endpoint: Endpoint) -> str:
+    return "" if endpoint.vhost == "/" else endpoint.vhost

@@ -1,0 +1,194 @@
+"""The bridges process: follows what is defined, runs it, and reports.
+
+It keeps nothing: it may be killed at any time. Messages that it had not settled go back to their
+queues, and its successor begins with what the broker says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from typing import Any
+
+from broker.serving import reloading
+from broker.settings.config import Config, ConfigError
+from management.bridges.carrier import shortened
+from management.bridges.ends import Ends
+from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.shovel import Shovel
+from management.bridges.status import Status
+from management.bridges.trial import Trial
+from management.broker_client import BrokerClient, BrokerError
+from management.priority import give_way
+
+log = logging.getLogger("leveret.bridges")
+
+REPORT_EVERY_S = 1.0
+FOLLOW_S = 30.0
+AGAIN_S = 1.0
+TRIALS_AT_ONCE = 8
+
+Key = tuple[str, str]
+
+
+def main(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status."""
+    give_way(config.bridges_nice)
+    asyncio.run(Bridges(config).serve())
+    return 0
+
+
+class Bridges:
+    """All shovels of one broker."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._broker = BrokerClient(config.control_socket)
+        self._ends = Ends(config, self._login)
+        self._shovels: dict[Key, Shovel] = {}
+        self._statuses: dict[Key, Status] = {}
+        self._trials: dict[int, asyncio.Task[None]] = {}
+        self._connection = 0
+
+    async def serve(self) -> None:
+        """Works until told to stop."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._follow(), self._keep_reporting(), stop.wait())
+        ]
+        # One of ours that ends has failed: end too rather than sit there without it.
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*tasks, *self._trials.values()):
+            task.cancel()
+        await asyncio.gather(*(shovel.stop() for shovel in self._shovels.values()))
+        await self._broker.close()
+        for task in done:
+            task.result()
+
+    def _reload(self) -> None:
+        """Reads the settings again; those of the log count at once."""
+        try:
+            reloaded = reloading.read_again(self._config, os.environ)
+        except ConfigError as error:
+            reloading.refuse(log, error)
+            return
+        self._config = reloaded.config
+        reloading.follow(log, "bridges", reloaded)
+
+    # What is to run.
+
+    async def _follow(self) -> None:
+        version = -1
+        while True:
+            if self._connection != self._broker.connections:
+                version = -1  # another broker process counts anew
+            try:
+                orders = await self._broker.call(
+                    "bridges.follow", version=version, wait_s=FOLLOW_S, timeout_s=2 * FOLLOW_S
+                )
+            except BrokerError as error:
+                if error.error != "broker_away":
+                    log.error("the broker does not say what is to run: %s", error.reason)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            if self._connection != self._broker.connections:
+                self._connection = self._broker.connections
+                for status in self._statuses.values():
+                    status.forget_sent()
+            version = orders["version"]
+            await self._carry_out(orders["shovels"])
+            self._try_out(orders["tests"])
+
+    async def _carry_out(self, orders: list[dict[str, Any]]) -> None:
+        """Starts and stops shovels so that those run which should."""
+        wanted = {(order["vhost"], order["name"]): order for order in orders}
+        ending = []
+        for key, shovel in list(self._shovels.items()):
+            order = wanted.get(key)
+            if order is None or order["paused"] or order["generation"] != shovel.plan.generation:
+                ending.append(self._shovels.pop(key).stop())
+        await asyncio.gather(*ending)
+        for key in [key for key in self._statuses if key not in wanted]:
+            del self._statuses[key]
+        for key, order in wanted.items():
+            if key not in self._shovels:
+                self._begin(key, order)
+
+    def _begin(self, key: Key, order: dict[str, Any]) -> None:
+        if order["fault"] is not None:
+            self._rest(key, order, "stopped", order["fault"])
+            return
+        plan = Plan.of(order)
+        if "amqp10" in (plan.given["src-protocol"], plan.given["dest-protocol"]):
+            self._rest(key, order, "stopped", "AMQP 1.0 (amqp10) is stored and does not run here")
+        elif order["paused"]:
+            self._rest(key, order, "paused", "")
+        else:
+            status = self._statuses[key] = Status(plan)
+            shovel = self._shovels[key] = Shovel(plan, self._ends, self._config, status)
+            shovel.start()
+
+    def _rest(self, key: Key, order: dict[str, Any], state: str, reason: str) -> None:
+        """A shovel that does not run."""
+        known = self._statuses.get(key)
+        if known is None or known.plan.generation != order["generation"] or known.state != state:
+            plan = Plan(key[0], key[1], order["generation"], order["owner"], {})
+            self._statuses[key] = Status(plan)
+            self._statuses[key].put(state, reason)
+
+    async def _login(self, owner: str | None, vhost: str) -> tuple[str, str]:
+        try:
+            found = await self._broker.call("bridges.login", owner=owner, vhost=vhost)
+        except BrokerError as error:
+            raise ShovelFailed(error.reason, stops=error.status == 401) from None
+        return found["user"], found["ticket"]
+
+    # What is told of it.
+
+    async def _keep_reporting(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            if not self._broker.connected:
+                continue
+            reports = []
+            for status in list(self._statuses.values()):
+                report = status.report()
+                if report is not None:
+                    reports.append(report)
+            if reports:
+                try:
+                    await self._broker.call("bridges.report", shovels=reports)
+                except BrokerError as error:
+                    log.warning("a report did not reach the broker: %s", error.reason)
+                    for status in self._statuses.values():
+                        status.forget_sent()
+
+    # Trials.
+
+    def _try_out(self, tests: list[dict[str, Any]]) -> None:
+        """Begins trials that were asked for, and forgets those that nobody waits for."""
+        wanted = {test["id"]: test for test in tests}
+        for id in [id for id in self._trials if id not in wanted]:
+            self._trials.pop(id).cancel()
+        for id, test in wanted.items():
+            if id not in self._trials and len(self._trials) < TRIALS_AT_ONCE:
+                self._trials[id] = asyncio.create_task(self._try(id, test))
+
+    async def _try(self, id: int, test: dict[str, Any]) -> None:
+        trial = Trial(Plan.of(test), self._ends)
+        try:
+            await trial.run()
+        except Exception as error:
+            log.exception("a trial of a shovel failed")
+            trial.note("trial", False, f"{type(error).__name__}: {shortened(error)}")
+        try:
+            await self._broker.call("bridges.tested", id=id, steps=trial.steps)
+        except BrokerError as error:
+            log.warning("a trial was not reported: %s", error.reason)

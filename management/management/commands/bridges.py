@@ -1,0 +1,7 @@
+"""`manage.py reports`; see `management.doors`."""
+
+from management.commands_door import DoorCommand
+
+
+class Command(DoorCommand):
+    name = "bridges"

@@ -1,0 +1,1 @@
+"""Shovels: real brokers, and the process that runs them."""
