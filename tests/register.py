@@ -50,6 +50,8 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "x-stream-max-segment-size-bytes": f"{_STREAMS}reads_segments_that_are_sealed",
         "x-stream-filter-size-bytes": f"{_AMQP}arguments.py::"
         "test_it_takes_the_size_of_a_streams_filter",
+        "x-stream-index": "tests/control/test_stream_index.py::"
+        "test_it_finds_a_message_by_each_of_its_keys",
         "x-confirm-on": f"{_AMQP}confirm_on_ack.py::test_it_acks_when_the_consumer_acked",
         "x-queue-type": f"{_AMQP}delivery_limit.py::"
         "test_it_takes_a_quorum_queue_as_a_durable_one_with_a_limit_of_20",
@@ -123,6 +125,8 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "test_a_policy_sets_the_timeout_of_consumers_that_are_there",
         "confirm-on": f"{_POLICIES}confirms_when_the_policy_says",
         "max-age": f"{_POLICIES}drops_what_a_new_age_does_not_let_stay",
+        "stream-index": "tests/control/test_stream_index.py::"
+        "test_a_policy_indexes_what_is_there_already",
         "stream-max-segment-size-bytes": f"{_POLICIES}begins_segments_at_the_size_of_the_policy",
         "alternate-exchange": f"{_POLICIES}routes_through_an_alternate_exchange_at_once",
         "delayed-message": f"{_POLICIES}holds_messages_back_while_a_policy_says_so",

@@ -14,6 +14,7 @@ NAMES = (
     "dedup",
     "transfer",
     "shovel",
+    "stream_index",
 )
 
 

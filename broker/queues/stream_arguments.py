@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from broker.queues.stream_filter import ALL, ANY, BY_DEFAULT, StreamFilter
 from broker.schema.arguments import BY_OWNER
 from broker.schema.errors import PreconditionFailed
+from broker.schema.index_keys import BadKeys, index_keys
 from broker.schema.times import Timestamp, age_ms
 from broker.settings.bounds import Bounds
 
@@ -22,6 +23,7 @@ CARRIED_OUT = frozenset(
         "x-max-length-bytes",
         "x-stream-max-segment-size-bytes",
         "x-stream-filter-size-bytes",
+        "x-stream-index",
         "x-queue-type",
         "x-queue-mode",
         "x-queue-version",
@@ -60,6 +62,13 @@ def check_stream(
             f"invalid arg 'x-max-age' for {resource}: invalid_max_age "
             "(a number and one of Y, M, D, h, m, s, such as 7D)"
         )
+    if "x-stream-index" in arguments:
+        try:
+            index_keys(arguments["x-stream-index"])
+        except BadKeys as error:
+            raise PreconditionFailed(
+                f"invalid arg 'x-stream-index' for {resource}: {error}"
+            ) from None
 
 
 class Retention(NamedTuple):

@@ -38,6 +38,7 @@ NAMES_OF_EXCHANGES = ("x-dead-letter-exchange", "alternate-exchange")
 DEDUPLICATES = is_there("features.dedup")
 DELAYS = is_there("features.delayed")
 HASHES = is_there("routing.consistent_hash")
+INDEXES = is_there("features.stream_index")
 
 
 class Argument(NamedTuple):
@@ -202,6 +203,14 @@ QUEUE = (
         least=16,
         most=255,
         built=True,
+        only="stream",
+    ),
+    Argument(
+        "x-stream-index",
+        "queue",
+        "any",
+        "keys that a stream's messages can be found by: message_id, correlation_id, header:NAME",
+        built=INDEXES,
         only="stream",
     ),
     Argument("x-initial-cluster-size", "queue", "any", "accepted; there is one node", built=True),

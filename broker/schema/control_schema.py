@@ -573,6 +573,33 @@ class StreamRead(Arguments):
     truncate: int | None = None
 
 
+@verb(
+    "stream.search",
+    "management",
+    "objects",
+    "{messages: [as of stream.read], complete, reasons, whole_from, files, searched, skipped, left,"
+    " fetched, read}",
+)
+class StreamSearch(Arguments):
+    """Finds the newest messages of a stream that have a key, by the stream's index
+    (`x-stream-index`). `key` is one of the index, or the name of a header without `header:`; left
+    out where the stream has one key only. `first` and `last` are times in ms since 1970, both
+    included; `max` messages at most. `complete` is false where something may be missing, for the
+    `reasons`; `whole_from` is the time (ms) from which on the stream is indexed by this key, null:
+    from its beginning. The figures: index files that the range meets, were searched, were skipped
+    by their filters, were not needed (`left`); requests to an object store; messages read.
+    `truncate` as in `queue.get`. Needs read permission."""
+
+    vhost: str
+    name: str
+    value: str
+    key: str | None = None
+    first: int | None = None
+    last: int | None = None
+    max: int = 10
+    truncate: int | None = None
+
+
 @verb("exchange.declare", "management", "objects", "{created}", changes=True)
 class ExchangeDeclare(Arguments):
     """Declares an exchange."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from broker.schema.arguments import BY_OWNER, Argument, against_lean, fault
+from broker.schema.index_keys import keys_of
 from broker.schema.times import age_ms
 
 APPLY_TO = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
@@ -169,6 +170,14 @@ KEYS: dict[str, PolicyKey] = {
             unit="bytes",
         ),
         _key(
+            "stream-index",
+            "x-stream-index",
+            "argument",
+            "list of index keys. Valid are message_id, correlation_id and header:NAME",
+            "keys that a stream's messages can be found by: a list, or a text with commas, of"
+            " message_id, correlation_id and header:NAME",
+        ),
+        _key(
             "alternate-exchange",
             "alternate-exchange",
             "argument",
@@ -243,7 +252,11 @@ def check(definition: Mapping[str, Any], *, operator: bool = False) -> None:
         raise BadDefinition(_unrecognised(unknown, definition, operator))
     for name, value in definition.items():
         row = KEYS[name]
-        wrong = fault(row.argument, value) is not None or (name == "max-age" and not age_ms(value))
+        wrong = (
+            fault(row.argument, value) is not None
+            or (name == "max-age" and not age_ms(value))
+            or (name == "stream-index" and not keys_of(value))
+        )
         if wrong:
             raise BadDefinition(f"{term(value)} is not a valid {row.wrong}")
         if not row.argument.built or value in row.argument.unbuilt:

@@ -794,6 +794,48 @@ class Config:
         least=1,
         most=10_000_000,
     )
+    stream_index_items: int = setting(
+        "queues",
+        262_144,
+        "count",
+        "keys of messages in one file of the random index of streams; while it is filled it takes"
+        " 32 bytes of memory for each, once for each virtual host with indexed streams",
+        least=1024,
+        most=4_194_304,
+    )
+    stream_search_results_max: int = setting(
+        "queues",
+        1000,
+        "count",
+        "messages that one search in a stream may ask for; more are refused",
+        least=1,
+        most=10_000,
+    )
+    stream_search_reads_max: int = setting(
+        "queues",
+        10_000,
+        "count",
+        "messages that one search reads to compare them with the key; the answer says where that"
+        " was not enough",
+        least=1,
+        most=10_000_000,
+    )
+    stream_search_timeout: float = setting(
+        "queues",
+        20.0,
+        "time",
+        "how long one search looks for messages; the answer says where that was not enough",
+        least=0.1,
+        most=600.0,
+    )
+    stream_searches_max: int = setting(
+        "queues",
+        4,
+        "count",
+        "searches in streams at the same time; further ones are refused",
+        least=1,
+        most=256,
+    )
     delayed_cancelled_max: int = setting(
         "queues",
         250_000,

@@ -75,6 +75,9 @@ ADD_ONS = {
     ),
     "transfer": feature("transfer"),
     "shovel": feature("shovel"),
+    "stream_index": feature(
+        "stream_index", queue(x_queue_type="stream", x_stream_index="message_id")
+    ),
     "consistent hash": exchange_type("consistent_hash", "x-consistent-hash", "routing/hashing.py"),
     "random": exchange_type("random", "x-random"),
     "stream": AddOn(

@@ -72,6 +72,10 @@ QUEUE: Bad = {
         (15, "'x-stream-filter-size-bytes'"),
         (256, "max_value_exceeded,256"),
     ),
+    "x-stream-index": tuple(
+        (value, "'x-stream-index'")
+        for value in (5, True, None, "", "id", "header:", ["message_id", 5], {"message_id": 1})
+    ),
     "x-confirm-on": (*NO_STRING, ("read", "invalid value 'read'")),
     "x-queue-type": ((5, "x-queue-type"), (True, "x-queue-type"), ("bogus", "'bogus'")),
 }
@@ -81,6 +85,7 @@ QUEUE_TYPE = {
     "x-max-age": "stream",
     "x-stream-max-segment-size-bytes": "stream",
     "x-stream-filter-size-bytes": "stream",
+    "x-stream-index": "stream",
 }
 
 EXCHANGE: Bad = {

@@ -166,6 +166,41 @@ cdef class StreamStore(Segments):
                 high = middle
         return low - 1 if low else 0
 
+    def synced_parts(self, uint32_t segment, uint32_t position, uint32_t most) -> list:
+        """What is synced from a place on, in order: (segment, position, end), one row for each
+        segment, at most `most`. For readers in other threads."""
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = len(self.summaries)
+        cdef Py_ssize_t middle
+        cdef Summary summary
+        cdef uint32_t end
+        parts = []
+        while low < high:
+            middle = (low + high) // 2
+            if (<Summary> self.summaries[middle]).number < segment:
+                low = middle + 1
+            else:
+                high = middle
+        while low < len(self.summaries) and len(parts) < <Py_ssize_t> most:
+            summary = <Summary> self.summaries[low]
+            low += 1
+            end = self.limit(summary)
+            if summary.number > segment or position < HEADER_BYTES:
+                position = HEADER_BYTES
+            if position < end:
+                parts.append((summary.number, position, end))
+        return parts
+
+    @property
+    def synced_end(self) -> tuple:
+        """The (segment, position) behind what is synced."""
+        return self.safe_number, self.safe_position
+
+    @property
+    def first_segment(self) -> int:
+        """The oldest one that is held, or the next one."""
+        return (<Summary> self.summaries[0]).number if self.summaries else self.next_number
+
     cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1:
         """`length` bytes of a segment are no record, and kept in quarantine."""
         if summary.gaps is None:
