@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -451,12 +452,19 @@ async def connect(endpoint: Endpoint) -> Connection:
             f"{endpoint.shown}: no login within {endpoint.connect_timeout:g} seconds"
         ) from None
     except OSError as error:
-        raise ConnectionLost(f"{endpoint.shown}: {error.strerror or error}") from None
+        raise ConnectionLost(f"{endpoint.shown}: {_reason(error)}") from None
     except BaseException:
         if connection is not None:
             connection.abort()
         raise
     return connection
+
+
+def _reason(error: OSError) -> str:
+    """Why no connection came about; asyncio puts the address in the place of the system's text."""
+    if error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno)
+    return str(error.strerror or error)
 
 
 def context_of(tls: TLS) -> ssl.SSLContext:

@@ -71,6 +71,7 @@ class AmqpCarrier:
                 async with beside(self._ending, watch_consumer(self._source, self._ending)):
                     self._status.put("running")
                     await self._ending.wait()
+            await self._source.stop_consuming()
             self._flight.ack_all()
             await self._source.channel.close()
         except ClientError as error:

@@ -54,6 +54,10 @@ class Source:
         except ClientError as error:
             raise self.failed(error) from None
 
+    async def stop_consuming(self) -> None:
+        """Cancels the consumer, so that acks bring no further deliveries. Raises ClientError."""
+        await self.channel.cancel(self.consumer)
+
     def failed(self, error: ClientError) -> Exception:
         """What an error at this end means."""
         return failed(error, f"source {self.end.shown}", is_here=self.end.is_here)

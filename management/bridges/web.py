@@ -125,6 +125,7 @@ class WebCarrier:
                     async with beside(self._ending, watch_consumer(self._source, self._ending)):
                         self._status.put("running")
                         await self._ending.wait()
+            await self._source.stop_consuming()
             self._source.channel.core.ack(0, True)
             await self._source.channel.close()
         except ClientError as error:

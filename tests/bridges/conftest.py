@@ -163,11 +163,14 @@ async def publish(
     return bodies
 
 
-async def taken(connection: Connection, queue: str, count: int) -> list[Message]:
+async def taken(
+    connection: Connection, queue: str, count: int, *, is_there: bool = False
+) -> list[Message]:
     """Takes so many messages out of a queue, which a shovel may still have to declare."""
     found: list[Message] = []
     async with connection.channel() as channel:
-        await declare(channel, queue)
+        if not is_there:
+            await declare(channel, queue)
 
         def keep(channel: Channel, batch: Any) -> None:
             found.extend(batch.messages())
