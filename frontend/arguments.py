@@ -100,7 +100,13 @@ QUEUE = (
     Group(
         "Stream",
         "what the log keeps; whole segments go, oldest first",
-        ("x-max-age", "x-stream-max-segment-size-bytes"),
+        (
+            "x-max-age",
+            "x-stream-max-segment-size-bytes",
+            "x-stream-tier",
+            "x-stream-local-max-bytes",
+            "x-stream-local-max-age",
+        ),
         ("stream",),
     ),
 )

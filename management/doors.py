@@ -15,11 +15,12 @@ from broker.process import lifetime, logs
 from broker.settings import config as settings
 
 SUMMARIES = {
-    "serve": "Start the appliance: broker, web app, reports and bridges. Ctrl-C stops it.",
+    "serve": "Start the appliance: broker, web app, reports, tiers and bridges. Ctrl-C stops it.",
     "broker": "Start the broker alone.",
     "web": "Start the web app alone; it waits for a broker on the same data directory.",
     "reports": "Compute usage reports on schedule and on demand, for the same data directory.",
     "bridges": "Run the shovels of a broker on the same data directory.",
+    "tiers": "Put segments of streams into the object store, for the same data directory.",
     "demo": "Run a small shop against the running appliance.",
     "backup": "Copy the data directory, also while the broker runs: backup DIR.",
     "ctl": "Administer a running broker from a shell: ctl help.",
@@ -40,6 +41,7 @@ MAINS = {
     "web": "management.web",
     "reports": "management.reports.process",
     "bridges": "management.bridges.process",
+    "tiers": "management.tiers.process",
 }
 
 
@@ -65,7 +67,7 @@ def enter(command: str, argv: Sequence[str]) -> int:
     if command == "serve":
         from management import supervisor
 
-        lifetime.watch(4 * config.stop_timeout)  # four parts, one after the other
+        lifetime.watch(len(supervisor.PORTS) * config.stop_timeout)  # one after the other
         return supervisor.main(config, argv)
     lifetime.watch(config.stop_timeout)
     try:

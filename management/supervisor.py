@@ -42,7 +42,7 @@ BACKOFF_MAX = 30.0
 STEADY_AFTER = 60.0  # a child that ran this long is started again without a wait
 READY_POLL = 0.05
 LONG_STOP_S = 5.0  # a part that takes longer to stop is named in the log
-STOP_ORDER = ("bridges", "reports", "web", "broker")
+STOP_ORDER = ("bridges", "reports", "tiers", "web", "broker")
 #: Setting and note of each listener that may get its port from the kernel.
 PORTS = {
     "broker": {
@@ -55,6 +55,7 @@ PORTS = {
     "web": {"http": "http_port", "https": "https_port"},
     "reports": {},
     "bridges": {},
+    "tiers": {},
 }
 TLS_PORTS = ("amqps_port", "wss_port", "https_port")
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"

@@ -10,6 +10,7 @@ from __future__ import annotations
 _AMQP = "tests/amqp/test_"
 _POLICIES = "tests/control/test_policy_keys.py::test_it_"
 _STREAMS = f"{_AMQP}streams.py::test_it_"
+_TIERS = "tests/tiers/test_tiers.py::test_"
 _FILTERED = f"{_AMQP}streams_filtered.py::test_it_"
 _KEPT = f"{_AMQP}streams_kept.py::test_it_"
 _SPREADING = f"{_AMQP}spreading_exchanges.py::test_a_"
@@ -48,6 +49,10 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "x-deduplication-header": f"{_DUPLICATES}the_id_may_be_in_another_header",
         "x-max-age": f"{_KEPT}drops_what_is_too_old",
         "x-stream-max-segment-size-bytes": f"{_STREAMS}reads_segments_that_are_sealed",
+        "x-stream-tier": f"{_TIERS}"
+        "all_but_the_last_segment_leave_the_disk_and_every_offset_is_read",
+        "x-stream-local-max-bytes": f"{_TIERS}as_much_stays_on_this_disk_as_the_stream_says",
+        "x-stream-local-max-age": f"{_TIERS}what_is_old_leaves_this_disk",
         "x-stream-filter-size-bytes": f"{_AMQP}arguments.py::"
         "test_it_takes_the_size_of_a_streams_filter",
         "x-stream-index": "tests/control/test_stream_index.py::"
@@ -127,6 +132,9 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "max-age": f"{_POLICIES}drops_what_a_new_age_does_not_let_stay",
         "stream-index": "tests/control/test_stream_index.py::"
         "test_a_policy_indexes_what_is_there_already",
+        "stream-tier": f"{_TIERS}a_policy_turns_tiers_on_and_off",
+        "stream-local-max-bytes": f"{_TIERS}a_policy_turns_tiers_on_and_off",
+        "stream-local-max-age": f"{_TIERS}what_is_old_leaves_this_disk",
         "stream-max-segment-size-bytes": f"{_POLICIES}begins_segments_at_the_size_of_the_policy",
         "alternate-exchange": f"{_POLICIES}routes_through_an_alternate_exchange_at_once",
         "delayed-message": f"{_POLICIES}holds_messages_back_while_a_policy_says_so",

@@ -15,6 +15,7 @@ NAMES = (
     "transfer",
     "shovel",
     "stream_index",
+    "tiers",
 )
 
 

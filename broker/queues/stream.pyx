@@ -158,6 +158,25 @@ cdef class StreamQueue(DeclaredQueue):
                 for tag, offset in self.store.offsets.stored().items()],
             "consumer_offsets_max": self.bounds.stream_offsets,
             "consumer_offsets_forgotten": self.store.offsets.forgotten,
+            "tier": self.tier_figures(),
+        }
+
+    def tier_figures(self):
+        """Where the segments are, with their bytes; None if none was ever to leave this disk."""
+        if not self.retention.tier and self.store.listed is None:
+            return None
+        store = self.store
+        return {
+            "on": self.retention.tier,
+            "local_max_bytes": self.retention.local_bytes,
+            "local_max_age": self.retention.local_age,
+            "segments": len(store.summaries),
+            "tiered_segments": store.tiered_segments,
+            "tiered_bytes": store.tiered_bytes,
+            "local_segments": len(store.summaries) - store.cold_segments,
+            "local_bytes": store.disk_bytes,
+            "remote_segments": store.cold_segments,
+            "remote_bytes": store.cold_bytes,
         }
 
     def forgot_offset(self, str tag):
@@ -262,6 +281,16 @@ cdef class StreamQueue(DeclaredQueue):
             bounds=self.bounds)
         return StreamReader(self, self.readers, reading.start or Start("next"), reading.filter,
                             tag if reading.tracked else None)
+
+    def cannot_read(self, StreamReader reader, Consumer consumer, str why) -> None:
+        """A consumer waits for messages that the object store does not give: it is cancelled, and
+        may come back at its place when the store is there again."""
+        log.error(
+            "%s: consumer '%s' of connection %s is cancelled at offset %d, which is in the object "
+            "store: %s", describe("queue", self.name, self.vhost_name), consumer.tag,
+            consumer.channel.connection.name, reader.frontier, why)
+        reader.remove_consumer(consumer)
+        consumer.channel.connection.cancel_consumer(consumer)
 
     def start_of(self, value, now_ms: int):
         """Where a reader begins that asks for this x-stream-offset; None if it makes no sense."""

@@ -24,6 +24,9 @@ CARRIED_OUT = frozenset(
         "x-stream-max-segment-size-bytes",
         "x-stream-filter-size-bytes",
         "x-stream-index",
+        "x-stream-tier",
+        "x-stream-local-max-bytes",
+        "x-stream-local-max-age",
         "x-queue-type",
         "x-queue-mode",
         "x-queue-version",
@@ -69,27 +72,42 @@ def check_stream(
             raise PreconditionFailed(
                 f"invalid arg 'x-stream-index' for {resource}: {error}"
             ) from None
+    local = "x-stream-local-max-age"
+    if local in arguments and age_ms(arguments[local]) is None:
+        raise PreconditionFailed(
+            f"invalid arg '{local}' for {resource}: expected a number and one of Y, M, D, h, m, s, "
+            "such as 7D"
+        )
 
 
 class Retention(NamedTuple):
-    """What a stream keeps; -1 = no limit. `max_age` in ms, `segment_size` 0 = the broker's."""
+    """What a stream keeps; -1 = no limit. `max_age` in ms, `segment_size` 0 = the broker's.
+    `tier`: sealed segments go to the object store; `local_bytes` of files and `local_age` (ms) are
+    how much of them stays on this disk, too."""
 
     max_length: int = -1
     max_length_bytes: int = -1
     max_age: int = -1
     segment_size: int = 0
+    tier: bool = False
+    local_bytes: int = -1
+    local_age: int = -1
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Retention:
         """What the arguments of a queue, with those of its policies, say. Values that make no sense
         for a stream count as none."""
         age = age_ms(arguments.get("x-max-age"))
+        local_age = age_ms(arguments.get("x-stream-local-max-age"))
         size = _whole(arguments, "x-stream-max-segment-size-bytes", 0)
         return cls(
             _whole(arguments, "x-max-length", -1),
             _whole(arguments, "x-max-length-bytes", -1),
             -1 if age is None else age,
             min(max(size, SEGMENT_LEAST), SEGMENT_MOST) if size > 0 else 0,
+            arguments.get("x-stream-tier") is True,
+            _whole(arguments, "x-stream-local-max-bytes", -1),
+            -1 if local_age is None else local_age,
         )
 
 

@@ -190,7 +190,13 @@ cdef class StreamReader(Queue):
         return 0
 
     def wake(self):
-        """What the cursor waited for is there."""
+        """What the cursor waited for is there, or cannot be had."""
+        trouble = self.cursor.trouble
+        if trouble is not None:
+            self.cursor.trouble = None
+            if self.consumer is not None and self.consumer.active:
+                self.stream.cannot_read(self, self.consumer, trouble)
+                return
         self.touch()
 
     cdef int touch(self) except -1:

@@ -178,6 +178,29 @@ KEYS: dict[str, PolicyKey] = {
             " message_id, correlation_id and header:NAME",
         ),
         _key(
+            "stream-tier",
+            "x-stream-tier",
+            "argument",
+            "stream tier value",
+            "sealed segments of a stream are put into the object store",
+        ),
+        _key(
+            "stream-local-max-bytes",
+            "x-stream-local-max-bytes",
+            "lower",
+            "local maximum in bytes",
+            "bytes of a tiered stream's segments that stay on this disk, too",
+            unit="bytes",
+        ),
+        _key(
+            "stream-local-max-age",
+            "x-stream-local-max-age",
+            "lower",
+            "local max age",
+            "a tiered stream's segments leave this disk at this age: a number and Y, M, D, h, m "
+            "or s, such as 1D",
+        ),
+        _key(
             "alternate-exchange",
             "alternate-exchange",
             "argument",
@@ -237,6 +260,10 @@ KEYS: dict[str, PolicyKey] = {
 }
 
 
+AGES = frozenset({"max-age", "stream-local-max-age"})
+"""Keys whose values are a number and a unit, such as 7D."""
+
+
 class BadDefinition(ValueError):
     """A definition that no policy can have; the text is RabbitMQ's."""
 
@@ -254,7 +281,7 @@ def check(definition: Mapping[str, Any], *, operator: bool = False) -> None:
         row = KEYS[name]
         wrong = (
             fault(row.argument, value) is not None
-            or (name == "max-age" and not age_ms(value))
+            or (name in AGES and not age_ms(value))
             or (name == "stream-index" and not keys_of(value))
         )
         if wrong:
@@ -291,7 +318,7 @@ def _unrecognised(names: list[str], definition: Mapping[str, Any], operator: boo
 
 def lower(name: str, one: Any, other: Any) -> Any:
     """The stricter of two values of a key of rule `lower`; a negative number is no limit."""
-    if name == "max-age":
+    if name in AGES:
         return one if (age_ms(one) or 0) <= (age_ms(other) or 0) else other
     if one < 0 or other < 0:
         return max(one, other)

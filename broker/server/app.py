@@ -120,6 +120,7 @@ class Broker(SignIn):
         self.transfers: Any = None  # set by the features of these names
         self.shovels: Any = None
         self.stream_indexes: Any = None
+        self.tiers: Any = None
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
         # A quarter of the sockets at most: new clients shall find room.

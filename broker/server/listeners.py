@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait
 from broker.server.metrics import MetricsServer
 from broker.server.tcp import RelayDoor, SocketDoor
+from broker.server.tier_door import TierDoor
 from broker.server.websocket import Door, WebSocketListener
 from broker.store.files import disk
 
@@ -48,6 +49,7 @@ class Listeners:
         """Of Unix sockets, each with the number of its inode."""
         self._websocket = WebSocketListener(broker)
         self._metrics: MetricsServer | None = None
+        self._tiers = TierDoor(broker)
         self._said_in = str(broker.config.run_dir / "broker.json")
 
     async def open(self) -> None:
@@ -80,6 +82,7 @@ class Listeners:
             await self._open_unix(config.unix_path, door, 0o660)
         local = partial(Entrance, broker, partial(SocketDoor, broker, "unix"))
         await self._open_unix(config.local_socket, local, 0o600)
+        await self._tiers.open()
         relay = partial(Entrance, broker, lambda origin: RelayDoor(broker))
         await self._open_unix(config.relay_socket, relay, 0o600)
 
@@ -172,6 +175,7 @@ class Listeners:
     async def close(self) -> None:
         """Ends the rest: WebSocket with its connections, metrics with its answers."""
         self._websocket.close()
+        await self._tiers.close()
         if self._metrics is not None:
             await self._metrics.close()
 

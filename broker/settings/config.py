@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.process.lifetime import program
+from broker.schema import tier_work
 from broker.settings import quantities
 from broker.settings.sources import (
     DEFAULT_FILE,
@@ -47,6 +48,7 @@ SECTIONS = {
     "login": "Signing in",
     "queues": "Queues, streams and exchanges",
     "store": "The store",
+    "tiers": "Tiers: streams in an object store",
     "reports": "Usage reports",
     "bridges": "Shovels to and from other brokers",
     "log": "The log",
@@ -1087,6 +1089,76 @@ class Config:
         reload=True,
     )
 
+    tier_uploads_at_once: int = setting(
+        "tiers",
+        2,
+        "count",
+        "segments that are put into the object store at a time; each is in memory meanwhile",
+        least=1,
+        most=64,
+        reload=True,
+    )
+    tier_reads_at_once: int = setting(
+        "tiers",
+        16,
+        "count",
+        "blocks of 1 MiB that are fetched from the object store at a time",
+        least=1,
+        most=256,
+        reload=True,
+    )
+    tier_read_ahead: int = setting(
+        "tiers",
+        16 * 1024 * 1024,
+        "size",
+        "how much is fetched ahead of a consumer that reads on in the object store",
+        least=1024 * 1024,
+        reload=True,
+    )
+    tier_cache_max: int = setting(
+        "tiers",
+        1024 * 1024 * 1024,
+        "size",
+        "disk space for copies of segments that were read from the object store",
+        least=16 * 1024 * 1024,
+        reload=True,
+    )
+    tier_read_patience: float = setting(
+        "tiers",
+        30.0,
+        "time",
+        "a consumer that waits longer than this for the object store is cancelled",
+        least=0.1,
+        reload=True,
+    )
+    tier_retry_max: float = setting(
+        "tiers",
+        60.0,
+        "time",
+        "longest pause before what the object store did not do is tried again",
+        least=0.1,
+        reload=True,
+    )
+    tier_timeout: float = setting(
+        "tiers", 30.0, "time", "longest wait for an answer of the object store", least=0.1
+    )
+    tier_grace: float = setting(
+        "tiers",
+        7 * 86400,
+        "time",
+        "an object that is not needed any more is deleted this much later: so old a backup may be"
+        " and still find its objects",
+        least=0,
+        reload=True,
+    )
+    tiers_nice: int = setting(
+        "tiers",
+        5,
+        "count",
+        "steps of priority (nice) that the tiers process stays behind the broker; 0 for none",
+        most=19,
+    )
+
     reports_schedule: str = setting(
         "reports", "5 * * * *", "schedule", "when reports are computed (cron's five fields, UTC)"
     )
@@ -1158,9 +1230,10 @@ class Config:
         "reports",
         "",
         "object store",
-        "where usage tables and results of reports are copied after each run: s3://bucket/prefix,"
-        " with credentials in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or"
-        " file:///directory; empty: nowhere",
+        "where segments of streams with stream-tier go, and usage tables and results of reports are"
+        " copied after each run: s3://bucket/prefix, with credentials in the environment"
+        " (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or file:///directory; empty: tables nowhere,"
+        " segments to objects/ in data_dir",
     )
     object_store_endpoint: str = setting(
         "reports",
@@ -1265,6 +1338,23 @@ class Config:
         return self.run_dir / "relay.sock"
 
     @property
+    def tier_socket(self) -> Path:
+        """Where the broker gives its tasks to the tiers process."""
+        return self.run_dir / tier_work.SOCKET
+
+    @property
+    def tier_store(self) -> str:
+        """The place of the tiers in the object store, as an address."""
+        place = self.object_store.rstrip("/") or f"file://{self.data_dir / 'objects'}"
+        return f"{place}/{tier_work.PREFIX}"
+
+    @property
+    def tier_store_is_inside(self) -> bool:
+        """Whether that is in the data directory: then it is nobody else's."""
+        path = self.tier_store.removeprefix("file://")
+        return Path(path).is_relative_to(self.data_dir)
+
+    @property
     def addresses_file(self) -> Path:
         """JSON: listener name to [address, port], and the process ids."""
         return self.run_dir / "addresses.json"
@@ -1344,7 +1434,8 @@ def _checked(values: dict[str, Any], argv: tuple[str, ...], warnings: tuple[str,
             values[name] = value.absolute()
     values.setdefault("data_dir", Path("data").absolute())
     config = Config(**values, argv=argv, warnings=warnings)
-    for path in (config.control_socket, config.relay_socket, config.local_socket, config.unix_path):
+    sockets = (config.control_socket, config.relay_socket, config.local_socket, config.tier_socket)
+    for path in (*sockets, config.unix_path):
         if path is not None and len(str(path).encode()) > SOCKET_PATH_MAX:
             setting_of_it = "unix_path" if path == config.unix_path else "data_dir"
             raise ConfigError(f"{path}: too long for a Unix socket; use a shorter {setting_of_it}")

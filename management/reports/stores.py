@@ -41,7 +41,7 @@ class Store:
             from obstore.store import LocalStore, S3Store
         except ImportError:
             raise StoreFailed(
-                f"{place.url} needs the package obstore: pip install leveret[reports]"
+                f"{place.url} needs the package obstore: pip install obstore"
             ) from None
 
         self.url = place.url.rstrip("/")

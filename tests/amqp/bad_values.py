@@ -76,6 +76,11 @@ QUEUE: Bad = {
         (value, "'x-stream-index'")
         for value in (5, True, None, "", "id", "header:", ["message_id", 5], {"message_id": 1})
     ),
+    "x-stream-tier": NO_BOOLEAN,
+    "x-stream-local-max-bytes": NEGATIVE,
+    "x-stream-local-max-age": tuple(
+        (value, "'x-stream-local-max-age'") for value in (7, True, None, "", "D", "7d", "-1D")
+    ),
     "x-confirm-on": (*NO_STRING, ("read", "invalid value 'read'")),
     "x-queue-type": ((5, "x-queue-type"), (True, "x-queue-type"), ("bogus", "'bogus'")),
 }
@@ -86,6 +91,9 @@ QUEUE_TYPE = {
     "x-stream-max-segment-size-bytes": "stream",
     "x-stream-filter-size-bytes": "stream",
     "x-stream-index": "stream",
+    "x-stream-tier": "stream",
+    "x-stream-local-max-bytes": "stream",
+    "x-stream-local-max-age": "stream",
 }
 
 EXCHANGE: Bad = {

@@ -78,6 +78,7 @@ async def test_it_shows_what_a_stream_has(client: BrokerClient, amqp: Client) ->
         "consumer_offsets": [],
         "consumer_offsets_max": 10_000,
         "consumer_offsets_forgotten": 0,
+        "tier": None,
     }
     before = time.time_ns() // 1_000_000 - 1000
     streams.fill(amqp, stream, b"a", b"bc", b"d")

@@ -54,9 +54,9 @@ def until_ready(process: subprocess.Popen[str]) -> str:
 
 
 def until_started(tmp_path: Path) -> None:
-    """Wait until all four have set themselves up; of some, `ready` says nothing."""
+    """Wait until all five have set themselves up; of some, `ready` says nothing."""
     deadline = time.monotonic() + 60
-    while not (tmp_path / "d" / "life").exists() or len(life(tmp_path)) < 4:
+    while not (tmp_path / "d" / "life").exists() or len(life(tmp_path)) < 5:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -96,7 +96,7 @@ def test_it_prints_every_address_and_then_one_line_with_ready(start: Start) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_stops_bridges_then_reports_then_web_then_broker(
+def test_it_stops_its_children_in_order(
     start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start()
@@ -104,8 +104,8 @@ def test_it_stops_bridges_then_reports_then_web_then_broker(
     until_started(tmp_path)
     process.send_signal(number)
     assert process.wait(60) == 0
-    order = ["bridges stopped", "reports stopped", "web stopped", "broker stopped"]
-    assert life(tmp_path)[-4:] == order
+    order = ["bridges", "reports", "tiers", "web", "broker"]
+    assert life(tmp_path)[-5:] == [f"{name} stopped" for name in order]
     assert list((tmp_path / "d" / "run").iterdir()) == []
 
 
@@ -157,7 +157,7 @@ def test_it_stops_at_once_when_asked_twice(start: Start, tmp_path: Path) -> None
     assert process.wait(60) == 1
 
 
-@pytest.mark.parametrize("child", ["broker", "web", "reports", "bridges"])
+@pytest.mark.parametrize("child", ["broker", "web", "reports", "tiers", "bridges"])
 def test_it_stops_what_is_left_when_a_child_crashes_just_then(
     start: Start, tmp_path: Path, child: str
 ) -> None:

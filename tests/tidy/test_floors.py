@@ -45,7 +45,13 @@ READ = (
     "broker.store.files.record_scan",
     "broker.vhosts.changes",
 )
-ON_FILES = {"management.backup": COPIED, "management.reports.segments": READ}
+# What uploads a segment reads it first, and never one that is damaged.
+CHECKED = ("broker.kernel.checksum", "broker.store.files.record_scan")
+ON_FILES = {
+    "management.backup": COPIED,
+    "management.reports.segments": READ,
+    "management.tiers.work": CHECKED,
+}
 SHARED = (
     "broker.process",
     "broker.schema",

@@ -25,8 +25,9 @@ DIRECTORY = "snapshot"
 TREE = "tree"
 LIST = "files"
 
-LEFT_OUT = frozenset({"run", "lock", "control.sock", "reserve", DIRECTORY})
-"""Names in a data directory that say nothing about another one."""
+LEFT_OUT = frozenset({"run", "lock", "control.sock", "reserve", "appliance_id", DIRECTORY})
+"""Names in a data directory that say nothing about another one. What starts on a copy is another
+appliance."""
 
 INCOMPLETE = "incomplete_backup"
 """A file that a copy has until it is whole."""

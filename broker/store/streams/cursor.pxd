@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message
 from broker.store.commit.persister cimport Dirty
+from broker.store.files.operation cimport File
 from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Summary
 
@@ -31,6 +32,8 @@ cdef class StreamCursor(Dirty):
     cdef public bint passing         # `passes` is asked for sealed segments
     cdef readonly uint64_t segments_skipped
     cdef uint32_t skips              # in this call of `peek`
+    cdef readonly uint32_t cold_run  # how often it read on in the object store since it was placed
+    cdef public str trouble          # why what it waits for cannot be had, or None
 
     cdef int go_to(self, uint64_t offset) except -1
     cdef int go_to_time(self, int64_t timestamp) except -1
@@ -45,4 +48,6 @@ cdef class StreamCursor(Dirty):
     cdef int read_begins(self) except -1
     cdef int read_ends(self, bint wakes) except -1
     cdef int fetch(self, size_t wanted) except -1
+    cdef int fetch_cold(self, size_t wanted) except -1
+    cdef int read_from(self, File* file, size_t wanted) except -1
     cdef void rest(self) noexcept

@@ -17,7 +17,7 @@ from broker.kernel.buffer cimport load64
 from broker.kernel.message cimport Message
 from broker.store.commit.persister cimport Dirty
 from broker.store.files.disk cimport read_now
-from broker.store.files.operation cimport OP_READ, Op
+from broker.store.files.operation cimport File, OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
 from broker.store.files.record cimport (
     HEADER_BYTES, MARK, OFFSET_BYTES, RECORD_FIXED, RecordHead, record_check, record_fits,
@@ -25,6 +25,7 @@ from broker.store.files.record cimport (
 )
 from broker.store.files.sound_search import set_aside
 from broker.store.log.segments cimport Segment
+from broker.store.streams.cold cimport ColdFile
 from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Anchor, Summary
 
@@ -143,6 +144,7 @@ cdef class StreamCursor(Dirty):
         anchor = self.segment.anchor_at(self.offset)
         self.position = anchor.position if anchor != NULL else HEADER_BYTES
         self.length = 0
+        self.cold_run = 0
         self.pass_segments()
         return True
 
@@ -213,6 +215,12 @@ cdef class StreamCursor(Dirty):
         if self.segment.gaps is not None and self.position in self.segment.gaps:
             self.position += <uint32_t> self.segment.gaps[self.position]
             return 0
+        if self.segment.cold:
+            # Each block of its object was checked: only the local copy of it can be wrong.
+            self.length = 0
+            if store.tier is not None:
+                store.tier.doubt(self.store, self.segment)
+            return 0
         quarantine = store.persister.quarantine
         self.read_begins()
         store.persister.collecting.submit(
@@ -259,15 +267,51 @@ cdef class StreamCursor(Dirty):
     cdef int fetch(self, size_t wanted) except -1:
         """Fills the buffer from the position on: at once if the page cache has it, else by the
         reader thread."""
+        cdef Segment* segment
+        if self.segment.cold:
+            return self.fetch_cold(wanted)
+        segment = self.store.find(self.segment.number)
+        if segment == NULL or segment.messages == NULL:
+            self.segment = None
+            return 0
+        return self.read_from(segment.messages, wanted)
+
+    cdef int fetch_cold(self, size_t wanted) except -1:
+        """As `fetch`, of a segment whose file is not on this disk: from its local copy, once that
+        has these bytes."""
+        cdef ColdFile copy
         cdef StreamStore store = self.store
-        cdef Segment* segment = store.find(self.segment.number)
+        if store.tier is None:
+            self.read_begins()
+            store.persister.failed_reads.add(
+                f"messages in {store.directory}",
+                "they are in an object store, and tiers are not there", self.cold_again)
+            return 0
+        copy = store.tier.cached(self, self.segment, self.position, wanted)
+        self.cold_run += 1
+        if copy is not None and copy.file != NULL:
+            return self.read_from(copy.file, wanted)
+        self.read_begins()
+        store.tier.fetch(self, self.segment, self.position, wanted)
+        return 0
+
+    def cold_again(self) -> None:
+        """After a pause."""
+        self.cold_ready("")
+
+    def cold_ready(self, str problem) -> None:
+        """What `Tier.fetch` was asked for is there. Or there is a problem: it cannot be had now,
+        and who reads is told so."""
+        self.trouble = problem or None
+        self.read_ends(True)
+
+    cdef int read_from(self, File* file, size_t wanted) except -1:
+        """Fills the buffer from a file."""
+        cdef StreamStore store = self.store
         cdef Round* round
         cdef Op* op
         cdef uint8_t* grown
         cdef ssize_t got
-        if segment == NULL or segment.messages == NULL:
-            self.segment = None
-            return 0
         if wanted > self.capacity or self.capacity > 2 * wanted + READ_AHEAD:
             grown = <uint8_t*> realloc(self.data, wanted)
             if grown == NULL:
@@ -278,14 +322,14 @@ cdef class StreamCursor(Dirty):
         self.length = 0
         self.short = False
         store.persister.segment_reads += 1
-        if segment.messages.fd >= 0 and segment.messages.listed:
-            got = read_now(segment.messages.fd, self.data, wanted, self.position)
+        if file.fd >= 0 and file.listed:
+            got = read_now(file.fd, self.data, wanted, self.position)
             if got > 0 and (<size_t> got == wanted or record_fits(self.data, got)):
                 self.length = got
                 return 0
         round = round_new()
-        store.persister.use(round, segment.messages)
-        op = round_add(round, STAGE_WRITE, OP_READ, segment.messages)
+        store.persister.use(round, file)
+        op = round_add(round, STAGE_WRITE, OP_READ, file)
         op.data = self.data
         op.length = wanted
         op.offset = self.position
@@ -302,6 +346,9 @@ cdef class StreamCursor(Dirty):
             self.length = 0
             self.store.persister.failed_reads.add(
                 f"messages in {self.store.directory}", os.strerror(round.error), self.wake)
+        elif op.done == 0 and self.segment is not None and self.segment.cold:
+            if self.store.tier is not None:
+                self.store.tier.doubt(self.store, self.segment)
         elif op.done == 0 and self.segment is not None:
             log.error("stream %016x: segment %d ends at position %d, before its time",
                       self.store.incarnation, self.segment.number, self.position)

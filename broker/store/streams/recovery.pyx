@@ -25,6 +25,7 @@ from broker.store.log.segments cimport Segment
 from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Summary
 from broker.store.streams.summary import decode
+from broker.store.streams.tier_list import NAME as TIER_LIST, TierList
 
 cdef enum:
     RECORD_LEAST = RECORD_FIXED + OFFSET_BYTES + 2
@@ -38,23 +39,23 @@ def recover(StreamStore store) -> list:
     directory = store.directory
     names = disk.listdir(directory)
     store.directory_made = bool(names)
-    kinds = {"msgs": [], "meta": [], "offsets": []}
-    for name in names:
-        kind, _, digits = name.partition(".")
-        if kind in kinds and len(digits) == 10 and digits.isascii() and digits.isdigit():
-            kinds[kind].append(int(digits))
-        elif name.endswith(".tmp"):
-            disk.unlink(f"{directory}/{name}")
-        else:
-            problems.append(f"{directory}/{name} is not known here; it was left alone")
-    for number in kinds["meta"]:
-        if number not in kinds["msgs"]:
-            disk.unlink(f"{directory}/meta.{number:010d}")
+    kinds = files_of(store, names, problems)
     last = max(kinds["msgs"], default=0)
-    for number in kinds["msgs"]:
+    tiered = tiered_segments(store, problems)
+    for number in sorted({*kinds["msgs"], *tiered}):
         try:
-            recover_segment(store, directory, number, number == last, problems)
+            if number not in kinds["msgs"] or is_other(directory, number, tiered, problems):
+                recover_cold(store, tiered[number])
+            else:
+                recover_segment(store, directory, number, number == last, problems)
         except OSError as error:
+            if number in tiered:
+                problems.append(
+                    f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; its object "
+                    "is read instead")
+                recover_cold(store, tiered[number])
+                store.next_number = number + 1
+                continue
             path = f"{directory}/msgs.{number:010d}"
             problems.append(
                 f"{path} cannot be read: {error.strerror}; it was left alone, and its messages are "
@@ -62,14 +63,16 @@ def recover(StreamStore store) -> list:
             # The most it can hold: these offsets are never used again.
             store.next_offset += disk.size(path) // RECORD_LEAST + 1
         store.next_number = number + 1
+    note_tiered(store, tiered)
     drop_purged(store)
     tell_missing(store, problems)
     for summary in store.summaries:
         store.total += summary.count
         store.total_bytes += summary.body_bytes
         store.last_timestamp = max(store.last_timestamp, summary.last_timestamp)
-        if not summary.on_disk and summary.gaps is None:
+        if not summary.on_disk and not summary.cold and summary.gaps is None:
             store.unwritten.append(summary)
+        store.count_tiered(summary, 1)
     if store.summaries:
         summary = <Summary> store.summaries[len(store.summaries) - 1]
         store.safe_number = store.flying_number = summary.number
@@ -79,6 +82,80 @@ def recover(StreamStore store) -> list:
     if store.unwritten:
         store.persister.add(store)
     return problems
+
+
+cdef dict files_of(StreamStore store, list names, list problems):
+    """The numbers of the files of each kind; leftovers of other files are removed."""
+    cdef dict kinds = {"msgs": [], "meta": [], "offsets": []}
+    for name in names:
+        kind, _, digits = name.partition(".")
+        if name == TIER_LIST:
+            store.listed = TierList(store.persister, store.directory)
+        elif kind in kinds and len(digits) == 10 and digits.isascii() and digits.isdigit():
+            kinds[kind].append(int(digits))
+        elif name.endswith(".tmp"):
+            disk.unlink(f"{store.directory}/{name}")
+        else:
+            problems.append(f"{store.directory}/{name} is not known here; it was left alone")
+    for number in kinds["meta"]:
+        if number not in kinds["msgs"]:
+            disk.unlink(f"{store.directory}/meta.{number:010d}")
+    return kinds
+
+
+cdef dict tiered_segments(StreamStore store, list problems):
+    """The summaries of segments in the object store, by number, as their list has them."""
+    cdef Summary summary
+    cdef dict found = {}
+    if store.listed is None:
+        return found
+    try:
+        for row in store.listed.recover(problems):
+            summary = decode(row.summary, store.incarnation, row.number, row.tiered.length)
+            if summary is None:
+                store.listed.is_whole = False
+                problems.append(
+                    f"{store.listed.path}: what it says of segment {row.number} does not fit this "
+                    "stream; its messages are missing, and its object is left alone")
+                continue
+            summary.tiered = row.tiered
+            summary.on_disk = False
+            summary.cold = True
+            found[row.number] = summary
+    except (OSError, ValueError) as error:
+        store.listed.is_whole = False
+        problems.append(
+            f"{store.listed.path} cannot be read: {error}; the messages of this stream that are "
+            "only in the object store are missing until it can be read at a start")
+    return found
+
+
+cdef bint is_other(str directory, uint32_t number, dict tiered, list problems) except -1:
+    """Whether the local file of a segment is not what was uploaded."""
+    cdef Summary summary = tiered.get(number)
+    path = f"{directory}/msgs.{number:010d}"
+    if summary is None or disk.size(path) == summary.length:
+        return False
+    problems.append(
+        f"{path} is not as long as when it was uploaded; its object is read instead, and the file "
+        "was left alone")
+    return True
+
+
+cdef int recover_cold(StreamStore store, Summary summary) except -1:
+    """Adds a segment that only the object store holds."""
+    store.summaries.append(summary)
+    store.next_offset = max(store.next_offset, summary.end_offset)
+    return 0
+
+
+cdef int note_tiered(StreamStore store, dict tiered) except -1:
+    """Segments on this disk whose objects are there, too."""
+    cdef Summary summary
+    for summary in store.summaries:
+        if summary.tiered is None and summary.number in tiered:
+            summary.tiered = tiered[summary.number].tiered
+    return 0
 
 
 cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint is_last,

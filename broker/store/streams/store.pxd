@@ -27,7 +27,7 @@ cdef class StreamStore(Segments):
     cdef int64_t last_timestamp
     # Where the log ends for readers: what lies before it is synced.
     cdef uint64_t safe_offset
-    cdef uint32_t safe_number
+    cdef readonly uint32_t safe_number
     cdef uint32_t safe_position
     cdef uint64_t flying_offset
     cdef uint32_t flying_number
@@ -39,6 +39,12 @@ cdef class StreamStore(Segments):
     cdef uint32_t reads                      # cursors that wait for the reader thread
     cdef set reading_cursors                 # kept alive meanwhile
     cdef Buffer stamped
+    cdef public object listed                # TierList: segments in an object store; None: none yet
+    cdef readonly uint64_t tiered_segments   # of the summaries, those that an object holds
+    cdef readonly uint64_t tiered_bytes
+    cdef readonly uint64_t cold_segments     # of these, those without a file here
+    cdef readonly uint64_t cold_bytes
+    cdef public object tier                  # fetches them, told of their end; None: no tiers here
 
     cdef int append(self, Message* message) except -1
     cdef int ask(self) except -1
@@ -49,4 +55,6 @@ cdef class StreamStore(Segments):
     cdef int drop_oldest(self) except -1
     cdef int sweep(self) except -1
     cdef int write_summaries(self, Round* round) except -1
+    cdef int count_tiered(self, Summary summary, int sign) except -1
+    cdef int let_go(self, Summary summary) except -1
     cdef int remove_file(self, str name) except -1

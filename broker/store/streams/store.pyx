@@ -8,6 +8,9 @@ Invariants:
   another message, not even after a power cut.
 - The oldest segments are removed, whole, and only when a later segment is synced: the next offset
   can always be derived from the files on disk.
+- A segment that its list (`broker.store.streams.tier_list`) names lies in an object store, too; its
+  file may go from this disk (`make_cold`), and readers get it through `tier`. The last segment
+  never goes.
 - A message costs no memory once it is written; a segment costs its summary, about 1 KiB for 8 MiB.
 
 Layouts: docs/formats/stream.md.
@@ -31,8 +34,10 @@ from broker.store.files.record cimport (
     HEADER_BYTES, MARK, OFFSET_BYTES, record_bytes, record_put,
 )
 from broker.store.log.segments cimport Block, Segment, Segments, TAIL_FULL, WRITING
+from broker.store.streams.cold cimport ColdFile
 from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.streams.summary cimport Summary
+from broker.store.streams.tier_list import NAME as TIER_LIST, TierList
 
 cdef uint8_t no_properties[2]
 no_properties[0] = no_properties[1] = 0
@@ -233,6 +238,7 @@ cdef class StreamStore(Segments):
         """The oldest segment counts no more; its files go with `sweep`."""
         cdef Summary summary = self.summaries.pop(0)
         summary.dropped = True
+        self.count_tiered(summary, -1)
         self.total -= summary.count
         self.total_bytes -= summary.body_bytes
         self.condemned.append(summary)
@@ -241,17 +247,65 @@ cdef class StreamStore(Segments):
     cdef int sweep(self) except -1:
         """Removes the files of condemned segments that something synced follows."""
         cdef Summary summary
-        cdef Segment* segment
         while self.condemned and not self.metas_in_flight:
             summary = <Summary> self.condemned[0]
             if summary.number >= self.safe_number:
                 break
             del self.condemned[0]
-            segment = self.find(summary.number)
-            if segment != NULL:
-                self.drop_segment(segment)
-            if summary.on_disk:
-                self.remove_file(f"meta.{summary.number:010d}")
+            self.let_go(summary)
+            if summary.tiered is not None and self.tier is not None:
+                self.tier.dropped(self, summary)
+        return 0
+
+    def enter(self, Summary summary, tiered) -> bool:
+        """An object holds this segment, and the synced list says so. False: the segment was dropped
+        meanwhile."""
+        if summary.dropped or self.deleted:
+            return False
+        summary.tiered = tiered
+        self.count_tiered(summary, 1)
+        return True
+
+    cdef int count_tiered(self, Summary summary, int sign) except -1:
+        if summary.tiered is not None:
+            self.tiered_segments += sign
+            self.tiered_bytes += sign * <int64_t> summary.length
+            if summary.cold:
+                self.cold_segments += sign
+                self.cold_bytes += sign * <int64_t> summary.length
+        return 0
+
+    def list_of_tiers(self):
+        """The list of segments that lie in an object store, begun if there is none."""
+        if self.listed is None:
+            self.listed = TierList(self.persister, self.directory)
+        return self.listed
+
+    def copy_at(self, str path, uint64_t length):
+        """A local copy of a segment of this length, empty as yet."""
+        return ColdFile(self.persister, path, length)
+
+    def make_cold(self, Summary summary) -> bool:
+        """The object that holds this segment is in the synced list: its file on this disk goes.
+        False: not now, since it is the last one, or its summary is being written."""
+        if (summary.number >= self.safe_number or summary.tiered is None or self.metas_in_flight
+                or self.deleted):
+            return False
+        if not summary.cold and not summary.dropped:
+            self.count_tiered(summary, -1)
+            summary.cold = True
+            self.count_tiered(summary, 1)
+            self.let_go(summary)
+            summary.on_disk = False
+        return True
+
+    cdef int let_go(self, Summary summary) except -1:
+        """Removes the files of a segment; none of them may be being written."""
+        cdef Segment* segment = self.find(summary.number)
+        if segment != NULL:
+            self.drop_segment(segment)
+        if summary.on_disk:
+            self.remove_file(f"meta.{summary.number:010d}")
         return 0
 
     cdef int remove_file(self, str name) except -1:
@@ -302,7 +356,7 @@ cdef class StreamStore(Segments):
         cdef File* file
         cdef Op* op
         for summary in self.unwritten:
-            if summary.dropped:
+            if summary.dropped or summary.cold:
                 continue
             data = summary.encode(self.incarnation)
             file = file_new(f"{self.directory}/meta.{summary.number:010d}")
@@ -368,6 +422,11 @@ cdef class StreamStore(Segments):
         if self.offsets.is_busy():
             self.persister.retry_later(self)
             return 0
+        if self.listed is not None:
+            if not self.listed.end(self.list_ended):
+                return 0
+            self.listed = None
+            self.remove_file(TIER_LIST)
         for summary in self.summaries + self.condemned:
             if summary.on_disk:
                 self.remove_file(f"meta.{summary.number:010d}")
@@ -376,4 +435,10 @@ cdef class StreamStore(Segments):
         self.newest = None
         self.offsets.delete(self.persister)
         self.offsets.forgot = None
+        self.tier = None
         return Segments.finish_delete(self)
+
+    def list_ended(self) -> None:
+        """Nothing is written to the list of a deleted stream any more."""
+        if self.deleted:
+            self.finish_delete()

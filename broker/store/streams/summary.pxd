@@ -27,6 +27,8 @@ cdef class Summary:
     cdef public bint sealed
     cdef public bint dropped
     cdef public bint on_disk                 # its meta file was handed to the writer
+    cdef public object tiered                # tier_list.Tiered: the object that holds it, or None
+    cdef public bint cold                    # only the object does: there is no file on this disk
     cdef public dict gaps                    # position -> length of what is no record, or None
     cdef uint8_t* values                     # Bloom filter, NULL while no message has a value
     cdef Anchor* anchors

@@ -1,8 +1,12 @@
+from broker.schema.tier_work import Tiered
+
 class Summary:
     begins_anew: bool
     sealed: bool
     dropped: bool
     on_disk: bool
+    tiered: Tiered | None
+    cold: bool
     gaps: dict[int, int] | None
     def __init__(self, number: int, first_offset: int) -> None: ...
     @property

@@ -1,0 +1,204 @@
+"""Every object that this appliance made or began to make, in `tiers.journal`: which of them are to
+be deleted, and when.
+
+An object is entered before it is made. At a start, one that is in no list of a stream was left by
+a process that ended in between, or belongs to what was deleted: it is deleted after the time of
+grace. No object that is not in here is ever deleted, and none of a stream whose list cannot be
+read whole.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from broker.store.directory.threaded_journal import Done, ThreadedJournal
+
+NAME = "tiers.journal"
+
+MADE, CONDEMNED, ENDED, GONE, OWNED = 1, 2, 3, 4, 5
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of the file. `what` is an object's name; a stream's incarnation in hexadecimal for
+    ENDED; the address of a store for OWNED. `due`: ms since 1970."""
+
+    kind: int
+    what: str
+    due: int = 0
+
+
+def stream_of(name: str) -> int:
+    """The incarnation of the stream that an object belongs to."""
+    return int(name.split("/")[-2], 16)
+
+
+class Register:
+    """The objects of an appliance whose data directory is `directory`."""
+
+    def __init__(self, persister: Any, directory: str) -> None:
+        self._journal = ThreadedJournal(persister, f"{directory}/{NAME}", self._is_living)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Row)
+        self._heap: list[tuple[int, str]] = []
+        self.objects: dict[int, dict[str, int]] = {}
+        """Incarnation of a stream -> names of its objects -> when each is to be deleted, 0: not."""
+        self.ended: dict[int, int] = {}
+        """Streams that are no more, and when their objects are to be deleted."""
+        self.owned = ""
+        """The store whose prefix this appliance took."""
+
+    # -- start -------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Reads the file. Raises OSError, and ValueError if it is no journal."""
+        for payload in self._journal.recover():
+            try:
+                row = self._decoder.decode(payload)
+                self._replay(row)
+            except (msgspec.MsgspecError, ValueError, IndexError):
+                continue
+        for incarnation in [each for each in self.objects if not self.objects[each]]:
+            del self.objects[incarnation]
+        self.ended = {each: due for each, due in self.ended.items() if each in self.objects}
+
+    def _replay(self, row: Row) -> None:
+        if row.kind == OWNED:
+            self.owned = row.what
+        elif row.kind == ENDED:
+            self.ended[int(row.what, 16)] = row.due
+        else:
+            names = self.objects.setdefault(stream_of(row.what), {})
+            if row.kind == GONE:
+                names.pop(row.what, None)
+            else:
+                names[row.what] = row.due if row.kind == CONDEMNED else 0
+
+    def rows(self) -> Iterator[Row]:
+        """What matters now."""
+        if self.owned:
+            yield Row(OWNED, self.owned)
+        for names in self.objects.values():
+            for name, due in names.items():
+                yield Row(CONDEMNED if due else MADE, name, due)
+        for incarnation, due in self.ended.items():
+            yield Row(ENDED, f"{incarnation:016x}", due)
+
+    def settle(
+        self, listed: dict[int, set[str]], unsure: set[int], due: int, hexes_kept: set[str]
+    ) -> None:
+        """Sets the objects beside the lists, at a start. `listed`: the names in the lists of the
+        streams that there are; `unsure`: those of them whose list is not whole. `hexes_kept` are
+        incarnations of which the quarantine holds something. Raises OSError."""
+        before = list(self.rows())
+        for incarnation, names in self.objects.items():
+            if incarnation in unsure or f"{incarnation:016x}" in hexes_kept:
+                self.ended.pop(incarnation, None)
+                for name in names:
+                    names[name] = 0
+            elif incarnation not in listed:
+                self.ended.setdefault(incarnation, due)
+            else:
+                self.ended.pop(incarnation, None)
+                there = listed[incarnation]
+                for name in names:
+                    names[name] = 0 if name in there else names[name] or due
+        if list(self.rows()) != before or self._journal.is_cut:
+            self._journal.rewrite(self._encoder.encode(row) for row in self.rows())
+        for names in self.objects.values():
+            self._heap += [(due, name) for name, due in names.items() if due]
+        for incarnation, due in self.ended.items():
+            self._heap += [(due, name) for name in self.objects[incarnation]]
+        heapq.heapify(self._heap)
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def _append(self, row: Row, done: Done = lambda _: None) -> None:
+        self._journal.append(self._encoder.encode(row), done)
+
+    def intend(self, name: str, done: Done) -> None:
+        """An object is about to be made; `done` follows when that is synced."""
+        self.objects.setdefault(stream_of(name), {})[name] = 0
+        self._append(Row(MADE, name), done)
+
+    def condemn(self, name: str, due: int) -> None:
+        """An object is of no use any more. Its list does not name it, and that is synced."""
+        names = self.objects.get(stream_of(name), {})
+        if name in names and not names[name]:
+            names[name] = due
+            heapq.heappush(self._heap, (due, name))
+            self._append(Row(CONDEMNED, name, due))
+
+    def end_stream(self, incarnation: int, due: int) -> None:
+        """A stream was deleted: none of its objects is of use any more."""
+        names = self.objects.get(incarnation)
+        if names and incarnation not in self.ended:
+            self.ended[incarnation] = due
+            for name in names:
+                heapq.heappush(self._heap, (due, name))
+            self._append(Row(ENDED, f"{incarnation:016x}", due))
+
+    def gone(self, name: str) -> None:
+        """An object was deleted."""
+        incarnation = stream_of(name)
+        names = self.objects.get(incarnation, {})
+        if names.pop(name, None) is not None:
+            self._append(Row(GONE, name))
+        if not names:
+            self.objects.pop(incarnation, None)
+            self.ended.pop(incarnation, None)
+
+    def own(self, store: str) -> None:
+        """The prefix of this store is this appliance's."""
+        if store != self.owned:
+            self.owned = store
+            self._append(Row(OWNED, store))
+
+    # -- what is due -------------------------------------------------------------------------------
+
+    def take_due(self, now: int) -> str | None:
+        """An object that is to be deleted now; `put_back` if that failed."""
+        while self._heap and self._heap[0][0] <= now:
+            due, name = heapq.heappop(self._heap)
+            incarnation = stream_of(name)
+            if due in (self.objects.get(incarnation, {}).get(name), self.ended.get(incarnation)):
+                return name
+        return None
+
+    def put_back(self, name: str) -> None:
+        """It is still there."""
+        incarnation = stream_of(name)
+        due = self.objects.get(incarnation, {}).get(name) or self.ended.get(incarnation)
+        if due:
+            heapq.heappush(self._heap, (due, name))
+
+    @property
+    def condemned(self) -> int:
+        """How many objects are to be deleted."""
+        return len(self._heap)
+
+    @property
+    def count(self) -> int:
+        """How many objects there are, those to be deleted among them."""
+        return sum(map(len, self.objects.values()))
+
+    def compact(self) -> None:
+        """Lets the file be rewritten where most of it is outdated."""
+        self._journal.compact(self.count + len(self.ended) + 1)
+
+    def _is_living(self, payload: bytes) -> bool:
+        try:
+            row = self._decoder.decode(payload)
+            if row.kind == OWNED:
+                return row.what == self.owned
+            if row.kind == ENDED:
+                return self.ended.get(int(row.what, 16)) == row.due
+            if row.kind == GONE or "/" not in row.what:
+                return False
+            there = self.objects.get(stream_of(row.what), {}).get(row.what)
+        except (msgspec.MsgspecError, ValueError, IndexError):
+            return False
+        return there is not None and there == (row.due if row.kind == CONDEMNED else 0)
