@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint64_t
 
+from broker.kernel.moderation cimport Moderation
 from broker.kernel.reading cimport Reading
 
 
@@ -16,21 +17,24 @@ cdef class Turn:
     cdef public object schedule
     cdef public object after
     cdef bint scheduled
+    cdef bint is_awaited         # the loop looks at `scheduled` itself
     cdef uint64_t frames         # frames taken apart since the last turn ended
+    cdef uint64_t chunks         # in so many chunks
     cdef int64_t began_ms        # when it began, ms of our clock
-    cdef uint64_t ended_at       # ns, monotonic
-    cdef int hurried             # turns in a row that were short and followed at once
-    cdef bint slept
     cdef int64_t drops_left      # messages that queues may still drop in this turn
     cdef bint burying            # a queue hands its dead letters over
     cdef int hops                # queues that a message went through on its way to be stored
     cdef uint64_t delivered      # by queues to consumers, since the start
     cdef public bint is_sliced   # whether turns are bounded; not while there is no loop
+    cdef readonly Moderation moderation  # whether the loop sleeps behind a turn
     cdef readonly Reading reading   # how long publishes are read in a turn
     cdef uint64_t taken_ns       # spent on what connections sent, since the last turn
     cdef object line             # callbacks of those who wait for the next turn
     cdef bint line_scheduled
 
+    cpdef run(self)
+    cdef int request(self) except -1
+    cdef size_t offer(self) noexcept
     cdef void moderate(self, uint64_t began, uint64_t now) noexcept
     cdef int touch_queue(self, Task queue) except -1
     cdef int touch_share(self, Task share) except -1

@@ -17,6 +17,7 @@ from collections import deque
 from libc.stdint cimport int64_t, uint64_t
 
 from broker.kernel cimport clock
+from broker.kernel.moderation cimport Moderation
 from broker.kernel.reading cimport Reading
 
 
@@ -33,15 +34,6 @@ cdef extern from "<sys/prctl.h>" nogil:
 
 
 log = logging.getLogger("leveret.turn")
-
-# When clients flush every publish, turns are short and follow at once, and the kernel's work per
-# packet is all there is. A short sleep then lets packets gather. See `Turn.moderate`.
-cdef enum:
-    SHORT_NS = 80000             # a turn, or a pause between turns, below this is short
-    SLEEP_NS = 50000
-    HURRIED_ENOUGH = 8           # short turns in a row before the first sleep
-    WORTH_FRAMES = 12            # frames of a turn behind a sleep that made it worth while
-    BACK_OFF = -256              # turns without a try when it was not
 
 # Received at a time from those who come late in a turn: they wait with it for the next one.
 cdef enum:
@@ -73,8 +65,9 @@ cdef class Task:
 cdef class Turn:
     """The touched queues and connections of one turn.
 
-    `schedule(callback)` is the loop's way to call `run` once, soon. `after()` is called between
-    queues and connections.
+    `schedule(callback)` is the loop's way to call `run` once, soon; not needed for it while
+    `is_awaited`: then the loop looks at `scheduled` whenever it looks at its sockets. `after()` is
+    called between queues and connections.
     """
 
     def __init__(self, schedule=None, after=None):
@@ -86,6 +79,7 @@ cdef class Turn:
         self.scheduled = False
         self.drops_left = TURN_DROPS
         self.reading = Reading()
+        self.moderation = Moderation()
         self.line = deque()
         # Otherwise the kernel may round a sleep of 50 microseconds up to twice that.
         prctl(PR_SET_TIMERSLACK, 1000)
@@ -95,8 +89,7 @@ cdef class Turn:
             queue.pending = True
             self.queues.append(queue)
             if not self.scheduled:
-                self.scheduled = True
-                self.schedule(self.run)
+                self.request()
         return 0
 
     cdef int touch_share(self, Task share) except -1:
@@ -107,8 +100,7 @@ cdef class Turn:
             share.pending = True
             self.shares.append(share)
             if not self.scheduled:
-                self.scheduled = True
-                self.schedule(self.run)
+                self.request()
         return 0
 
     cdef int share_out(self) except -1:
@@ -141,18 +133,23 @@ cdef class Turn:
             connection.pending = True
             self.connections.append(connection)
             if not self.scheduled:
-                self.scheduled = True
-                self.schedule(self.run)
+                self.request()
+        return 0
+
+    cdef int request(self) except -1:
+        """The turn has to end soon. The loop is asked, unless it looks at `scheduled` itself."""
+        self.scheduled = True
+        if not self.is_awaited:
+            self.schedule(self.run)
         return 0
 
     def wake(self):
         """Makes sure that a turn ends soon, for example because the persister has something to
         do."""
         if not self.scheduled:
-            self.scheduled = True
-            self.schedule(self.run)
+            self.request()
 
-    def run(self):
+    cpdef run(self):
         """Ends the turn. A task that fails is logged and does not keep the others from their
         work."""
         cdef list tasks
@@ -231,10 +228,14 @@ cdef class Turn:
     def late(self):
         return self.is_late()
 
-    @property
-    def offered(self):
+    cdef size_t offer(self) noexcept:
         """Bytes to receive at a time."""
         return LATE_BYTES if self.is_late() or self.reading.is_over() else self.reading.offered
+
+    @property
+    def offered(self):
+        """The same."""
+        return self.offer()
 
     def spend(self, uint64_t nanoseconds):
         """So much of this turn was spent on what a connection sent."""
@@ -284,23 +285,13 @@ cdef class Turn:
             self.schedule(self.serve_line)
 
     cdef void moderate(self, uint64_t began, uint64_t now) noexcept:
-        """Sleeps for a moment when turns are short and follow each other at once, so that the next
-        one finds more. Costs nothing when idle, and backs off when sleeping brought no batch, as
-        with clients that wait for each answer."""
+        """Sleeps for a moment if that lets packets gather (`broker.kernel.moderation`)."""
         cdef timespec pause
-        if self.slept and self.frames < WORTH_FRAMES:
-            self.hurried = BACK_OFF
-        elif now - began < SHORT_NS and (self.slept or began - self.ended_at < SHORT_NS):
-            self.hurried += 1
-        else:
-            self.hurried = 0
-        self.slept = self.hurried >= HURRIED_ENOUGH
-        self.frames = 0
-        if self.slept:
-            self.hurried = HURRIED_ENOUGH
+        cdef uint64_t length = self.moderation.pause(began, now, self.frames, self.chunks)
+        self.frames = self.chunks = 0
+        if length:
             pause.tv_sec = 0
-            pause.tv_nsec = SLEEP_NS
+            pause.tv_nsec = <long> length
             with nogil:
                 nanosleep(&pause, NULL)
-            now = nanoseconds()
-        self.ended_at = now
+            self.moderation.slept(nanoseconds())

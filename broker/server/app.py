@@ -35,6 +35,7 @@ from broker.server.leaving import Leaving
 from broker.server.listeners import CannotListen, Listeners
 from broker.server.loading import Loading
 from broker.server.logins import Logins, limits_of
+from broker.server.loop import run
 from broker.server.policy_sweep import PolicySweep
 from broker.server.proxy_protocol import Sources
 from broker.server.pulse import Pulse
@@ -42,6 +43,7 @@ from broker.server.reload import Reload
 from broker.server.revocation import Revocation
 from broker.server.sampling import Sampling, kept_history
 from broker.server.sign_in import SignIn
+from broker.server.sockets import Sockets
 from broker.server.stall import Stall
 from broker.server.tcp import RECEIVE_BYTES
 from broker.server.timers import Timer, TimingWheel
@@ -136,6 +138,7 @@ class Broker(SignIn):
         self.importing = Importing(self)
         self.loading = Loading(self)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.sockets = Sockets(self.turn, self.persister, self.receive_buffer, self.pause)
         self.cipher_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self.server_properties = {
             "product": "Leveret",
@@ -241,9 +244,9 @@ class Broker(SignIn):
         self.sampling = Sampling(self)
         self.control = ControlServer(self)
         self.persister.start()
-        persister = self.persister
-        for thread, on_ready in persister.threads.items():
+        for thread, on_ready in self.persister.threads.items():
             loop.add_reader(thread.event_fd, on_ready)
+            self.sockets.watch(thread.event_fd, on_ready)
         for vhost in self.vhosts.values():
             vhost.start()
         self.watch.start()
@@ -261,8 +264,7 @@ class Broker(SignIn):
         Wall().watch(self)
         loop.add_signal_handler(signal.SIGHUP, Reload(self).ask)
         await self._listeners.say_where()
-        where = self._listeners.addresses
-        log.info("listening: %s", ", ".join(f"{key} on {at}" for key, at in where.items()))
+        log.info("listening: %s", self._listeners.told)
 
     def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
         vhost = VHost(
@@ -431,9 +433,8 @@ class Broker(SignIn):
     async def run(self) -> int:
         """Starts, serves until SIGTERM or SIGINT, stops."""
         stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await self.start()
         await stop.wait()
         await self.stop()
@@ -493,7 +494,7 @@ def main(config: Config) -> int:
     broker = Broker(config)
     try:
         broker.recover()
-        return asyncio.run(broker.run())
+        return run(broker.sockets, broker.run())
     except StartError as error:
         print(f"leveret broker: {error}", file=sys.stderr)
         return error.status

@@ -157,6 +157,11 @@ class Listeners:
             None, disk.write_atomic, self._said_in, said
         )
 
+    @property
+    def told(self) -> str:
+        """The first address of each, for the log."""
+        return ", ".join(f"{key} on {at}" for key, at in self.addresses.items())
+
     def unsay_where(self) -> None:
         """Takes `run/broker.json` away; harmless if there is none."""
         disk.unlink(self._said_in)

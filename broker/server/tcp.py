@@ -1,7 +1,8 @@
 """AMQP over TCP, TLS and Unix sockets: asyncio's transports around `Session`.
 
 All connections are received into one buffer: a chunk is taken apart before the next one is read, so
-an idle connection owns none.
+an idle connection owns none. Plain sockets are received by the loop itself (`sockets.pyx`): what it
+leaves to asyncio are their ends and errors.
 """
 
 from __future__ import annotations
@@ -39,15 +40,18 @@ class SocketDoor(asyncio.BufferedProtocol):
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
         secure = self._listener == "amqps"
+        fd = -1 if secure else transport.get_extra_info("socket").fileno()
         self._session = self._broker.accept(
             transport,
             self._origin.peer,
             self._origin.local,
             self._listener,
-            fd=-1 if secure else transport.get_extra_info("socket").fileno(),
+            fd=fd,
             tls=transport if secure else None,
             proxied=self._origin.proxied,
         )
+        if not secure:
+            self._broker.sockets.watch(fd, self._session)
         del self._origin
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -87,6 +91,7 @@ class SocketDoor(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.admission.give()
+        self._broker.sockets.forget(self._session.fd)
         self._session.fd = -1
         if self._listener != "amqps":
             release(self._session.transport)

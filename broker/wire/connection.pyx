@@ -119,6 +119,7 @@ cdef class Connection(Output):
         clock.refresh()
         self.began = <uint64_t> clock.monotonic_ns()
         self.recv_oct += length
+        self.turn.chunks += 1
         self.heard = True
         if self.phase >= CLOSING:
             self.discard(length)

@@ -49,6 +49,7 @@ def measure(directory: str) -> None:
 
     select = selectors.EpollSelector.select
     run = asyncio.events.Handle._run  # type: ignore[attr-defined]
+    make_loop = asyncio.SelectorEventLoop.__init__
 
     def note(turn: int, callback: int) -> None:
         slow, longest_turn, longest_callback = FIGURES.unpack_from(figures)
@@ -60,7 +61,10 @@ def measure(directory: str) -> None:
             max(longest_callback, callback),
         )
 
-    def measured_select(self: Any, timeout: Any = None) -> Any:
+    def begin() -> None:
+        begun.at = clock()
+
+    def end() -> None:
         at = getattr(begun, "at", None)
         if at is not None and (took := clock() - at) > 1_000_000:
             note(took, 0)
@@ -69,9 +73,19 @@ def measure(directory: str) -> None:
                 told = "; ".join(f"{part / 1e6:.1f} ms {what}" for part, what in longest)
                 tell(f"{took / 1e6:.1f} ms turn, {len(parts)} long callbacks: {told}")
         parts.clear()
+
+    def measured_select(self: Any, timeout: Any = None) -> Any:
+        end()
         ready = select(self, timeout)
-        begun.at = clock()
+        begin()
         return ready
+
+    def measured_loop(self: Any, selector: Any = None) -> None:
+        """The broker's selector ends turns itself, and tells of each look at its sockets."""
+        make_loop(self, selector)
+        sockets = getattr(selector, "sockets", None)
+        if sockets is not None:
+            sockets.looking = lambda begins: end() if begins else begin()
 
     def measured_run(self: Any) -> None:
         # A task's coroutine; afterwards a handle may have forgotten what it called.
@@ -97,6 +111,7 @@ def measure(directory: str) -> None:
     gc.callbacks.append(note_walk)
     selectors.EpollSelector.select = measured_select  # type: ignore[method-assign]
     asyncio.events.Handle._run = measured_run  # type: ignore[attr-defined]
+    asyncio.SelectorEventLoop.__init__ = measured_loop  # type: ignore[method-assign]
 
 
 def find_garbage(directory: str) -> None:

@@ -1,0 +1,21 @@
+from collections.abc import Callable
+from typing import Any
+
+from broker.kernel.turn import Turn
+from broker.store.commit.persister import Persister
+from broker.wire.connection import Connection
+
+class Sockets:
+    due: bool
+    looking: Callable[[bool], object] | None
+    def __init__(
+        self,
+        turn: Turn,
+        persister: Persister,
+        buffer: memoryview,
+        under_pressure: Callable[[Any], object],
+    ) -> None: ...
+    def open(self, epoll: int) -> None: ...
+    def watch(self, fd: int, handler: Connection | Callable[[], object]) -> None: ...
+    def forget(self, fd: int) -> None: ...
+    def wait(self, timeout: float | None) -> list[tuple[int, int]]: ...

@@ -1,0 +1,173 @@
+# cython: language_level=3
+"""The loop's look at its sockets: plain connections are received, taken apart and answered here,
+without a Python frame or object per socket and turn.
+
+asyncio stays the owner of every socket: it accepts, pauses and closes them, sends what the kernel
+did not take at once, and is told of every end and error. Only that bytes have come on a watched
+socket is no event for it, nor that a watched thread is done. While nothing else happens, turns
+follow each other in `Sockets.wait`, which is what the loop's selector waits in (`loop.py`).
+"""
+
+import logging
+import os
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from broker.kernel cimport clock
+from broker.kernel.turn cimport Turn
+from broker.store.commit.persister cimport Persister
+from broker.wire.connection cimport Connection
+
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        int fd
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_wait(int epoll, epoll_event* events, int most, int timeout)
+    uint32_t EPOLLIN, EPOLLOUT
+
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void* data, size_t length, int flags)
+    int MSG_DONTWAIT
+
+
+log = logging.getLogger("leveret.turn")
+
+cdef enum:
+    LOOKED_AT = 256              # sockets at a look; the others that are ready come first next time
+    LONGEST_MS = 86400000
+
+
+cdef class Sockets:
+    """What is watched, by descriptor: a Connection, or something to call.
+
+    `buffer` is what all connections are received into. `under_pressure(connection)` is called after
+    a chunk while unwritten messages fill their memory. `looking`, if set, is called with True
+    before each look and with False behind it, for whoever measures turns.
+    """
+
+    cdef Turn turn
+    cdef Persister persister
+    cdef object under_pressure
+    cdef public object looking
+    cdef public bint due             # callbacks or timers were added: the loop has its turn
+    cdef list watched
+    cdef uint8_t[::1] buffer
+    cdef int epoll
+    cdef epoll_event events[LOOKED_AT]
+
+    def __init__(self, Turn turn, Persister persister, uint8_t[::1] buffer, under_pressure):
+        self.turn = turn
+        self.persister = persister
+        self.buffer = buffer
+        self.under_pressure = under_pressure
+        self.watched = []
+        self.epoll = -1
+
+    def open(self, int epoll):
+        """From now on `wait` is called between the turns of the loop, and ends them."""
+        self.epoll = epoll
+        self.turn.is_awaited = True
+
+    def watch(self, int fd, handler):
+        """What comes on this socket goes to a Connection; or `handler()` is called while this
+        descriptor is readable. asyncio reads it, too, where this loop is not ours."""
+        while len(self.watched) <= fd:
+            self.watched.append(None)
+        self.watched[fd] = handler
+
+    def forget(self, int fd):
+        """The descriptor is about to be closed; harmless if it was not watched."""
+        if 0 <= fd < len(self.watched):
+            self.watched[fd] = None
+
+    def wait(self, timeout):
+        """Serves what is watched until there is something else to do, or `timeout` (seconds; None:
+        for ever) is over. Returns (descriptor, epoll's events) of the others that are ready."""
+        cdef list others = []
+        cdef uint64_t until = 0
+        cdef uint64_t now
+        cdef int count, at, patience
+        cdef bint is_endless = timeout is None
+        if not is_endless:
+            now = <uint64_t> clock.monotonic_ns()
+            until = now + <uint64_t> (min(max(timeout, 0.0), LONGEST_MS / 1000) * 1e9)
+        while True:
+            patience = -1
+            if self.turn.scheduled:
+                patience = 0
+            elif not is_endless:
+                now = <uint64_t> clock.monotonic_ns()
+                # Rounded up: a timer must not fire early.
+                patience = <int> ((until - now + 999999) // 1000000) if until > now else 0
+            self.due = False
+            count = self.look(patience)
+            for at in range(count):
+                self.serve(&self.events[at], others)
+            if self.turn.scheduled:
+                self.end_turn()
+            if (others or self.due or count < 0
+                    or (not is_endless and <uint64_t> clock.monotonic_ns() >= until)):
+                return others
+
+    cdef int look(self, int patience) except -2:
+        """Waits so many ms for events. Returns how many there are; -1: a signal came first."""
+        cdef int count
+        cdef int error = 0
+        if self.looking is not None:
+            self.looking(True)
+        with nogil:
+            count = epoll_wait(self.epoll, self.events, LOOKED_AT, patience)
+            if count < 0:
+                error = errno
+        if self.looking is not None:
+            self.looking(False)
+        if error == EINTR:
+            PyErr_CheckSignals()
+        elif error:
+            raise OSError(error, os.strerror(error))
+        return count
+
+    cdef int serve(self, epoll_event* event, list others) except -1:
+        cdef int fd = event.data.fd
+        cdef object handler = self.watched[fd] if fd < len(self.watched) else None
+        if handler is None or event.events & ~(EPOLLIN | EPOLLOUT):
+            # What is not watched; and asyncio learns of ends and errors.
+            others.append((fd, event.events))
+            return 0
+        try:
+            if not isinstance(handler, Connection):
+                handler()
+                return 0
+            if event.events & EPOLLIN and not self.receive(fd, <Connection> handler):
+                others.append((fd, EPOLLIN))
+        except Exception:
+            log.exception("descriptor %d failed in its turn", fd)
+            if isinstance(handler, Connection):
+                handler.transport.abort()
+        if event.events & EPOLLOUT:
+            others.append((fd, EPOLLOUT))
+        return 0
+
+    cdef bint receive(self, int fd, Connection connection) except -1:
+        """Takes a chunk from a socket. False: that is at its end, and asyncio has to find out."""
+        cdef size_t most = min(self.turn.offer(), <size_t> self.buffer.shape[0])
+        cdef ssize_t got = recv(fd, &self.buffer[0], most, MSG_DONTWAIT)
+        if got <= 0:
+            return got < 0 and (errno == EAGAIN or errno == EINTR)
+        connection.receive(&self.buffer[0], got)
+        if self.persister.tail_bytes > self.persister.tail_limit:
+            self.under_pressure(connection)
+        return True
+
+    cdef int end_turn(self) except -1:
+        try:
+            self.turn.run()
+        except Exception:
+            log.exception("the end of a turn failed")
+        return 0

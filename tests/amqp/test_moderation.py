@@ -1,0 +1,129 @@
+"""Small packets gather while the loop sleeps for a moment, and nobody who waits for an answer is
+made to wait: the rule, with turns on a clock that the test sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.kernel.moderation import Moderation
+
+US = 1_000
+MS = 1_000_000
+TURN_NS = 15 * US
+FRAME_NS = 300
+"""What a turn takes, and each frame in it."""
+
+Arrivals = Callable[["Turns"], int]
+
+
+class Turns:
+    """A loop with one client: `arrivals` says how many frames have come at `now`, which may be
+    none."""
+
+    def __init__(self, arrivals: Arrivals, moderation: Moderation | None = None) -> None:
+        self.arrivals = arrivals
+        self.moderation = moderation
+        self.now = 1_000 * MS
+        self.begun = self.now
+        self.ended = self.now
+        self.frames = 0
+        self.turns = 0
+        self.slept = 0
+
+    def run(self, milliseconds: int) -> float:
+        """Frames a second over so much time."""
+        since, frames = self.now, self.frames
+        while self.now < since + milliseconds * MS:
+            self.turn()
+        return (self.frames - frames) * 1e9 / (self.now - since)
+
+    def turn(self) -> None:
+        while not (count := self.arrivals(self)):
+            self.now += US
+        began = self.now
+        self.frames += count
+        self.turns += 1
+        self.now += TURN_NS + count * FRAME_NS
+        self.ended = self.now
+        if self.moderation is not None and (
+            length := self.moderation.pause(began, self.now, count, 1)
+        ):
+            self.now += length
+            self.slept += 1
+            self.moderation.slept(self.now)
+
+
+def at_a_rate(frames_a_second: int) -> Arrivals:
+    """A client that sends all the time, whatever comes back. A publish has three frames."""
+    taken = 0
+
+    def arrivals(turns: Turns) -> int:
+        nonlocal taken
+        due = (turns.now - turns.begun) * frames_a_second // 1_000_000_000
+        count, taken = due - taken, due
+        return count
+
+    return arrivals
+
+
+def in_windows(frames: int, thinks_ns: int = 20 * US) -> Arrivals:
+    """A client that sends so many frames when the last ones were answered."""
+
+    def arrivals(turns: Turns) -> int:
+        return frames if turns.now >= turns.ended + thinks_ns else 0
+
+    return arrivals
+
+
+def test_packets_of_a_client_that_sends_without_waiting_gather() -> None:
+    turns = Turns(at_a_rate(1_800_000), Moderation())
+    turns.run(200)
+    frames, made = turns.frames, turns.turns
+    assert turns.run(500) > 1_780_000
+    assert (turns.frames - frames) / (turns.turns - made) > 90
+
+
+def test_it_stays_so_for_as_long_as_the_client_sends() -> None:
+    """There is no second state, in which the sleep is given up and tried again all the while."""
+    turns = Turns(at_a_rate(660_000), Moderation())
+    turns.run(200)
+    for _ in range(20):
+        frames, made = turns.frames, turns.turns
+        turns.run(100)
+        assert (turns.frames - frames) / (turns.turns - made) > 45
+
+
+def test_a_client_that_waits_for_its_answers_keeps_its_rate() -> None:
+    for window in (1, 5, 10, 50):
+        alone = Turns(in_windows(window)).run(2_000)
+        assert Turns(in_windows(window), Moderation()).run(2_000) > 0.95 * alone
+
+
+def test_a_loop_with_time_between_its_turns_never_sleeps() -> None:
+    turns = Turns(at_a_rate(8_000), Moderation())
+    turns.run(1_000)
+    assert turns.slept == 0
+
+
+def test_long_turns_are_not_slept_behind() -> None:
+    turns = Turns(in_windows(5_000), Moderation())
+    turns.run(1_000)
+    assert turns.slept == 0
+
+
+def test_who_comes_after_a_client_that_did_not_wait_is_found_out() -> None:
+    turns = Turns(at_a_rate(1_800_000), Moderation())
+    turns.run(500)
+    alone = Turns(in_windows(10)).run(2_000)
+    turns.arrivals = in_windows(10)
+    turns.run(4_000)
+    assert turns.run(2_000) > 0.95 * alone
+
+
+def test_the_first_turn_after_a_pause_is_answered_at_once() -> None:
+    turns = Turns(at_a_rate(1_800_000), Moderation())
+    turns.run(500)
+    assert turns.moderation is not None and turns.moderation.level > 0
+    turns.now += 500 * US
+    assert turns.moderation.pause(turns.now, turns.now + TURN_NS, 3, 1) == 0
