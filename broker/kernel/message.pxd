@@ -15,6 +15,7 @@ cdef struct Message:
     const uint8_t* routing_key
     const uint8_t* properties      # flags and list, as received (AMQP 0-9-1 section 4.2.6.1)
     const uint8_t* body            # of a shared one that is not read yet: NULL
+    void* large                    # the LargeBody that holds `body`; NULL for nearly all
     const uint8_t* reference       # of a shared body (BODY_IS_REFERENCE): id and length, 20 bytes
     uint8_t exchange_length
     uint8_t routing_key_length
@@ -53,4 +54,5 @@ cdef inline void set_parts(Message* message, bytes exchange, bytes routing_key, 
     message.properties = <const uint8_t*> <char*> properties
     message.properties_length = <uint32_t> len(properties)
     message.body = <const uint8_t*> <char*> body
+    message.large = NULL
     message.body_length = <uint32_t> len(body)

@@ -1,5 +1,6 @@
 from typing import Any, Protocol
 
+from broker.kernel.large_body import LargeBody
 from broker.queues.limited import LimitedQueue
 
 class _Getter(Protocol):
@@ -11,7 +12,7 @@ class _Getter(Protocol):
         exchange: bytes,
         routing_key: bytes,
         properties: bytes,
-        body: bytes,
+        body: bytes | LargeBody,
         place: tuple[int, ...],
         /,
     ) -> object: ...

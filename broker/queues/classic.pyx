@@ -16,6 +16,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport Consumer, HELD, NEEDS_SYNC, REJECTED, STORED
+from broker.kernel.large_body cimport body_of
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place,
 )
@@ -314,11 +315,13 @@ cdef class ClassicQueue(LimitedQueue):
         return 0
 
     cdef tuple told(self, Message* message, Place* place):
-        """The details of a message in basic.get-ok, except the queue's name."""
+        """The details of a message in basic.get-ok, except the queue's name; of a large body the
+        LargeBody."""
         return (
             message.exchange[:message.exchange_length],
             message.routing_key[:message.routing_key_length],
-            message.properties[:message.properties_length], message.body[:message.body_length],
+            message.properties[:message.properties_length],
+            body_of(message),
             (place.segment, place.position, place.length, place.redelivered, place.body_length))
 
     def get(self, getter, *, bint forced=False) -> None:

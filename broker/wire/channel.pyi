@@ -1,6 +1,7 @@
 from typing import Any
 
 from broker.kernel.contracts import Topology
+from broker.kernel.large_body import LargeBody
 from broker.store.bodies.store import BodyStore
 from broker.store.commit.persister import Persister
 from broker.wire.collecting import CollectingChannel
@@ -45,7 +46,7 @@ class WireChannel(CollectingChannel):
         exchange: bytes,
         routing_key: bytes,
         properties: bytes,
-        body: bytes,
+        body: bytes | LargeBody,
         flags: int,
         mandatory: bool,
     ) -> bool: ...

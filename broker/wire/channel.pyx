@@ -17,6 +17,7 @@ from broker.fields.tables cimport check_table
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, load64
 from broker.kernel.contracts cimport Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology
+from broker.kernel.large_body cimport body_of, LARGE_BODY, set_body
 from broker.kernel.ledger cimport Ledger
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, set_parts,
@@ -288,6 +289,9 @@ cdef class WireChannel(CollectingChannel):
         message.properties = self.properties
         message.properties_length = self.properties_length
         message.body = body
+        message.large = NULL
+        if self.collected is not None and self.body_length >= LARGE_BODY:
+            message.large = <void*> self.collected.body
         message.body_length = <uint32_t> self.body_length
         message.flags = PERSISTENT if delivery_mode == 2 else 0
         if load16(self.properties) & 1 << 8:
@@ -309,7 +313,7 @@ cdef class WireChannel(CollectingChannel):
                 message.exchange[:message.exchange_length],
                 message.routing_key[:message.routing_key_length],
                 message.properties[:message.properties_length],
-                message.body[:message.body_length], message.flags, bits & 1),
+                body_of(&message), message.flags, bits & 1),
                 self.topology.version)
         else:
             self.route(&message, bits & 1)
@@ -323,11 +327,12 @@ cdef class WireChannel(CollectingChannel):
         if load16(<const uint8_t*> <char*> properties) & SPECIAL_FLAGS:
             self.connection.check_properties(self, target, properties)
 
-    def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
+    def publish_committed(self, bytes exchange, bytes routing_key, bytes properties, body,
                           int flags, bint mandatory):
         """Routes a message that a transaction had put aside. Returns whether a queue refused it."""
         cdef Message message
-        set_parts(&message, exchange, routing_key, properties, body)
+        set_parts(&message, exchange, routing_key, properties, b"")
+        set_body(&message, body)
         message.flags = <uint8_t> flags
         message.timestamp = clock.now_ms
         method = (bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
@@ -394,7 +399,8 @@ cdef class WireChannel(CollectingChannel):
             self.note_flow((exchange, targets), 1)
         message.origin.channel = self.serial
         message.origin.tag = self.sequence + 1
-        if message.body_length >= self.share_from and PyTuple_GET_SIZE(targets) > 1:
+        if (message.body_length >= self.share_from and PyTuple_GET_SIZE(targets) > 1
+                or message.large != NULL and self.bodies is not None and targets):
             result = self.publish_shared(message, targets, &held)
         else:
             for i in range(PyTuple_GET_SIZE(targets)):
@@ -454,7 +460,8 @@ cdef class WireChannel(CollectingChannel):
         return 0
 
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
-        """A large body for several queues is stored once; each gets a reference to it."""
+        """A body for several queues is stored once; each gets a reference to it. One that is too
+        large to be copied is stored there for a single queue, too."""
         cdef int result = 0
         cdef int answer
         cdef Py_ssize_t i

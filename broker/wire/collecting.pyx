@@ -48,7 +48,7 @@ cdef class CollectingChannel(ConfirmingChannel):
                 f"cannot take a message of {content.length} bytes: {os.strerror(content.error)}")
         if content.whole:
             try:
-                self.content((<ContentFile> content).data)
+                self.content((<ContentFile> content).body.body())
             finally:
                 self.drop_collected()
 

@@ -173,7 +173,7 @@ cdef class Connection(Output):
         self.turn.taken_ns += now - self.began
         self.turn.reading.spend(self.began, now, self.current_method == METHOD_PUBLISH)
         # Once a chunk, whatever was written: returns, confirms and answers ask nobody for room.
-        if self.congested and self.out.length > self.unsent_max and self.phase == RUNNING:
+        if self.congested and self.unwritten() > self.unsent_max and self.phase == RUNNING:
             self.holding |= UNSENT
             self.stop_reading()
         return 0
@@ -181,7 +181,7 @@ cdef class Connection(Output):
     @property
     def is_stuck(self):
         """Whether the peer does not read, and more than `unsent_max` bytes wait for it."""
-        return self.congested and self.out.length > self.unsent_max
+        return self.congested and self.unwritten() > self.unsent_max
 
     @property
     def is_unread(self):
@@ -654,6 +654,7 @@ cdef class Connection(Output):
         self.phase = CLOSING
         # Confirms of safe messages are sent before the close; after it, none.
         self.write_confirms()
+        self.cut_large()
         self.end_channels()
         self.send(method_frame(
             0, "connection.close", reply_code=code, reply_text=text, class_id=class_id,
@@ -674,6 +675,7 @@ cdef class Connection(Output):
         """The transport is closed: it is not read or written any more."""
         self.phase = CLOSED
         self.closed = True
+        self.large = None
         self.publishing = None
 
     # -- hooks: what the frames ask of the session; its class has them all ------------------------

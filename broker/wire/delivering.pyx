@@ -8,16 +8,18 @@ from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport Buffer, store16, store32, store64
 from broker.kernel.contracts cimport Consumer, Queue
+from broker.kernel.large_body cimport copy_of, LargeBody
 from broker.kernel.ledger cimport Unacked
 from broker.kernel.message cimport Message, Place
 from broker.schema.errors import PreconditionFailed
 from broker.wire.ack_timeouts import AckTimeouts
-from broker.wire.output cimport OUT_FULL, Output
+from broker.wire.output cimport Output
 from broker.wire.replying cimport ReplyingChannel
 
 cdef enum:
     SETTLED_AT_ONCE = 256        # deliveries that long work settles in a step
     SETTLED_IN_TURN = 1024       # one method settles so many in its turn; more are long work
+    IN_PARTS = 1 << 20           # a body from this length on is written as the client takes it
 
 
 cdef class SharedRoom(Task):
@@ -84,7 +86,7 @@ cdef class DeliveringChannel(ReplyingChannel):
 
     cdef bint can_take(self, Consumer consumer) noexcept:
         cdef Output output = self.output
-        if output.congested or output.out.length > OUT_FULL or not self.flowing:
+        if output.is_full() or not self.flowing:
             return False
         if self.global_prefetch_count and self.consumer_unacked >= self.global_prefetch_count:
             return self.make_wait(consumer)
@@ -165,6 +167,8 @@ cdef class DeliveringChannel(ReplyingChannel):
 
     cdef size_t content_room(self, Message* message) noexcept:
         """What `write_content` writes at most."""
+        if message.large != NULL or message.body_length >= IN_PARTS:
+            return <size_t> 8 + 12 + message.properties_length
         return (<size_t> 8 + 12 + message.properties_length + message.body_length
                 + (message.body_length // (self.output.frame_max - 8) + 1) * 8)
 
@@ -186,6 +190,11 @@ cdef class DeliveringChannel(ReplyingChannel):
         p += 19 + message.properties_length
         p[0] = FRAME_END
         p += 1
+        if message.large != NULL or left >= IN_PARTS:
+            out.length = p - out.data
+            return self.output.add_large(
+                <LargeBody> message.large if message.large != NULL else copy_of(body, left),
+                self.number)
         while left:
             part = left if left < part_max else part_max
             p[0] = 3

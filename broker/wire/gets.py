@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from broker.kernel.contracts import Consumer
+from broker.kernel.large_body import LargeBody
+from broker.settings.bounds import TRACED_BODY_MAX
 from broker.wire.methods import frame, method_frame
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ class Get:
         self.no_ack = no_ack
         self.reply: HeldReply | None = None
         self.place: tuple[int, ...] = ()
-        self.listed = self.tail = self.body = b""
+        self.listed = self.tail = b""
+        self.body: bytes | LargeBody = b""
         self.is_answered = False
 
     def message(
@@ -61,14 +64,15 @@ class Get:
         exchange: bytes,
         routing_key: bytes,
         listed: bytes,
-        body: bytes,
+        body: bytes | LargeBody,
         place: tuple[int, ...],
     ) -> None:
         """The queue gave a message; without ack it is settled."""
         channel = self._gets.channel
         if channel.traced:
+            traced = body[:TRACED_BODY_MAX]
             channel.connection.trace_delivery(
-                channel, exchange, routing_key, listed, body, queue, bool(place[3])
+                channel, exchange, routing_key, listed, traced, queue, bool(place[3])
             )
         self.place = place
         self.body = body
@@ -184,9 +188,12 @@ class Gets:
         consumer = Consumer(get.queue, channel, "", get.no_ack, active=False)
         tag = channel.take_got(consumer, get.place)
         payload = b"\x00\x3c\x00\x47" + tag.to_bytes(8, "big") + get.tail
-        channel.output.send(
-            frame(1, channel.number, payload) + content(channel, get.listed, get.body)
-        )
+        method = frame(1, channel.number, payload)
+        if isinstance(get.body, LargeBody):
+            header = content_header(channel, get.listed, len(get.body))
+            channel.output.send_large(method + header, get.body, channel.number)
+        else:
+            channel.output.send(method + content(channel, get.listed, get.body))
 
     def end(self) -> None:
         """The channel ends: gets under way are forgotten, and what would have to be acked goes
@@ -205,9 +212,13 @@ class Gets:
                 self._channel.fill_reply(get.reply, b"")
 
 
+def content_header(channel: WireChannel, listed: bytes, length: int) -> bytes:
+    return frame(2, channel.number, b"\x00\x3c\x00\x00" + length.to_bytes(8, "big") + listed)
+
+
 def content(channel: WireChannel, listed: bytes, body: bytes) -> bytes:
     """Content header and body frames."""
     part = channel.output.frame_max - 8
-    frames = [frame(2, channel.number, b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + listed)]
+    frames = [content_header(channel, listed, len(body))]
     frames += [frame(3, channel.number, body[at : at + part]) for at in range(0, len(body), part)]
     return b"".join(frames)

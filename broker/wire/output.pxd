@@ -1,12 +1,24 @@
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.contracts cimport Confirmer
+from broker.kernel.large_body cimport LargeBody
 from broker.kernel.turn cimport Task, Turn
 
 
 cdef enum:
     OUT_FULL = 256 << 10         # bytes of unsent frames above which no more deliveries are written
+
+
+# A large content that is being written: its first frames, and where the body frames are.
+cdef class LargeContent:
+    cdef Buffer frames               # what precedes the rest of the body, whole frames
+    cdef LargeBody body
+    cdef uint16_t channel
+    cdef uint64_t framed             # bytes of the body that are in `frames` or were
+
+    cdef int frame(self, uint32_t frame_max) except -1
+    cdef size_t left(self) noexcept
 
 
 cdef class Output(Task):
@@ -21,8 +33,15 @@ cdef class Output(Task):
     cdef readonly uint64_t send_oct
     cdef readonly uint64_t send_cnt
     cdef list confirmers
+    cdef object large                # deque of contents that precede what is in `out`; or None
 
     cdef int touch(self) except -1
     cdef int touch_confirm(self, Confirmer confirmer) except -1
     cdef int write_confirms(self) except -1
+    cdef bint is_full(self) noexcept
+    cdef size_t unwritten(self) noexcept
+    cdef int add_large(self, LargeBody body, uint16_t channel) except -1
+    cdef int write_large(self) except -1
+    cdef int cut_large(self) except -1
+    cdef int hand_over(self, Buffer frames) except -1
     cdef int uncongested(self) except -1

@@ -6,16 +6,55 @@ the transport, which then reports when it has sent them. Other transports (TLS, 
 frames.
 """
 
+from collections import deque
+
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from broker.kernel.buffer cimport Buffer
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
+
+from broker.kernel.buffer cimport Buffer, store16, store32
 from broker.kernel.contracts cimport Confirmer
+from broker.kernel.large_body cimport LargeBody
 from broker.kernel.turn cimport Task, Turn
 
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t length, int flags)
     int MSG_DONTWAIT, MSG_NOSIGNAL
+
+
+cdef enum:
+    FRAME_END = 0xCE
+    PART = 256 << 10             # bytes of a large body that are framed in a turn, at least a frame
+
+
+cdef class LargeContent:
+
+    cdef int frame(self, uint32_t frame_max) except -1:
+        """Adds the next body frames."""
+        cdef const uint8_t* body = self.body.body() + self.framed
+        cdef uint32_t part_max = frame_max - 8
+        cdef size_t added = 0
+        cdef uint32_t part
+        cdef uint8_t* p
+        while self.framed < self.body.length and added < PART:
+            part = <uint32_t> min(<uint64_t> part_max, self.body.length - self.framed)
+            p = self.frames.room(part + 8)
+            p[0] = 3
+            store16(p + 1, self.channel)
+            store32(p + 3, part)
+            memcpy(p + 7, body, part)
+            p[7 + part] = FRAME_END
+            self.frames.length += part + 8
+            body += part
+            added += part
+            self.framed += part
+        return 0
+
+    cdef size_t left(self) noexcept:
+        """Bytes that are not written, without the frames' own."""
+        return self.frames.length + self.body.length - self.framed
 
 
 cdef class Output(Task):
@@ -37,7 +76,7 @@ cdef class Output(Task):
         waiting = self.buffered
         if waiting is None:
             waiting = getattr(self.transport, "get_write_buffer_size", None)
-        return self.out.length + (waiting() if waiting is not None else 0)
+        return self.unwritten() + (waiting() if waiting is not None else 0)
 
     cdef int touch(self) except -1:
         if not self.pending:
@@ -61,32 +100,96 @@ cdef class Output(Task):
     cdef int work(self) except -1:
         """Writes what has gathered."""
         cdef size_t length
-        cdef ssize_t sent = 0
-        cdef bytes rest
         if self.confirmers:
             self.write_confirms()
+        if self.large is not None and not self.closed and not self.congested:
+            self.write_large()
         length = self.out.length
-        if length == 0 or self.closed or self.congested:
+        if length == 0 or self.closed or self.congested or self.large is not None:
             return 0
-        self.send_oct += length
-        self.send_cnt += 1
-        if self.fd >= 0:
-            sent = c_send(self.fd, self.out.data, length, MSG_DONTWAIT | MSG_NOSIGNAL)
-            if sent < 0:
-                sent = 0
-            if <size_t> sent == length:
-                self.out.drop(length)
-                if length > OUT_FULL:
-                    self.uncongested()
-                return 0
-        rest = PyBytes_FromStringAndSize(<char*> self.out.data + sent, length - sent)
-        self.out.drop(length)
-        self.transport.write(rest)
-        if self.buffered is not None and self.buffered() > OUT_FULL:
-            self.congested = True
+        self.hand_over(self.out)
         if length > OUT_FULL and not self.congested:
             # Queues had to stop in the middle because of what is now gone.
             self.uncongested()
+        return 0
+
+    cdef int hand_over(self, Buffer frames) except -1:
+        """Gives frames to the socket, and what it does not take to the transport."""
+        cdef size_t length = frames.length
+        cdef ssize_t sent = 0
+        cdef bytes rest
+        self.send_oct += length
+        self.send_cnt += 1
+        if self.fd >= 0:
+            sent = c_send(self.fd, frames.data, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent < 0:
+                sent = 0
+            if <size_t> sent == length:
+                frames.drop(length)
+                return 0
+        rest = PyBytes_FromStringAndSize(<char*> frames.data + sent, length - sent)
+        frames.drop(length)
+        self.transport.write(rest)
+        if self.buffered is not None and self.buffered() > OUT_FULL:
+            self.congested = True
+        return 0
+
+    # -- large contents ----------------------------------------------------------------------------
+
+    cdef bint is_full(self) noexcept:
+        """Whether what is written waits for the client, so that no more deliveries are."""
+        return self.congested or self.large is not None or self.out.length > OUT_FULL
+
+    cdef size_t unwritten(self) noexcept:
+        """Bytes that the transport does not have yet."""
+        cdef size_t found = self.out.length
+        cdef LargeContent content
+        if self.large is not None:
+            for content in self.large:
+                found += content.left()
+        return found
+
+    cdef int add_large(self, LargeBody body, uint16_t channel) except -1:
+        """The body of the content whose header is the last in `out`. Its frames are made as the
+        client takes them; what is added to `out` from now on follows them."""
+        cdef LargeContent content = LargeContent()
+        content.frames = self.out
+        content.body = body
+        content.channel = channel
+        if self.large is None:
+            self.large = deque()
+        self.large.append(content)
+        self.out = Buffer()
+        return 0
+
+    cdef int write_large(self) except -1:
+        """Writes the next part of the first large content. One part in a turn: others have theirs
+        between two."""
+        cdef LargeContent content = self.large[0]
+        content.frame(self.frame_max)
+        self.hand_over(content.frames)
+        if content.left() == 0:
+            self.large.popleft()
+            if not self.large:
+                self.large = None
+                if not self.congested:
+                    self.uncongested()
+        if self.large is not None and not self.congested:
+            self.touch()
+        return 0
+
+    cdef int cut_large(self) except -1:
+        """The connection ends: what is left of large bodies is not written any more."""
+        cdef Buffer rest
+        cdef LargeContent content
+        if self.large is None:
+            return 0
+        rest = self.out
+        self.out = Buffer()
+        for content in self.large:
+            self.out.add(content.frames.data, content.frames.length)
+        self.out.add(rest.data, rest.length)
+        self.large = None
         return 0
 
     def send(self, bytes data):
@@ -95,10 +198,18 @@ cdef class Output(Task):
             self.out.add(<char*> data, len(data))
             self.touch()
 
+    def send_large(self, bytes data, LargeBody body, uint16_t channel):
+        """Adds whole frames and, behind them, the body of the content whose header is the last."""
+        if not self.closed:
+            self.out.add(<char*> data, len(data))
+            self.add_large(body, channel)
+            self.touch()
+
     def end_writing(self):
         """Writes all data, also to a transport that is full, and then ends the writing side. The
         transport still reads."""
         cdef bytes rest
+        self.cut_large()
         if self.congested:
             self.write_confirms()
             rest = self.out.data[:self.out.length]

@@ -7,7 +7,6 @@ from libc.stdint cimport uint64_t
 
 from broker.kernel.contracts cimport Channel
 from broker.wire.held_replies cimport HeldReplies, HeldReply
-from broker.wire.output cimport OUT_FULL
 
 
 cdef class ReplyingChannel(Channel):
@@ -87,4 +86,4 @@ cdef class ReplyingChannel(Channel):
     @property
     def is_full(self):
         """Whether the connection has too much to write: basic.get waits."""
-        return self.output.congested or self.output.out.length > OUT_FULL
+        return self.output.is_full()

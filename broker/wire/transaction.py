@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from broker.kernel.large_body import LargeBody
 from broker.schema.errors import PreconditionFailed
 
-Publish = tuple[bytes, bytes, bytes, bytes, int, bool]
+Publish = tuple[bytes, bytes, bytes, bytes | LargeBody, int, bool]
 """Exchange, routing key, properties, body, flags, mandatory."""
 Settle = tuple[int, bool, int]
 """Delivery tag, multiple, how."""

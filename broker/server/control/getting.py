@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.fields.codec import text
 from broker.fields.properties import readable
+from broker.kernel.large_body import LargeBody
 from broker.server.control.requests import bad_request
 from broker.server.pace import Pace
 
@@ -36,7 +37,7 @@ class _Getter:
         exchange: bytes,
         routing_key: bytes,
         properties: bytes,
-        body: bytes,
+        body: bytes | LargeBody,
         place: tuple[int, ...],
     ) -> None:
         if self.answer.done():
@@ -78,8 +79,8 @@ async def take(
                 break
             messages.append(message)
             size += message["payload_bytes"]
-            if truncate is not None and truncate >= 0:
-                message["payload"] = message["payload"][:truncate]
+            whole = truncate is None or truncate < 0
+            message["payload"] = message["payload"][: None if whole else truncate]
     except TimeoutError:
         requeue = True
         raise bad_request(f"queue '{queue.name}' did not answer in {_ANSWER_S:g} seconds") from None

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from broker.kernel.large_body cimport LargeBody
 from broker.kernel.message cimport Message
 from broker.store.commit.persister cimport Dirty, Persister
 from broker.store.index.number_table cimport NumberTable
@@ -8,6 +9,7 @@ from broker.store.index.number_table cimport NumberTable
 # Bodies are collected in blocks of memory. A block is freed when none of its bodies is in flight.
 cdef struct BodyBlock:
     uint8_t* data
+    void* large                  # the LargeBody whose memory this is, or NULL
     size_t capacity
     size_t length
     Body* first                  # in the order of their records
@@ -45,6 +47,9 @@ cdef class BodyBlocks(Dirty):
     cdef Body* in_flight(self, const uint8_t* id) noexcept
     cdef void landed(self, Body* body) noexcept
     cdef uint8_t* room(self, size_t size, BodyBlock** block) except NULL
+    cdef BodyBlock* new_block(self, size_t capacity) except NULL
+    cdef BodyBlock* take_over(self, LargeBody large) except NULL
+    cdef void append_block(self, BodyBlock* block) noexcept
     cdef int forget(self, Body* body) except -1
     cdef int forget_all(self) except -1
     cdef int release_block(self, BodyBlock* block) except -1

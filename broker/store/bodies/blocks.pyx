@@ -5,12 +5,14 @@ They are collected in blocks, in the form that they will have in a file. Until t
 are read from here. A body whose last reference is removed before a round takes it is dropped.
 """
 
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport load64, store16, store32, store64
+from broker.kernel.large_body cimport LargeBody
 from broker.kernel.message cimport Message
 from broker.store.commit.persister cimport Dirty
 from broker.store.files.body_record cimport BODY_HEAD, BodyHead
@@ -22,6 +24,14 @@ cdef enum:
 
 cdef inline uint64_t sequence_of(const uint8_t* id) noexcept nogil:
     return load64(id + 8)
+
+
+cdef void free_block(BodyBlock* block) noexcept:
+    if block.large != NULL:
+        Py_DECREF(<object> block.large)
+    else:
+        free(block.data)
+    free(block)
 
 
 cdef class BodyBlocks(Dirty):
@@ -45,18 +55,29 @@ cdef class BodyBlocks(Dirty):
                     body = block.first
                     block.first = body.after
                     free(body)
-                free(block.data)
-                free(block)
+                free_block(block)
 
     cdef Body* gather(self, Message* message) except NULL:
-        """Copies the body of a message into memory, under a new id and with one reference."""
+        """Takes the body of a message in, under a new id and with one reference: copied, or with
+        its memory if that holds nothing else."""
         cdef BodyBlock* block
         cdef size_t size = <size_t> BODY_HEAD + message.body_length
-        cdef uint8_t* place = self.room(size, &block)
-        cdef BodyHead* head = <BodyHead*> place
+        cdef bint is_taken = message.large != NULL and not (<LargeBody> message.large).stored
+        cdef uint8_t* place
+        cdef BodyHead* head
         cdef Body* body = <Body*> calloc(1, sizeof(Body))
         if body == NULL:
             raise MemoryError("no memory for a shared body")
+        try:
+            if is_taken:
+                block = self.take_over(<LargeBody> message.large)
+                place = block.data
+            else:
+                place = self.room(size, &block)
+        except BaseException:
+            free(body)
+            raise
+        head = <BodyHead*> place
         self.sequence += 1
         if clock.now_ms > self.last_ms:
             # Never back: ids rise even if the clock does not.
@@ -79,10 +100,14 @@ cdef class BodyBlocks(Dirty):
         head.length = message.body_length
         head.check = 0
         memcpy(head.id, body.id, 16)
-        memcpy(place + BODY_HEAD, message.body, message.body_length)
+        if not is_taken:
+            memcpy(place + BODY_HEAD, message.body, message.body_length)
         block.length += size
         self.gathered += size
-        self.persister.tail_bytes += size
+        if is_taken:
+            self.persister.large_bytes += size
+        else:
+            self.persister.tail_bytes += size
         return body
 
     cdef Body* in_flight(self, const uint8_t* id) noexcept:
@@ -102,7 +127,9 @@ cdef class BodyBlocks(Dirty):
         cdef BodyBlock* block = self.last_block
         cdef size_t capacity = self.write_buffer
         cdef uint8_t* grown
-        if block != NULL and block.length + size > block.capacity and (
+        if block != NULL and block.large != NULL:
+            block = self.new_block(size if size > BLOCK_FIRST else BLOCK_FIRST)
+        elif block != NULL and block.length + size > block.capacity and (
                 block.length + size <= capacity):
             capacity = block.capacity
             while capacity < block.length + size:
@@ -113,26 +140,46 @@ cdef class BodyBlocks(Dirty):
             block.data = grown
             block.capacity = capacity
         elif block == NULL or block.length + size > block.capacity:
-            block = <BodyBlock*> calloc(1, sizeof(BodyBlock))
-            if block == NULL:
-                raise MemoryError("no memory for shared bodies")
-            block.capacity = size if size > BLOCK_FIRST else BLOCK_FIRST
-            block.data = <uint8_t*> malloc(block.capacity)
-            if block.data == NULL:
-                free(block)
-                raise MemoryError("no memory for shared bodies")
-            if self.last_block == NULL:
-                self.first_block = block
-            else:
-                self.last_block.next = block
-            self.last_block = block
+            block = self.new_block(size if size > BLOCK_FIRST else BLOCK_FIRST)
         where[0] = block
         return block.data + block.length
+
+    cdef BodyBlock* new_block(self, size_t capacity) except NULL:
+        """An empty block at the end."""
+        cdef BodyBlock* block = <BodyBlock*> calloc(1, sizeof(BodyBlock))
+        if block != NULL:
+            block.data = <uint8_t*> malloc(capacity)
+        if block == NULL or block.data == NULL:
+            free(block)
+            raise MemoryError("no memory for shared bodies")
+        block.capacity = capacity
+        self.append_block(block)
+        return block
+
+    cdef BodyBlock* take_over(self, LargeBody large) except NULL:
+        """A block whose memory is that of a large body."""
+        cdef BodyBlock* block = <BodyBlock*> calloc(1, sizeof(BodyBlock))
+        if block == NULL:
+            raise MemoryError("no memory for shared bodies")
+        Py_INCREF(large)
+        large.stored = True
+        block.large = <void*> large
+        block.data = large.memory
+        block.capacity = <size_t> BODY_HEAD + large.length
+        self.append_block(block)
+        return block
+
+    cdef void append_block(self, BodyBlock* block) noexcept:
+        if self.last_block == NULL:
+            self.first_block = block
+        else:
+            self.last_block.next = block
+        self.last_block = block
 
     cdef int forget(self, Body* body) except -1:
         """Takes a body that is not written out of memory."""
         cdef BodyBlock* block = body.block
-        cdef BodyBlock* before
+        cdef BodyBlock* before = NULL
         self.flying.remove(self.flying.find(sequence_of(body.id)))
         self.gathered -= <size_t> BODY_HEAD + body.length
         if body.before != NULL:
@@ -146,7 +193,7 @@ cdef class BodyBlocks(Dirty):
         free(body)
         if block.first != NULL:
             return 0
-        if block == self.last_block:
+        if block == self.last_block and block.large == NULL:
             self.persister.tail_bytes -= block.length
             block.length = 0
             return 0
@@ -157,6 +204,8 @@ cdef class BodyBlocks(Dirty):
             while before.next != block:
                 before = before.next
             before.next = block.next
+        if block == self.last_block:
+            self.last_block = before
         return self.release_block(block)
 
     cdef int forget_all(self) except -1:
@@ -176,9 +225,11 @@ cdef class BodyBlocks(Dirty):
         return 0
 
     cdef int release_block(self, BodyBlock* block) except -1:
-        self.persister.tail_bytes -= block.length
-        free(block.data)
-        free(block)
+        if block.large != NULL:
+            self.persister.large_bytes -= block.length
+        else:
+            self.persister.tail_bytes -= block.length
+        free_block(block)
         return 0
 
     cdef void landed(self, Body* body) noexcept:

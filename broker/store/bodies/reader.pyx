@@ -13,12 +13,13 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from broker.kernel.buffer cimport load64
+from broker.kernel.large_body cimport LARGE_BODY, LargeBody
 from broker.kernel.message cimport Message
 from broker.store.bodies.blocks cimport Body
 from broker.store.bodies.file cimport BodyFile
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Dirty, Persister
-from broker.store.files.body_record cimport BODY_HEAD, BodyHead, body_check
+from broker.store.files.body_record cimport BODY_HEAD, BodyHead, body_is_sound
 from broker.store.files.disk cimport read_now
 from broker.store.files.operation cimport OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
@@ -60,6 +61,7 @@ cdef class BodyReader(Dirty):
                 self.last_hit = load64(id + 8)
                 store.in_flight_hits += 1
             message.body = body.block.data + body.position + BODY_HEAD
+            message.large = body.block.large
             return BODY_FOUND
         if self.state == WAITING:
             return BODY_WAIT
@@ -74,6 +76,10 @@ cdef class BodyReader(Dirty):
                     self.read(found.file, found.offset, found.length)
             else:
                 self.ask(id[:16])
+        if self.state == READY and self.large is not None:
+            message.body = self.large.body()
+            message.large = <void*> self.large
+            return BODY_FOUND
         if self.state == READY:
             message.body = self.data + BODY_HEAD
             return BODY_FOUND
@@ -105,52 +111,66 @@ cdef class BodyReader(Dirty):
             self.wake()
 
     cdef int read(self, uint32_t number, uint32_t offset, uint32_t length) except -1:
-        """Reads a record: at once if the page cache has it, else by the reader thread."""
+        """Reads a record: at once if the page cache has it, else by the reader thread, which reads
+        and checks the large ones in any case."""
         cdef BodyFile file = self.store.files.get(number)
-        cdef Persister persister = self.store.persister
-        cdef Round* round
-        cdef Op* op
         cdef uint8_t* grown
         cdef ssize_t got
         if file is None:
             return 0
+        self.file = number
+        self.offset = offset
+        if length >= LARGE_BODY + BODY_HEAD:
+            self.large = LargeBody(BODY_HEAD, length - BODY_HEAD)
+            return self.start_reading(file, self.large.memory, length)
+        self.large = None
         if length > self.capacity or self.capacity > 2 * <size_t> length + KEEP:
             grown = <uint8_t*> realloc(self.data, length)
             if grown == NULL:
                 raise MemoryError("no memory for a shared body")
             self.data = grown
             self.capacity = length
-        self.file = number
-        self.offset = offset
         if file.file.fd >= 0 and file.file.listed:
             got = read_now(file.file.fd, self.data, length, offset)
             if got == <ssize_t> length:
                 self.store.cache_hits += 1
                 return self.check(got)
+        return self.start_reading(file, self.data, length)
+
+    cdef int start_reading(self, BodyFile file, uint8_t* data, uint32_t length) except -1:
+        """Lets the thread read a record."""
+        cdef Persister persister = self.store.persister
+        cdef Round* round = round_new()
+        cdef Op* op
         self.store.cache_misses += 1
-        round = round_new()
         persister.use(round, file.file)
         op = round_add(round, STAGE_WRITE, OP_READ, file.file)
-        op.data = self.data
+        op.data = data
         op.length = length
-        op.offset = offset
+        op.offset = self.offset
+        op.is_body = self.large is not None
+        op.incarnation = self.store.incarnation
         self.state = WAITING
         self.store.reading.add(self)
         return persister.read(round, self)
 
     cdef int check(self, size_t got) except -1:
-        cdef BodyHead* head = <BodyHead*> self.data
-        if (got >= BODY_HEAD and head.length == self.length and got == BODY_HEAD + head.length
-                and memcmp(head.id, self.id, 16) == 0
-                and head.check == body_check(head, self.store.incarnation)):
+        """What was read into `data`."""
+        return self.found(
+            body_is_sound(self.data, got, self.length + BODY_HEAD, self.store.incarnation), got)
+
+    cdef int found(self, bint is_sound, size_t got) except -1:
+        """A record of `got` bytes was read, and is sound or not."""
+        cdef uint8_t* data = self.data if self.large is None else self.large.memory
+        cdef BodyHead* head = <BodyHead*> data
+        if is_sound and head.length == self.length and memcmp(head.id, self.id, 16) == 0:
             self.state = READY
-        else:
-            self.state = MISSING
-            log.error("the shared body %s in file %d of %s is damaged; its message is dropped",
-                      self.id[:16].hex(), self.file, self.store.directory)
-            self.store.persister.quarantine.take(
-                self.store.incarnation, self.file, self.offset, self.data[:got], got,
-                self.store.persister)
+            return 0
+        self.state = MISSING
+        log.error("the shared body %s in file %d of %s is damaged; its message is dropped",
+                  self.id[:16].hex(), self.file, self.store.directory)
+        self.store.persister.quarantine.take(
+            self.store.incarnation, self.file, self.offset, data[:got], got, self.store.persister)
         return 0
 
     cdef int read_done(self, Round* round) except -1:
@@ -161,6 +181,8 @@ cdef class BodyReader(Dirty):
             self.state = NOTHING
             self.store.persister.failed_reads.add(
                 f"a shared body of {self.store.directory}", os.strerror(round.error), self.wake)
+        elif self.large is not None:
+            self.found(op.is_sound, op.done)
         else:
             self.check(op.done)
         if self.store.leaving:
@@ -174,5 +196,6 @@ cdef class BodyReader(Dirty):
         if self.state != WAITING:
             free(self.data)
             self.data = NULL
+            self.large = None
             self.capacity = 0
             self.state = NOTHING

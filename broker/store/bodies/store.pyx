@@ -598,6 +598,7 @@ cdef class BodyStore(BodyBlocks):
         Returns its reference."""
         cdef Message message
         message.flags = 0
+        message.large = NULL
         message.body = <const uint8_t*> <char*> body
         message.body_length = <uint32_t> len(body)
         self.share(&message)

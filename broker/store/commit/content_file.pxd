@@ -1,5 +1,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from broker.kernel.large_body cimport LargeBody
 from broker.store.commit.background cimport Dirty
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport IoThread, Round
@@ -15,9 +16,9 @@ cdef class ContentFile(Dirty):
     cdef uint64_t written            # bytes handed to the thread
     cdef uint32_t flying             # rounds of this file with the thread
     cdef readonly int error          # errno of the first operation that failed
-    cdef readonly bint whole         # the body was read back: `data`
+    cdef readonly bint whole         # the body was read back
     cdef bint closing
-    cdef uint8_t* data
+    cdef LargeBody body              # None until it is read back
 
     cdef int add(self, const uint8_t* data, size_t length) except -1
     cdef int hand_over(self) except -1

@@ -14,7 +14,9 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from broker.kernel.large_body cimport LargeBody
 from broker.schema.errors import PreconditionFailed
+from broker.store.files.body_record cimport BODY_HEAD
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport OP_CLOSE, OP_READ, OP_WRITE_CONTENT, Op
 from broker.store.files.io_thread cimport (
@@ -42,7 +44,6 @@ cdef class ContentFile(Dirty):
 
     def __dealloc__(self):
         free(self.block)
-        free(self.data)
         file_free(self.file)
 
     @property
@@ -95,15 +96,17 @@ cdef class ContentFile(Dirty):
         """Fetches the body into memory: what was written from the file, the rest from the block."""
         cdef Round* round
         cdef Op* op
-        self.data = <uint8_t*> malloc(self.length)
-        if self.data == NULL:
+        try:
+            # With room for the head that a body store puts before it.
+            self.body = LargeBody(BODY_HEAD, self.length)
+        except MemoryError:
             self.error = ENOMEM
-        elif self.filled:
-            memcpy(self.data + self.written, self.block, self.filled)
         round = round_new()
         op = round_add(round, STAGE_WRITE, OP_READ, self.file)
-        op.data = self.data
-        op.length = self.written if self.data != NULL else 0
+        if self.body is not None:
+            op.data = self.body.memory + BODY_HEAD
+            op.length = self.written
+            memcpy(op.data + self.written, self.block, self.filled)
         return self.submit(round)
 
     cdef int done(self, Round* round) except -1:
@@ -131,8 +134,6 @@ cdef class ContentFile(Dirty):
         once more, when it is removed."""
         if not self.closing:
             self.closing = True
-            free(self.data)
-            self.data = NULL
             free(self.block)
             self.block = NULL
             self.close_when_idle()
@@ -141,6 +142,8 @@ cdef class ContentFile(Dirty):
     cdef int close_when_idle(self) except -1:
         cdef Round* round
         if self.flying == 0:
+            # Not earlier: the thread may have been reading into it.
+            self.body = None
             # Giving its blocks back takes the file system a while.
             round = round_new()
             round_add(round, STAGE_REMOVE, OP_CLOSE, self.file)

@@ -46,6 +46,8 @@ cdef class Persister(Background):
     cdef bint sync_asked
     cdef readonly bint broken
     cdef public uint64_t tail_bytes
+    # Of large bodies that are not written. They hold up those who send such bodies and no others.
+    cdef public uint64_t large_bytes
     cdef readonly uint64_t tail_limit
     cdef public bint pressed
     cdef readonly uint64_t segment_size

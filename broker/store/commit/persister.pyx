@@ -66,7 +66,7 @@ cdef class Persister(Background):
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
         self.reader = IoThread("reader")
-        self.contents = ContentFiles(root, self.has_to_wait)
+        self.contents = ContentFiles(root, self.has_to_wait_for_large)
         self.indexing = Worker("indexing")
         self.collecting = Worker("collecting")
         self.failed_reads = FailedReads(read_retry_after, progress=self.reads_under_way)
@@ -204,6 +204,10 @@ cdef class Persister(Background):
     @property
     def under_pressure(self):
         return self.tail_bytes > self.tail_limit
+
+    def has_to_wait_for_large(self):
+        """The same for who reads a large body back."""
+        return self.large_bytes > self.tail_limit or self.has_to_wait()
 
     def has_to_wait(self):
         """Whether a writer with more data has to wait until `relieved` is called."""
@@ -524,7 +528,7 @@ cdef class Persister(Background):
         if self.pressed and self.tail_bytes <= self.tail_limit // 2:
             self.pressed = False
             self.relieved()
-            self.contents.go_on()
+        self.contents.go_on()
         # Whatever gathered meanwhile must not wait for the next received byte.
         if self.urgent or (self.tail_bytes > self.tail_limit and not self.postponed.any):
             self.wake()

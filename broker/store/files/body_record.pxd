@@ -36,3 +36,11 @@ cdef inline uint32_t body_check(const BodyHead* head, uint64_t incarnation) noex
     length."""
     return crc32c_of(place_seed(incarnation, head.length, 0), head.id,
                      <size_t> head.length + 16)
+
+
+cdef inline bint body_is_sound(const uint8_t* record, size_t got, size_t length,
+                               uint64_t incarnation) noexcept nogil:
+    """Whether `got` bytes are a whole record of `length` with the CRC of its head."""
+    cdef const BodyHead* head = <const BodyHead*> record
+    return (got == length and length >= BODY_HEAD and head.length == length - BODY_HEAD
+            and head.check == body_check(head, incarnation))

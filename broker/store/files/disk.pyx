@@ -26,6 +26,7 @@ from broker.store.files.operation cimport (
 )
 from broker.store.files.planted cimport planted
 from broker.store.files.punch cimport punch
+from broker.store.files.body_record cimport body_is_sound
 from broker.store.files.seal cimport seal_acks, seal_bodies, seal_records
 from broker.store.files.space cimport give_reserve, has_space, is_full
 
@@ -137,6 +138,8 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
             op.error = native_errno()
     elif op.kind == OP_READ:
         op.error = native_read_all(op.file.fd, op.data, op.length, op.offset, &op.done)
+        if op.is_body and op.error == 0:
+            op.is_sound = body_is_sound(op.data, op.done, op.length, op.incarnation)
     elif op.kind == OP_OPEN:
         # Two threads may want the same file.
         pthread_mutex_lock(&opening)

@@ -48,4 +48,6 @@ cdef struct Op:
     uint32_t segment
     bint owns_data
     bint can_wait            # its data is kept, and confirms wait, while the disk is full
+    bint is_body             # OP_READ of a shared body's record, which is checked: `is_sound`
+    bint is_sound
     size_t done              # bytes read or written

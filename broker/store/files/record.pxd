@@ -110,6 +110,7 @@ cdef inline void record_view(const uint8_t* place, Message* message) noexcept no
     message.properties = p
     message.properties_length = (head.length + 4 - <uint32_t> (p - place) - head.body_length)
     message.body = p + message.properties_length
+    message.large = NULL
     if message.flags & BODY_IS_REFERENCE:
         message.reference = message.body
         message.body = NULL

@@ -1,0 +1,22 @@
+from libc.stdint cimport uint8_t, uint64_t
+
+from broker.kernel.message cimport Message
+
+
+cdef enum:
+    LARGE_BODY = 8 << 20         # from this length on a body is handed on, below it is copied
+
+
+cdef class LargeBody:
+    cdef uint8_t* memory
+    cdef size_t head                 # bytes in front of the body, for who stores it
+    cdef readonly uint64_t length    # of the body
+    cdef bint stored                 # a body store has it, with its head: no other may take it
+
+    cdef uint8_t* body(self) noexcept
+    cdef size_t size(self) noexcept
+
+
+cdef LargeBody copy_of(const uint8_t* body, uint64_t length)
+cdef body_of(const Message* message)
+cdef void set_body(Message* message, body)
