@@ -21,6 +21,7 @@ from frontend.asking import (
     whole_number,
 )
 from frontend.tables import back, fragment
+from management import search_words
 from management.broker_client import BrokerError
 
 TABS = ("overview", "messages", "consumers", "bindings", "move", "settings")
@@ -37,8 +38,8 @@ ACKNOWLEDGE = {
 async def queue(
     request: HttpRequest, vhost: str = "", name: str = "", tab: str = ""
 ) -> HttpResponseBase:
-    """GET: a tab. POST `action`: get, read, publish, bind, unbind, purge, pause, resume, transfer,
-    preview_transfer, stop_transfer, delete."""
+    """GET: a tab. POST `action`: get, read, search, publish, bind, unbind, purge, pause, resume,
+    transfer, preview_transfer, stop_transfer, delete."""
     if not name:
         vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
     tab = tab or request.GET.get("tab") or TABS[0]
@@ -184,6 +185,28 @@ async def _read(request: HttpRequest, vhost: str, name: str, facts: dict[str, An
     facts["offsets"] = [row["offset"] for row in (*seen[:1], *seen[-1:])]
 
 
+async def _search(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
+    """Finds messages of a stream by its index."""
+    facts["fragment"] = "queue/found.html"
+    facts["words"] = request.POST.get("words", "")
+    try:
+        words = search_words.parse(facts["words"], time.time_ns() // 1_000_000)
+    except search_words.BadWords as error:
+        raise FormError(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+    wanted = {"key": words.key, "first": words.first, "last": words.last}
+    found = await ask(
+        request,
+        "stream.search",
+        vhost=vhost,
+        name=name,
+        value=words.value,
+        max=whole_number(request.POST, "most", 1, GET_AT_MOST, 10),
+        truncate=messages.SHOWN_BYTES,
+        **{key: value for key, value in wanted.items() if value is not None},
+    )
+    facts |= {"found": found, "shown": [messages.shown(message) for message in found["messages"]]}
+
+
 async def _publish(request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]) -> None:
     facts["fragment"] = "queue/published.html"
     message = messages.to_publish(request.POST) | {"routing_key": name}
@@ -315,6 +338,7 @@ def _check_typed(request: HttpRequest, name: str) -> None:
 _ACTIONS: dict[str, Any] = {
     "get": _get,
     "read": _read,
+    "search": _search,
     "publish": _publish,
     "bind": _bind,
     "unbind": _unbind,

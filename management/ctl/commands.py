@@ -11,6 +11,7 @@ from management.ctl import (
     policies,
     processes,
     shell,
+    streams,
     transfers,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "policies",
     "processes",
     "shell",
+    "streams",
     "transfers",
 ]

@@ -93,3 +93,45 @@ def test_it_comes_back_with_its_definitions(api: httpx.Client) -> None:
     api.delete(WHERE).raise_for_status()
     api.post(path("definitions", VHOST), json=definitions).raise_for_status()
     assert api.get(WHERE).json()["type"] == "stream"
+
+
+def test_it_finds_messages_by_a_key(api: httpx.Client) -> None:
+    name = "an/index"
+    body = {
+        "durable": True,
+        "arguments": {"x-queue-type": "stream", "x-stream-index": ["header:n", "message_id"]},
+    }
+    api.put(path("queues", VHOST, name), json=body).raise_for_status()
+    for number in range(6):
+        api.post(
+            path("exchanges", VHOST, "amq.default", "publish"),
+            json={
+                "properties": {"delivery_mode": 2, "headers": {"n": number % 2}},
+                "routing_key": name,
+                "payload": f"body {number}",
+                "payload_encoding": "string",
+            },
+        ).raise_for_status()
+    where = path("streams", VHOST, name, "search")
+    found = api.get(where, params={"key": "n", "value": "1", "from": "yesterday"}).json()
+    assert [row["payload"] for row in found["messages"]] == ["body 5", "body 3", "body 1"]
+    assert (found["complete"], found["reasons"], found["whole_from"]) == (True, [], None)
+    times = [row["timestamp"] for row in found["messages"]]
+    params = {"key": "header:n", "value": "1", "from": times[1], "to": times[1], "max": 1}
+    assert len(api.get(where, params=params).json()["messages"]) == 1
+    params = {"key": "n", "value": "1", "to": "2020-01-01"}
+    assert api.get(where, params=params).json()["messages"] == []
+    for wrong, told in (
+        ({"key": "n"}, "value"),
+        ({"value": "1"}, "not indexed by"),
+        ({"key": "n", "value": "1", "from": "noon"}, "'noon' is no time"),
+        ({"key": "n", "value": "1", "from": "today", "to": "yesterday"}, "ends before it begins"),
+        ({"key": "n", "value": "1", "max": 0}, "max must be"),
+    ):
+        refused = api.get(where, params=wrong)
+        assert refused.status_code == 400 and told in refused.text, refused.text
+    assert api.get(path("streams", VHOST, "none", "search"), params={"value": "1"}).status_code in (
+        401,
+        404,
+    )
+    api.delete(path("queues", VHOST, name)).raise_for_status()

@@ -397,7 +397,7 @@ class Broker:
 
     def __init__(self, directory: Path) -> None:
         self.history, self.features = None, ()
-        self.transfers, self.shovels = Transfers(), None
+        self.transfers, self.shovels, self.stream_indexes = Transfers(), None, None
         self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
         self.stopping = False
         none = SimpleNamespace(count=0, aborted=0, size=0, closed=0)

@@ -287,3 +287,17 @@ async def test_stored_keys_of_other_types_are_texts(client: BrokerClient, amqp: 
         streams.fill(amqp, stream, b"x", headers={"n": value})
     for text, found in (("-1", [0]), ("0", [1]), (str(2**31), [2]), ("5", [3]), ("true", [8])):
         assert offsets(await search(client, stream, text)) == found
+
+
+async def test_its_files_are_counted(client: BrokerClient, amqp: Client) -> None:
+    stream = streams.declare(amqp, x_stream_index="message_id")
+    streams.fill(amqp, stream, b"x", message_id="a")
+    await search(client, stream, "a")
+    row = await client.call("item", noun="queues", vhost="/", name=stream)
+    shown = row["stream"]["index"]
+    assert shown["keys"] == ["message_id"] and shown["problem"] == ""
+    assert shown["files"]["unsealed"]["files"] >= 1
+    assert shown["files"]["unsealed"]["items"] >= 1
+    metrics = (await client.call("metrics"))["body"].decode()
+    assert 'rabbitmq_stream_index_items{state="unsealed"}' in metrics
+    assert 'rabbitmq_stream_index_files{state="compacted"}' in metrics

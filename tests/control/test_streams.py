@@ -72,6 +72,7 @@ async def test_it_shows_what_a_stream_has(client: BrokerClient, amqp: Client) ->
         "next_offset": 0,
         "first_timestamp": None,
         "last_timestamp": None,
+        "index": None,
         "dropped": 0,
         "segments_skipped": 0,
         "unreadable_bytes": 0,

@@ -3,6 +3,7 @@
 import re
 import uuid
 
+from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
@@ -274,4 +275,37 @@ def test_it_reads_a_stream(page: Page, channel: BlockingChannel, watch: Watch) -
     for tab in ("", "/settings"):
         page.goto(f"/queues/%2F/{name}{tab}")
         expect(page.locator("main")).to_contain_text("Next offset")
+    channel.queue_delete(name)
+
+
+def test_it_finds_messages_of_a_stream(page: Page, channel: BlockingChannel, watch: Watch) -> None:
+    name = f"stream-{uuid.uuid4().hex[:8]}"
+    index = {"x-queue-type": "stream", "x-stream-index": "message_id, header:order_id"}
+    channel.queue_declare(name, durable=True, arguments=index)
+    channel.confirm_delivery()
+    for number in range(30):
+        headers = {"order_id": 4700 + number % 15, "<b>": "&amp;"}
+        properties = BasicProperties(message_id=f"m{number}", headers=headers)
+        channel.basic_publish("", name, b"<i>order</i> %d" % number, properties)
+    page.goto(f"/queues/%2F/{name}/messages")
+    expect(page.locator("main")).to_contain_text("by message_id, header:order_id")
+    page.fill("#search-words", "order_id=4711 since yesterday")
+    page.click("button:has-text('Find messages')")
+    expect(page.locator("#found")).to_contain_text("2 messages, the newest first")
+    expect(page.locator("#found .payload").first).to_contain_text("<i>order</i> 26")
+    page.fill("#search-words", "message_id=m3 until 2020-01-01")
+    page.click("button:has-text('Find messages')")
+    expect(page.locator("#found")).to_contain_text("No message has this key.")
+    watch.allow(400)
+    for words, wrong in (
+        ("4711", "is not indexed by ''"),
+        ("<b>=1", "is not indexed by '<b>'"),
+        ("order_id=1 since noon", "'noon' is no time"),
+    ):
+        page.fill("#search-words", words)
+        page.click("button:has-text('Find messages')")
+        expect(page.locator("#found")).to_contain_text("Nothing was searched.")
+        expect(page.locator("#found")).to_contain_text(wrong)
+    page.goto(f"/queues/%2F/{name}/settings")
+    expect(page.locator("main")).to_contain_text("Files unsealed")
     channel.queue_delete(name)

@@ -46,6 +46,8 @@ class VHostIndex:
         self.series = Series(directory, capacity)
         self.problem = ""
         """Why the index does not go on; empty: it does."""
+        self.figures = self.series.figures()
+        """Files, items and bytes by state, as the last step left them."""
         self._streams: dict[int, tuple[Any, Stream]] = {}
         self._held: dict[int, Any] = {}
         self._gone: set[int] = set()
@@ -97,6 +99,15 @@ class VHostIndex:
         """From which time on (ms since 1970) a stream's messages are indexed by a key; None: all
         that it holds are."""
         return self._since.get(f"{incarnation:016x}", {}).get(name) or None
+
+    def shown(self, incarnation: int) -> dict[str, Any]:
+        """What a stream's page shows: its keys, why the index does not go on, if so, and the files
+        of the vhost by state."""
+        return {
+            "keys": list(self.names(incarnation)),
+            "problem": self.problem,
+            "files": self.figures,
+        }
 
     @property
     def is_changed(self) -> bool:
@@ -181,6 +192,7 @@ class VHostIndex:
             with self._step:
                 if not self._is_closed:
                     step()
+                    self.figures = self.series.figures()
         except OSError as error:
             problem = f"{error.strerror}: {error.filename}"
         except Full as error:

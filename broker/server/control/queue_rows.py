@@ -144,8 +144,16 @@ class Queues(View):
             row["oldest_unconfirmed"] = thing.oldest_unconfirmed
         row["settings"] = setting_rows("queue", thing)
         if thing.type == "stream":
-            row["stream"] = thing.stream_figures()
+            row["stream"] = thing.stream_figures() | {"index": self._index(thing)}
         return row
+
+    def _index(self, stream: Any) -> dict[str, Any] | None:
+        """The random index of a stream; None: it has none."""
+        indexes = self.broker.stream_indexes
+        index = indexes and indexes.of(self.broker.vhosts.get(stream.vhost_name))
+        return (
+            index.shown(stream.incarnation) if index and index.names(stream.incarnation) else None
+        )
 
     async def flows(self, thing: Any, args: Item) -> dict[str, Any]:
         return {"incoming": await Flows(self).into_queue(thing)}

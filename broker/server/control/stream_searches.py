@@ -4,6 +4,7 @@ then a thread looks."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from broker.store.keys.searching import Answer, Wanted
@@ -26,6 +27,10 @@ class Searching:
         """The newest messages with a key between two times (ms since 1970, included)."""
         config = self._broker.config
         with self._broker.stream_indexes.searching(config.stream_searches_max):
+            # What was published before the search is found by it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CATCH_UP_S):
+                    await self._broker.synced(records=True)
             behind = await self._catch_up()
             call = self._index.search(
                 self._queue,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker.server.control.node_verbs import message_store_of
-from broker.server.metrics.lines import metric
+from broker.server.metrics.lines import head, line, metric
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -99,6 +99,14 @@ _BLOOM = (
 )
 
 
+# Metric, help, key of the figures of a state.
+_KEY_INDEX = (
+    ("files", "Files of the random index of streams", "files"),
+    ("items", "Keys of messages in those files", "items"),
+    ("bytes", "Bytes of those files on this disk", "bytes"),
+)
+
+
 def storage_metrics(broker: Broker) -> Iterator[str]:
     """RabbitMQ's counters of storage, then our own under `msg_store_`."""
     figures = message_store_of(broker)
@@ -112,8 +120,24 @@ def storage_metrics(broker: Broker) -> Iterator[str]:
         yield from _metrics(_BLOOM, index["bloom"])
         text = "is 1 while a Bloom filter of the index rotates"
         yield metric("msg_store_bloom_rotating", "gauge", text, index["bloom"]["state"] != "clean")
+    yield from _stream_indexes(broker)
 
 
 def _metrics(rows: tuple[tuple[str, str, str, str], ...], figures: dict[str, Any]) -> Iterator[str]:
     for name, kind, text, key in rows:
         yield metric(f"msg_store_{name}", kind, text, figures[key])
+
+
+def _stream_indexes(broker: Broker) -> Iterator[str]:
+    """The files of the random index of streams by state, of all virtual hosts together."""
+    if broker.stream_indexes is None:
+        return
+    indexes = [index for _, index in broker.stream_indexes.all()]
+    for name, text, key in _KEY_INDEX:
+        sums: dict[str, int] = {}
+        for index in indexes:
+            for state, row in index.figures.items():
+                sums[state] = sums.get(state, 0) + row[key]
+        yield head(f"stream_index_{name}", "gauge", text)
+        for state, value in sums.items():
+            yield line(f"stream_index_{name}", value, {"state": state})

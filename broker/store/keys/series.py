@@ -101,16 +101,15 @@ class Series:
     def figures(self) -> dict[str, dict[str, int]]:
         """Files, items and bytes on this disk by state."""
         found = {state: {"files": 0, "items": 0, "bytes": 0} for state in STATES[:3]}
-        for file in self.files:
+        for file in self._files.copy().values():
+            row = found[UNSEALED if isinstance(file, Unsealed) else file.state]
+            row["files"] += 1
             if isinstance(file, Unsealed):
-                row = found[UNSEALED]
                 row["items"] += file.count
                 row["bytes"] += file.length
             else:
-                row = found[file.state]
                 row["items"] += file.head.items
                 row["bytes"] += file.head.arrays_at if file.is_remote else file.head.length
-            row["files"] += 1
         return found
 
     def rows_of(self, file: IndexFile) -> list[Row]:

@@ -1,0 +1,54 @@
+"""Streams: finding their messages by a key."""
+
+import time
+from typing import Any, Literal
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from api import payload
+from api.ask import ask, given
+from api.shapes import Number, Text
+from management.broker_client import BrokerError
+from management.search_words import BadWords, check, moment
+
+router = Router(tags=["Streams"])
+
+
+class SearchQuery(Schema):
+    """`from` and `to`: ms since 1970, a day, a time, `yesterday`, or an age such as `2h`."""
+
+    value: Text
+    key: Text | None = None
+    first: Text | None = Field(None, alias="from")
+    last: Text | None = Field(None, alias="to")
+    max: Number = 10
+    encoding: Literal["auto", "base64"] = "auto"
+    truncate: Number | None = None
+
+
+@router.get("/streams/{seg:vhost}/{seg:name}/search")
+async def search_stream(
+    request: HttpRequest, vhost: str, name: str, query: Query[SearchQuery]
+) -> Any:
+    """Find the newest messages of a stream that have a key, by the stream's index
+    (`x-stream-index`). `complete` is false where some may be missing, for the `reasons`."""
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        first = None if query.first is None else moment(query.first, now_ms)
+        last = None if query.last is None else moment(query.last, now_ms, is_end=True)
+        check(first, last)
+    except BadWords as error:
+        raise BrokerError(400, "bad_request", str(error)) from None
+    found = await ask(
+        request,
+        "stream.search",
+        vhost=vhost,
+        name=name,
+        value=query.value,
+        max=query.max,
+        **given(key=query.key, first=first, last=last, truncate=query.truncate),
+    )
+    rows = [payload.shown(message, query.encoding) for message in found["messages"]]
+    return {**found, "messages": rows}
