@@ -73,6 +73,7 @@ GOOD = {
     "segment_size": "4 MiB",
     "tail_memory": "2 MiB",
     "spark_driver_memory": "1 GiB",
+    "stream_searches_max": "7",
     "transfers_at_once": "7",
     "tier_cache_max": "32 MiB",
     "tier_reads_at_once": "7",
