@@ -103,6 +103,7 @@ QUEUE = (
         (
             "x-max-age",
             "x-stream-max-segment-size-bytes",
+            "x-stream-index",
             "x-stream-tier",
             "x-stream-local-max-bytes",
             "x-stream-local-max-age",
