@@ -76,7 +76,7 @@ def write_again(directory: str) -> None:
     paths = [
         f"{directory}/{name}"
         for name in disk.listdir(directory)
-        if name.endswith(".json") or name in ("boots", _VERSION_FILE)
+        if name.endswith((".json", ".journal")) or name in ("boots", "appliance_id", _VERSION_FILE)
     ]
     for vhost in disk.listdir(f"{directory}/vhosts"):
         paths.append(f"{directory}/vhosts/{vhost}/definitions.journal")
