@@ -91,6 +91,7 @@ GETS = {
     "/api/transfers/{id}": ALL,
     "/api/queues/{vhost}/{name}": ALL,
     "/api/queues/{vhost}/{name}/bindings": ALL,
+    "/api/streams/{vhost}/{name}/search": ALL,
     "/api/queues/{vhost}/{name}/unacked": ALL,
     "/api/bindings": ALL,
     "/api/bindings/{vhost}": ALL,
@@ -286,6 +287,8 @@ def test_it_lets_read_who_may(
             assert answer.status_code in (200, 404), (identity, answer.text)
         elif "{component}/{vhost}/{name}" in template or "global-parameters/" in template:
             assert answer.status_code == 404, (identity, answer.text)
+        elif template == "/api/streams/{vhost}/{name}/search":
+            assert answer.status_code == 400, (identity, answer.text)  # a queue, and no key
         elif template in FAILING:
             assert answer.status_code == 503
             assert answer.json()["status"] == "failed"
