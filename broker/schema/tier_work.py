@@ -7,17 +7,11 @@ from typing import Literal
 
 import msgspec
 
-SOCKET = "tiers.sock"
-"""In `run/`."""
-
 FRAME_MAX = 1 << 20
 """A task or an answer has no message in it: bytes of segments go through files."""
 
 OWNER = "owner"
 """The name of the object that says whose the prefix is."""
-
-PREFIX = "tiers"
-"""Below what the setting `object_store` names: usage tables lie beside it."""
 
 BLOCK = 1 << 20
 """Bytes of a segment that are fetched, checked and kept together."""

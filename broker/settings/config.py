@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from broker.process.lifetime import program
-from broker.schema import tier_work
 from broker.settings import quantities
 from broker.settings.sources import (
     DEFAULT_FILE,
@@ -1340,13 +1339,13 @@ class Config:
     @property
     def tier_socket(self) -> Path:
         """Where the broker gives its tasks to the tiers process."""
-        return self.run_dir / tier_work.SOCKET
+        return self.run_dir / "tiers.sock"
 
     @property
     def tier_store(self) -> str:
         """The place of the tiers in the object store, as an address."""
         place = self.object_store.rstrip("/") or f"file://{self.data_dir / 'objects'}"
-        return f"{place}/{tier_work.PREFIX}"
+        return f"{place}/tiers"
 
     @property
     def tier_store_is_inside(self) -> bool:
