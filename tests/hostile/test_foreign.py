@@ -78,7 +78,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     made = House(appliance)
     deadline = time.monotonic() + 60
     # Counts of a virtual host are sampled once a second: the first look is to find them.
-    while not all(row["exchanges"] for row in made.clients["management"].get("/api/vhosts").json()):
+    own = made.clients["management"]
+    while not (
+        all(row["exchanges"] and row["queues"] for row in own.get("/api/vhosts").json())
+        and own.get("/api/overview").json()["object_totals"]["queues"]
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     made.before = {role: snapshot(made.clients[role]) for role in OTHERS}
