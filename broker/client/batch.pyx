@@ -89,7 +89,7 @@ cdef class Batch:
         self.count = 0
 
     cdef void drop_first(self, size_t number) noexcept:
-        """Drops so many of the whole messages."""
+        """Drops the first `number` whole messages."""
         cdef size_t start, index
         cdef size_t left = self.count - number + self.is_open
         if not left:

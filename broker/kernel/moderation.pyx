@@ -25,7 +25,7 @@ cdef enum:
     MOST = 384                   # frames of a socket that count: more had gathered otherwise
     PATIENCE = 32                # windows behind a trial
 
-# A longer sleep is kept if so many times the frames of the shorter one come in a turn.
+# A longer sleep is kept if a turn gets this many times the frames of the shorter one.
 cdef double WORTH = 1.4
 
 
@@ -35,8 +35,8 @@ cdef class Moderation:
 
     cpdef uint64_t pause(
             self, uint64_t began, uint64_t now, uint64_t frames, uint64_t chunks) noexcept:
-        """How many ns to sleep behind a turn that took from `began` to `now` and so many frames, of
-        so many sockets; `slept` is called behind it. Monotonic ns."""
+        """How many ns to sleep after a turn that took from `began` to `now` (monotonic ns) and
+        parsed `frames` frames in `chunks` chunks; `slept` is called after the sleep."""
         cdef uint64_t since = began - self.ended
         self.ended = now
         if since >= SHORT_NS or now - began >= LONG_NS:
@@ -63,7 +63,7 @@ cdef class Moderation:
         self.turns = self.frames = self.chunks = self.calm = 0
 
     cdef void judge(self, double gathered, bint is_enough) noexcept:
-        """The end of a window with so many frames a turn."""
+        """Ends a window with an average of `gathered` frames a turn."""
         if self.level and gathered < LEAST:
             self.rest(0)
         elif self.on_trial:

@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
-from broker.kernel.large_body cimport LargeBody
+from broker.kernel.large_body cimport body_of, set_body
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, HAS_ORIGIN, Message, PERSISTENT, Place, set_parts,
 )
@@ -187,8 +187,7 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         binding that an operator changes meanwhile counts."""
         cdef Message letter
         cdef bytes exchange, routing_key, properties, reference
-        cdef bytes body = None
-        cdef LargeBody large = None
+        cdef object body = b""
         cdef Queue target
         cdef int result = self.buried_result
         cdef int held = 0
@@ -217,14 +216,12 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
             return STORED
         targets, exchange, routing_key, properties = found
         # A target may be this queue, whose buffers move when it stores a message.
-        if message.large != NULL:
-            large = <LargeBody> message.large
-        elif message.body != NULL:
-            body = message.body[:message.body_length]
-        set_parts(&letter, exchange, routing_key, properties, body or b"")
-        if large is not None or message.body == NULL:
-            letter.body = NULL if large is None else large.body()
-            letter.large = <void*> large if large is not None else NULL
+        if message.body != NULL:
+            body = body_of(message)
+        set_parts(&letter, exchange, routing_key, properties, b"")
+        set_body(&letter, body)
+        if message.body == NULL:
+            letter.body = NULL
             letter.body_length = message.body_length
         letter.flags = message.flags & (PERSISTENT | BODY_IS_REFERENCE)
         if letter.flags & BODY_IS_REFERENCE:

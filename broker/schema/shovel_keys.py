@@ -2,7 +2,7 @@
 form of the web app and `docs/shovels.md`.
 
 The keys are RabbitMQ's (https://www.rabbitmq.com/docs/shovel-dynamic) with those of LavinMQ; the
-ones marked `own` are Leveret's. What is wrong is said in RabbitMQ's words.
+ones marked `own` are Leveret's. Errors have RabbitMQ's texts.
 """
 
 from __future__ import annotations

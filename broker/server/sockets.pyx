@@ -3,7 +3,7 @@
 without a Python frame or object per socket and turn.
 
 asyncio stays the owner of every socket: it accepts, pauses and closes them, sends what the kernel
-did not take at once, and is told of every end and error. Only that bytes have come on a watched
+did not take at once, and handles every end and error. Only that bytes have come on a watched
 socket is no event for it, nor that a watched thread is done. While nothing else happens, turns
 follow each other in `Sockets.wait`, which is what the loop's selector waits in (`loop.py`).
 """
@@ -48,7 +48,7 @@ cdef class Sockets:
 
     `buffer` is what all connections are received into. `under_pressure(connection)` is called after
     a chunk while unwritten messages fill their memory. `looking`, if set, is called with True
-    before each look and with False behind it, for whoever measures turns.
+    before each look and with False behind it, for tests that measure turns.
     """
 
     cdef Turn turn
@@ -116,7 +116,7 @@ cdef class Sockets:
                 return others
 
     cdef int look(self, int patience) except -2:
-        """Waits so many ms for events. Returns how many there are; -1: a signal came first."""
+        """Waits `patience` ms for events. Returns how many there are; -1: a signal came first."""
         cdef int count
         cdef int error = 0
         if self.looking is not None:

@@ -1349,7 +1349,7 @@ class Config:
 
     @property
     def tier_store_is_inside(self) -> bool:
-        """Whether that is in the data directory: then it is nobody else's."""
+        """Whether that is in the data directory: then no other appliance uses it."""
         path = self.tier_store.removeprefix("file://")
         return Path(path).is_relative_to(self.data_dir)
 

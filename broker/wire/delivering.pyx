@@ -13,7 +13,7 @@ from broker.kernel.ledger cimport Unacked
 from broker.kernel.message cimport Message, Place
 from broker.schema.errors import PreconditionFailed
 from broker.wire.ack_timeouts import AckTimeouts
-from broker.wire.output cimport Output
+from broker.wire.output cimport Output, put_body
 from broker.wire.replying cimport ReplyingChannel
 
 cdef enum:
@@ -177,7 +177,6 @@ cdef class DeliveringChannel(ReplyingChannel):
         cdef Buffer out = self.output.out
         cdef uint32_t part_max = self.output.frame_max - 8
         cdef uint32_t left = message.body_length
-        cdef uint32_t part
         cdef const uint8_t* body = message.body
         cdef uint8_t* p = out.data + out.length
         p[0] = 2
@@ -195,16 +194,7 @@ cdef class DeliveringChannel(ReplyingChannel):
             return self.output.add_large(
                 <LargeBody> message.large if message.large != NULL else copy_of(body, left),
                 self.number)
-        while left:
-            part = left if left < part_max else part_max
-            p[0] = 3
-            store16(p + 1, self.number)
-            store32(p + 3, part)
-            memcpy(p + 7, body, part)
-            p[7 + part] = FRAME_END
-            p += 8 + part
-            body += part
-            left -= part
+        p = put_body(p, self.number, body, left, part_max)
         out.length = p - out.data
         return 0
 

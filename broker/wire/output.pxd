@@ -1,6 +1,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
-from broker.kernel.buffer cimport Buffer
+from broker.kernel.buffer cimport Buffer, store16, store32
 from broker.kernel.contracts cimport Confirmer
 from broker.kernel.large_body cimport LargeBody
 from broker.kernel.turn cimport Task, Turn
@@ -8,6 +9,23 @@ from broker.kernel.turn cimport Task, Turn
 
 cdef enum:
     OUT_FULL = 256 << 10         # bytes of unsent frames above which no more deliveries are written
+
+
+cdef inline uint8_t* put_body(uint8_t* p, uint16_t channel, const uint8_t* body, uint64_t length,
+                              uint32_t part_max) noexcept nogil:
+    """Body frames with at most `part_max` bytes each. Returns where they end."""
+    cdef uint32_t part
+    while length:
+        part = <uint32_t> length if length < part_max else part_max
+        p[0] = 3
+        store16(p + 1, channel)
+        store32(p + 3, part)
+        memcpy(p + 7, body, part)
+        p[7 + part] = 0xCE
+        p += 8 + part
+        body += part
+        length -= part
+    return p
 
 
 # A large content that is being written: its first frames, and where the body frames are.

@@ -9,11 +9,9 @@ frames.
 from collections import deque
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from libc.string cimport memcpy
-
-from broker.kernel.buffer cimport Buffer, store16, store32
+from broker.kernel.buffer cimport Buffer
 from broker.kernel.contracts cimport Confirmer
 from broker.kernel.large_body cimport LargeBody
 from broker.kernel.turn cimport Task, Turn
@@ -25,7 +23,6 @@ cdef extern from "<sys/socket.h>" nogil:
 
 
 cdef enum:
-    FRAME_END = 0xCE
     PART = 256 << 10             # bytes of a large body that are framed in a turn, at least a frame
 
 
@@ -33,23 +30,13 @@ cdef class LargeContent:
 
     cdef int frame(self, uint32_t frame_max) except -1:
         """Adds the next body frames."""
-        cdef const uint8_t* body = self.body.body() + self.framed
         cdef uint32_t part_max = frame_max - 8
-        cdef size_t added = 0
-        cdef uint32_t part
-        cdef uint8_t* p
-        while self.framed < self.body.length and added < PART:
-            part = <uint32_t> min(<uint64_t> part_max, self.body.length - self.framed)
-            p = self.frames.room(part + 8)
-            p[0] = 3
-            store16(p + 1, self.channel)
-            store32(p + 3, part)
-            memcpy(p + 7, body, part)
-            p[7 + part] = FRAME_END
-            self.frames.length += part + 8
-            body += part
-            added += part
-            self.framed += part
+        cdef uint64_t most = part_max * (PART // part_max + 1)
+        cdef uint64_t length = min(most, self.body.length - self.framed)
+        cdef uint8_t* p = self.frames.room(length + 8 * (length // part_max + 1))
+        p = put_body(p, self.channel, self.body.body() + self.framed, length, part_max)
+        self.frames.length = p - self.frames.data
+        self.framed += length
         return 0
 
     cdef size_t left(self) noexcept:

@@ -1,6 +1,6 @@
 """Which addresses a shovel may connect to. The address that was checked is the one connected to.
 
-Metadata services of clouds and link-local addresses hand out credentials to whoever asks from the
+Metadata services of clouds and link-local addresses give credentials to any program on the
 machine: they are refused unless `bridges_allowed` names them.
 """
 

@@ -212,7 +212,7 @@ class AmqpCarrier:
         self._collected()
 
     def _collected(self) -> None:
-        """Goes on after answers: holds what was refused, or takes more."""
+        """Continues after answers: holds what was refused, or takes more."""
         flight = self._flight
         if flight.held_count:
             self._hold()

@@ -65,7 +65,7 @@ class Reading:
         self._is_held = False
 
     def bound(self, held_bytes: int) -> None:
-        """So many bytes of messages are held."""
+        """Stops reading above the limit of held bytes, and starts it again below half of it."""
         if not self._is_held and held_bytes > self._most:
             self._is_held = True
             self._connection.hold_reading(True)

@@ -150,7 +150,7 @@ class Bridges:
             raise ShovelFailed(error.reason, stops=error.status == 401) from None
         return found["user"], found["ticket"]
 
-    # What is told of it.
+    # What is reported of it.
 
     async def _keep_reporting(self) -> None:
         while True:
@@ -173,7 +173,7 @@ class Bridges:
     # Trials.
 
     def _try_out(self, tests: list[dict[str, Any]]) -> None:
-        """Begins trials that were asked for, and forgets those that nobody waits for."""
+        """Begins trials that were asked for, and forgets those whose callers have left."""
         wanted = {test["id"]: test for test in tests}
         for id in [id for id in self._trials if id not in wanted]:
             self._trials.pop(id).cancel()

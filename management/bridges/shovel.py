@@ -16,7 +16,7 @@ from management.bridges.status import Status
 
 log = logging.getLogger("leveret.bridges")
 
-# As LavinMQ does: after so many failures in a row the delay grows, up to five minutes.
+# As LavinMQ does: after this many failures in a row the delay grows, up to five minutes.
 STEADY_TRIES = 10
 DELAY_MOST_S = 300.0
 STEADY_S = 60.0

@@ -9,7 +9,7 @@ from typing import Any
 from management.bridges.plan import Plan
 
 RATE_S = 5.0
-"""The rate is an average over so many seconds."""
+"""Seconds that the rate is an average of."""
 HISTORY_MOST = 20
 
 

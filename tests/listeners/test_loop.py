@@ -1,5 +1,5 @@
 """The broker's loop serves plain sockets itself; asyncio has its turn beside them, however busy
-they are, and is told of ends, errors and what it watches."""
+they are, and handles ends, errors and what it watches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker.settings.config import Config
 from tests.amqp import raw
 
 CALLS_MAX = 3_000_000
-"""After so many the test fails instead of hanging: nothing else had its turn."""
+"""After this many the test fails instead of hanging: nothing else had its turn."""
 
 
 def run(directory: Path, test: Callable[[Broker], Awaitable[None]]) -> None:

@@ -236,7 +236,7 @@ class Shovels(Feature):
                 self._host.access.parameters.delete(SHOVEL, report.vhost, report.name)
 
     def away(self) -> None:
-        """The process is gone; its successor starts all of them."""
+        """The process has ended; the next one starts all shovels."""
         for shovel in self._all.values():
             if shovel.report.state != "paused":
                 shovel.begin(AWAY)

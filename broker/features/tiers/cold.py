@@ -3,7 +3,8 @@ ahead of who reads.
 
 A reader waits for the blocks that it needs, and no other does. What comes ahead of it grows with
 what it has read on; the cache gives up what was not used for longest. A block that does not come
-is asked for again after a pause; who has waited longer than `tier_read_patience` is told.
+is asked for again after a pause; a reader that has waited longer than `tier_read_patience` gets
+the error.
 """
 
 from __future__ import annotations
@@ -303,7 +304,7 @@ class ColdCache:
             self._host.later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """While readers wait: what failed is tried again, who has waited too long is told."""
+        """While readers wait: retries what failed, and fails readers that waited too long."""
         self._is_set = False
         now = self._now()
         latest = now - self._host.config.tier_read_patience

@@ -206,7 +206,7 @@ cdef class Persister(Background):
         return self.tail_bytes > self.tail_limit
 
     def has_to_wait_for_large(self):
-        """The same for who reads a large body back."""
+        """`has_to_wait`, or large bodies wait to be written: no other one is read back."""
         return self.large_bytes > self.tail_limit or self.has_to_wait()
 
     def has_to_wait(self):

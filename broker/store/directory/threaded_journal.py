@@ -20,7 +20,7 @@ LEAST = 1024
 """A journal with fewer outdated entries is not compacted."""
 
 WASTE_MAX = 4
-"""Compacted when it has so many times as many entries as still matter."""
+"""Compacted when it has this many times the entries that still matter."""
 
 
 def _no_matter(problem: str) -> None:

@@ -69,7 +69,7 @@ class Series:
         self._retired: list[str] = []
         self._removable: list[tuple[int, str]] = []
         self.damaged: set[int] = set()
-        """Numbers of files in which something failed its checksum, added by whoever reads them."""
+        """Numbers of files in which something failed its checksum, added by readers."""
         self.gaps: list[Gap] = []
 
     # -- what there is -----------------------------------------------------------------------------

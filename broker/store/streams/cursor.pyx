@@ -301,7 +301,7 @@ cdef class StreamCursor(Dirty):
 
     def cold_ready(self, str problem) -> None:
         """What `Tier.fetch` was asked for is there. Or there is a problem: it cannot be had now,
-        and who reads is told so."""
+        and the reader gets the text."""
         self.trouble = problem or None
         self.read_ends(True)
 

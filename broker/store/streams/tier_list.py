@@ -1,8 +1,9 @@
 """The list of a stream's segments that lie in an object store: `tier.journal` beside them.
 
 It is the only authority on what an object holds: its name, ETag, length, checksums, and the whole
-summary of the segment, so that a segment whose file is gone is found, counted and searched without
-a request to the store. An entry is synced before the file may go. docs/tiers.md has the layout.
+summary of the segment, so that a segment whose file was removed is found, counted and searched
+without a request to the store. An entry is synced before the file may go. docs/tiers.md has the
+layout.
 """
 
 from __future__ import annotations
