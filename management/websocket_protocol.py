@@ -130,7 +130,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         for event in events:
             if isinstance(event, Frame):
                 try:
-                    self._allowance.take_frame(is_empty=is_empty(event), now=now)
+                    self._allowance.take_frames(1, is_empty(event), now)
                 except Excess as excess:
                     self._refuse(excess)
                     return

@@ -7,14 +7,12 @@ the log says so now and then. Without it `accept` would fail over and over, and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.serving.tls_handshakes import Handshakes
-from broker.serving.websocket_room import Room
 
 if TYPE_CHECKING:
     from broker.settings.config import Config
@@ -27,14 +25,11 @@ SAID_EVERY_S = 10.0
 
 
 class Admission:
-    """Counts sockets, handshakes on them, and unfinished messages of WebSockets. `descriptors` is
-    the process's limit, `store` what the store may hold; `config` tells the settings in force."""
+    """Counts sockets, and TLS handshakes on them. `descriptors` is the process's limit, `store`
+    what the store may hold; `config` tells the settings in force."""
 
     def __init__(self, descriptors: int, store: int, config: Callable[[], Config]) -> None:
         self.handshakes = Handshakes(config)
-        self.websockets = Room(
-            config, lambda delay, work: asyncio.get_running_loop().call_later(delay, work)
-        )
         reserve = min(RESERVE, descriptors // 4)
         self._descriptors = descriptors - reserve
         self.room = max(1, descriptors - store - reserve)

@@ -22,7 +22,6 @@ class Figure(NamedTuple):
 
 def limit_figures(broker: Broker) -> tuple[Figure, ...]:
     """All of them, of the broker's own listeners."""
-    room = broker.admission.websockets
     return (
         Figure(
             "connections_refused",
@@ -41,18 +40,6 @@ def limit_figures(broker: Broker) -> tuple[Figure, ...]:
             broker.admission.handshakes.aborted,
             True,
             "TLS handshakes ended to make room for newer ones",
-        ),
-        Figure(
-            "ws_unfinished_bytes",
-            room.size,
-            False,
-            "Bytes of WebSocket messages that are not whole or not taken yet",
-        ),
-        Figure(
-            "ws_unfinished_closed",
-            room.closed,
-            True,
-            "WebSockets closed because of messages that were not finished",
         ),
         *(Figure(*figure) for figure in added_queues.limit_figures()),
     )

@@ -4,9 +4,12 @@ Any path; the sub-protocol is optional and echoed if it begins with `amqp`; bina
 no compression, so nothing can be inflated before login. Towards the browser each write of the
 broker, which is whole AMQP frames, is one message. What the browser sends may be cut anywhere.
 
-Who has not signed in gets little: a bounded number of bytes and a bounded time. What comes is taken
-apart in pieces (`broker.serving.websocket_intake`); a peer that does not take its pongs gets the
-newest.
+Handshake, pings of ours and closing are the `websockets` library's. Data never passes through it:
+the browser's frames are taken apart where they were received (`broker.serving.websocket_frames`),
+the broker's get their head when they are written (`broker.wire.output`).
+
+Who has not signed in gets little: a bounded number of bytes and a bounded time. A peer that does
+not take its pongs gets the newest.
 """
 
 from __future__ import annotations
@@ -14,20 +17,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from broker.process.garbage import release
 from broker.serving import origins
-from broker.serving.addresses import address_of
-from broker.serving.websocket_intake import Allowance, Excess, Intake, Turns, is_empty
-from broker.serving.websocket_room import REASON, message_max
+from broker.serving.websocket_frames import FrameReader
+from broker.serving.websocket_intake import Allowance, Excess
+from broker.serving.websocket_room import message_max
 
 if TYPE_CHECKING:
     from websockets.typing import Subprotocol
@@ -52,8 +54,6 @@ class WebSocketListener:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.doors: set[Door] = set()
-        self.turns = Turns(lambda work: asyncio.get_running_loop().call_soon(work))
-        self.room = broker.admission.websockets
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class WebSocketListener:
         self._timer = loop.call_later(TICK_S, self._tick)
 
 
-class Door(asyncio.Protocol):
+class Door(asyncio.BufferedProtocol):
     """One WebSocket connection: protocol towards asyncio, transport towards the broker."""
 
     def __init__(self, listener: WebSocketListener) -> None:
@@ -88,17 +88,13 @@ class Door(asyncio.Protocol):
             logger=_quiet,
         )
         self._allowance = Allowance(config.pre_login_bytes, config.ws_pings_max)
-        self._intake = Intake(listener.turns, self._take, self._may_go_on, self._settle)
-        self._hold = listener.room.hold(self._give_way, self._intake.go_on)
-        self._address = ""
+        self._reader = FrameReader(message_max(config))
         self._request_end = b""
         self._connection: Any = None
-        self._held: deque[bytes] = deque()
         self._paused = False
-        self._feeding = False
         self._congested = False
         self._pong = b""  # of the newest ping, while the peer takes nothing
-        self._lost_because: str | None = None
+        self._lost = False
         self._heard_at = 0.0
         self._pinged_at = 0.0
         self._deadline = 0.0  # 0 is none
@@ -111,40 +107,49 @@ class Door(asyncio.Protocol):
         self._is_secure = transport.get_extra_info("ssl_object") is not None
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)
-        self._address = address_of(transport.get_extra_info("peername")[0])
         self._heard_at = asyncio.get_running_loop().time()
         self._deadline = self._heard_at + self.broker.config.handshake_timeout
         self.listener.doors.add(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        buffer = self.broker.receive_buffer
+        offered = self.broker.turn.offered
+        return buffer[:offered] if sizehint < 0 and offered < len(buffer) else buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         self._heard_at = asyncio.get_running_loop().time()
         self._allowance.signed_in = self._is_signed_in()
         try:
-            self._allowance.spend(len(data))
+            self._allowance.spend(nbytes)
         except Excess as excess:
             self._refuse(excess)
             return
         if self._socket.state is State.CONNECTING:
-            data = self._take_request(data)
-            if not data or self._connection is None:
+            buffer = self.broker.receive_buffer
+            rest = self._take_request(bytes(buffer[:nbytes]))
+            if self._connection is None:
                 return
-        if self._socket.close_sent is not None and self._connection is not None:
-            self._connection.discard(len(data))
-        self._intake.add(data)
+            nbytes = len(rest)
+            buffer[:nbytes] = rest
+        if nbytes:
+            self._take(nbytes)
+
+    def discard(self, nbytes: int) -> None:
+        """What TLS does not decipher any more."""
+        if self._connection is not None:
+            self._connection.discard(nbytes)
 
     def eof_received(self) -> None:
         self._socket.receive_eof()
-        self._take_events()
+        self._flush()
         self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.broker.admission.give()
         self.listener.doors.discard(self)
-        self._hold.clear()
         release(self._transport)
-        self._lost_because = f"WebSocket: {exc}" if exc else "WebSocket closed by the peer"
-        # Behind TLS the end may come together with bytes that are not taken apart yet.
-        self._settle()
+        self._lost = True
+        self._let_go(f"WebSocket: {exc}" if exc else "WebSocket closed by the peer")
 
     def pause_writing(self) -> None:
         self._congested = True
@@ -162,16 +167,17 @@ class Door(asyncio.Protocol):
     # What the broker calls.
 
     def write(self, data: bytes) -> None:
-        """Send whole AMQP frames as one binary message."""
+        """Sends what the socket did not take at once: of messages, which have their heads."""
         if self._socket.state is State.OPEN:
-            self._socket.send_binary(data)
-            self._flush()
+            self._transport.write(data)
 
     def write_eof(self) -> None:
         """Send what was written, then our half of the closing handshake. What comes before the
         other half is thrown away; the broker drops a peer that takes too long."""
         if self._socket.state is State.OPEN:
             self._socket.send_close(CloseCode.NORMAL_CLOSURE)
+            if self._connection is not None:
+                self._connection.fd = -1  # no data behind our close
             self._flush()
             self._transport.resume_reading()
 
@@ -183,14 +189,11 @@ class Door(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         self._paused = True
-        self._count()
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         self._paused = False
-        self._feed()
-        self._count()
-        self._intake.go_on()
+        self._transport.resume_reading()
 
     def buffered(self) -> int:
         """Bytes that were written and not yet taken by the kernel."""
@@ -201,7 +204,7 @@ class Door(asyncio.Protocol):
     def look_at_clock(self, now: float) -> None:
         if self._deadline and now > self._deadline:
             self._transport.abort()
-        elif self._socket.state is State.OPEN and not self._paused and not self._hold.waits:
+        elif self._socket.state is State.OPEN and not self._paused:
             silent = now - self._heard_at
             if silent > GONE_AFTER_S:
                 self._transport.abort()
@@ -224,86 +227,57 @@ class Door(asyncio.Protocol):
         size = len(data) if end < 0 else end + len(REQUEST_END) - len(self._request_end)
         self._request_end = (self._request_end + data)[-len(REQUEST_END) + 1 :]
         self._socket.receive_data(data[:size])
-        self._take_events()
+        for event in self._socket.events_received():
+            if isinstance(event, Request):
+                self._answer(event)
+        self._flush()
+        if self._socket.parser_exc is not None and not self._transport.is_closing():
+            # What came is no opening request; the answer with the reason is on its way.
+            self._end()
         return data[size:]
 
-    def _may_go_on(self) -> bool:
-        if self._lost_because is not None:
-            return not self._paused
-        return not (self._paused or self._hold.waits or self._transport.is_closing())
-
-    def _settle(self) -> None:
-        """Reads on when everything that came is taken apart and the broker takes more."""
-        if self._lost_because is not None:
-            if self._paused or not len(self._intake):
-                self._let_go(self._lost_because)
-        elif self._paused or self._hold.waits or len(self._intake):
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
-
-    def _take(self, piece: bytearray) -> None:
-        self._allowance.signed_in = self._is_signed_in()
-        self._socket.receive_data(piece)
-        self._take_events()
-        self._count()
-
-    def _count(self) -> None:
-        """Tells the room what is held of messages that are not whole, or not fed yet."""
-        if self._connection is None:
-            self._hold.clear()
-            return
-        held = sum(map(len, self._held)) if self._held else 0
-        self._hold.set(
-            len(self._socket.reader.buffer) + held,
-            self._connection.user or self._address,
-            is_held_back=self._paused,
-        )
-
-    def _give_way(self) -> None:
-        self._fail(CloseCode.TRY_AGAIN_LATER, REASON)
-        self._end()
-
-    def _take_events(self) -> None:
-        now = time.monotonic()
+    def _take(self, nbytes: int) -> None:
+        """Takes apart what was received, and hands its content to the broker."""
+        reader = self._reader
+        frames, empty = reader.frames, reader.empty
+        content = reader.take(self.broker.receive_buffer, nbytes)
         try:
-            for event in self._socket.events_received():
-                if isinstance(event, Request):
-                    self._answer(event)
-                elif isinstance(event, Frame):
-                    self._allowance.take_frame(is_empty=is_empty(event), now=now)
-                    self._take_frame(event)
+            self._allowance.take_frames(
+                reader.frames - frames, reader.empty - empty, time.monotonic()
+            )
         except Excess as excess:
             self._refuse(excess)
             return
-        self._flush_answers()
-        if self._socket.parser_exc is not None and not self._transport.is_closing():
-            # The close frame with the reason is on its way; nothing more is read.
-            self._end()
-
-    def _take_frame(self, frame: Frame) -> None:
-        if frame.opcode in (Opcode.BINARY, Opcode.CONT):
-            if frame.data and self._socket.close_sent is None:
-                self._held.append(bytes(frame.data))
-                self._feed()
-        elif frame.opcode is Opcode.TEXT:
-            self._fail(CloseCode.UNSUPPORTED_DATA, "AMQP is binary")
-        elif frame.opcode is Opcode.CLOSE:
+        if content and self._connection is not None:
+            self._hand_over(content)
+        self._answer_ping()
+        if reader.close is not None:
+            self._socket.receive_data(reader.close)
             self._flush()
             self._end()
+        elif reader.fault:
+            self._fail(reader.fault, reader.reason)
+            self._end()
 
-    def _feed(self) -> None:
-        """Hand over in order; what comes while the broker takes no more stays here."""
-        if self._feeding:
+    def _hand_over(self, content: int) -> None:
+        if self._socket.state is not State.OPEN:  # our close is on its way
+            self._connection.discard(content)
             return
-        self._feeding = True
-        try:
-            while self._held and not self._paused and self._connection is not None:
-                self._connection.feed(self._held.popleft())
-                if self.broker.persister.under_pressure and self._connection is not None:
-                    self.broker.pause(self._connection)
-        finally:
-            self._feeding = False
+        self._connection.receive_buffer(self.broker.receive_buffer, content)
+        if self.broker.persister.under_pressure and self._connection is not None:
+            self.broker.pause(self._connection)
+
+    def _answer_ping(self) -> None:
+        """While the peer takes nothing, the newest ping is enough to be answered (RFC 6455, section
+        5.5.3)."""
+        content = self._reader.take_ping()
+        if content is None or self._socket.state is not State.OPEN:
+            return
+        self._socket.send_pong(content)
+        if self._congested:
+            self._pong = b"".join(self._socket.data_to_send())
+        else:
+            self._flush()
 
     def _answer(self, request: Request) -> None:
         peer = self._transport.get_extra_info("peername")
@@ -321,8 +295,10 @@ class Door(asyncio.Protocol):
             peer[:2],
             local[:2],
             "wss" if self._is_secure else "ws",
+            fd=-1 if self._is_secure else self._transport.get_extra_info("socket").fileno(),
             tls=self._transport if self._is_secure else None,
         )
+        self._connection.write_messages()
 
     def _refusal(self, request: Request, peer: str) -> Response | None:
         config = self.broker.config
@@ -338,7 +314,7 @@ class Door(asyncio.Protocol):
         self._fail(CloseCode.POLICY_VIOLATION, str(excess))
         self._end()
 
-    def _fail(self, code: CloseCode, reason: str) -> None:
+    def _fail(self, code: int, reason: str) -> None:
         if self._socket.state is State.OPEN:
             self._socket.fail(code, reason)
             self._flush()
@@ -347,32 +323,20 @@ class Door(asyncio.Protocol):
 
     def _end(self) -> None:
         """Closes when everything is sent, or when the peer does not take it for some seconds."""
-        self._intake.clear()
+        if self._connection is not None:
+            self._connection.fd = -1  # no data behind our close
         self._deadline = asyncio.get_running_loop().time() + CLOSE_PATIENCE_S
         self._transport.close()
 
     def _let_go(self, reason: str) -> None:
         """Tells the broker, once, that this connection is over."""
-        self._intake.clear()
-        self._held.clear()
-        self._hold.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
+            connection.fd = -1
             connection.lost(reason)
-        if self._lost_because is not None:
-            self._intake.release()
-
-    def _flush_answers(self) -> None:
-        """Sends what the frames that came are answered. While the peer takes nothing these are
-        pongs, of which the newest is enough (RFC 6455, section 5.5.3)."""
-        if self._congested and self._socket.state is State.OPEN:
-            for data in self._socket.data_to_send():
-                self._pong = data
-        else:
-            self._flush()
 
     def _flush(self) -> None:
-        if self._lost_because is not None:
+        if self._lost:
             return
         for data in self._socket.data_to_send():
             if data:

@@ -1,9 +1,9 @@
-"""What comes over a WebSocket, bounded in bytes and in turns of the loop: for the broker's listener
-and for the web process.
+"""What comes over a WebSocket, bounded in bytes and in turns of the loop.
 
-A frame takes as long to take apart as several hundred bytes, and its sender pays as few as six for
-it. So frames are taken apart in small pieces, and all WebSockets of a loop share its turns. Who has
-not signed in gets a number of bytes, and every client a number of frames without content a second.
+Who has not signed in gets a number of bytes, and every client a number of frames without content a
+second. In the web process a frame takes as long to take apart as several hundred bytes, and its
+sender pays as few as six for it: there frames are taken apart in small pieces, and all WebSockets
+share the turns of the loop. The broker's listener takes them apart in C (`websocket_frames`).
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ class Allowance:
             if self._before_login < 0:
                 raise Excess("too many bytes before login")
 
-    def take_frame(self, *, is_empty: bool, now: float) -> None:
-        """Counts a frame; `now` is a monotonic clock's time in seconds. Raises Excess."""
-        self.spend(FRAME_COST)
-        if not is_empty:
+    def take_frames(self, count: int, empty: int, now: float) -> None:
+        """Counts frames, `empty` of them without content; `now` is a monotonic clock's time in
+        seconds. Raises Excess."""
+        self.spend(FRAME_COST * count)
+        if not empty:
             return
         if now - self._since >= 1:
             self._since, self._empty = now, 0
-        self._empty += 1
+        self._empty += empty
         if self._empty > self._empty_max:
             raise Excess(f"more than {self._empty_max} pings or empty frames in a second")
 

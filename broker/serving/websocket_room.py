@@ -1,5 +1,5 @@
-"""Memory for WebSocket messages that are not whole or not taken yet, bounded for all together: for
-the broker's listener and for the web process, each with a bound of its own.
+"""Memory for WebSocket messages that are not whole or not taken yet, bounded for all of the web
+process together. The broker's own listener hands content on as it comes and holds none.
 
 A connection is counted from `COUNTED_FROM` bytes on, as its user's, or as its address's where no
 user is known. A quarter of all is for one of these: beyond it the message begun first is read on

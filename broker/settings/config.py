@@ -369,9 +369,9 @@ class Config:
         "websocket",
         64 * 1024 * 1024,
         "size",
-        "memory for WebSocket messages that are not whole or not taken yet, on the broker's ports"
-        " and on the web port each; four of the longest messages if that is more. A quarter is for"
-        " one user, or one address on the web port: beyond it further messages wait unread",
+        "memory for WebSocket messages on the web port that are not whole or not taken yet; four of"
+        " the longest messages if that is more. A quarter is for one address: beyond it further"
+        " messages wait unread. The broker's own ports hold none",
         least=1024 * 1024,
         reload=True,
     )
@@ -379,8 +379,8 @@ class Config:
         "websocket",
         10.0,
         "time",
-        "a WebSocket message that takes longer, while others of its user or address wait for room"
-        " in ws_unfinished_max, closes its connection with 1013",
+        "a WebSocket message that takes longer, while others of its address wait for room in"
+        " ws_unfinished_max, closes its connection with 1013",
         least=0.1,
         reload=True,
     )

@@ -1,14 +1,31 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from broker.kernel.buffer cimport Buffer, store16, store32
+from broker.kernel.buffer cimport Buffer, store16, store32, store64
 from broker.kernel.contracts cimport Confirmer
 from broker.kernel.large_body cimport LargeBody
 from broker.kernel.turn cimport Task, Turn
 
 
 cdef enum:
+    MESSAGE_HEAD = 10
     OUT_FULL = 256 << 10         # bytes of unsent frames above which no more deliveries are written
+
+
+cdef inline size_t message_head(uint8_t* head, uint64_t length) noexcept:
+    """What precedes `length` bytes as a binary WebSocket message of a server (RFC 6455, section
+    5.2): at most MESSAGE_HEAD bytes. Returns how many."""
+    head[0] = 0x82
+    if length < 126:
+        head[1] = <uint8_t> length
+        return 2
+    if length < 1 << 16:
+        head[1] = 126
+        store16(head + 2, <uint16_t> length)
+        return 4
+    head[1] = 127
+    store64(head + 2, length)
+    return 10
 
 
 cdef inline uint8_t* put_body(uint8_t* p, uint16_t channel, const uint8_t* body, uint64_t length,
@@ -45,6 +62,7 @@ cdef class Output(Task):
     cdef public object transport
     cdef object buffered
     cdef public int fd               # >= 0: a socket that may be written to directly
+    cdef bint in_messages            # each write is a binary message of a WebSocket
     cdef readonly bint congested
     cdef bint closed
     cdef readonly uint32_t frame_max
@@ -62,4 +80,5 @@ cdef class Output(Task):
     cdef int write_large(self) except -1
     cdef int cut_large(self) except -1
     cdef int hand_over(self, Buffer frames) except -1
+    cdef ssize_t send_message(self, const uint8_t* head, size_t head_length, Buffer frames) noexcept
     cdef int uncongested(self) except -1

@@ -10,6 +10,7 @@ from collections import deque
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.contracts cimport Confirmer
@@ -17,8 +18,17 @@ from broker.kernel.large_body cimport LargeBody
 from broker.kernel.turn cimport Task, Turn
 
 
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+
 cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
     ssize_t c_send "send"(int fd, const void* data, size_t length, int flags)
+    ssize_t c_sendmsg "sendmsg"(int fd, const msghdr* message, int flags)
     int MSG_DONTWAIT, MSG_NOSIGNAL
 
 
@@ -56,6 +66,10 @@ cdef class Output(Task):
         self.buffered = getattr(transport, "buffered", None)
         self.frame_max = 4096
         self.confirmers = []
+
+    def write_messages(self):
+        """From now on each write is a binary message of a WebSocket."""
+        self.in_messages = True
 
     @property
     def send_pend(self):
@@ -102,24 +116,46 @@ cdef class Output(Task):
 
     cdef int hand_over(self, Buffer frames) except -1:
         """Gives frames to the socket, and what it does not take to the transport."""
+        cdef uint8_t head[MESSAGE_HEAD]
+        cdef size_t head_length = 0
         cdef size_t length = frames.length
         cdef ssize_t sent = 0
         cdef bytes rest
         self.send_oct += length
         self.send_cnt += 1
+        if self.in_messages:
+            head_length = message_head(head, length)
         if self.fd >= 0:
-            sent = c_send(self.fd, frames.data, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if head_length:
+                sent = self.send_message(head, head_length, frames)
+            else:
+                sent = c_send(self.fd, frames.data, length, MSG_DONTWAIT | MSG_NOSIGNAL)
             if sent < 0:
                 sent = 0
-            if <size_t> sent == length:
+            if <size_t> sent == head_length + length:
                 frames.drop(length)
                 return 0
-        rest = PyBytes_FromStringAndSize(<char*> frames.data + sent, length - sent)
+        if <size_t> sent < head_length:
+            rest = head[sent:head_length] + frames.data[:length]
+        else:
+            sent -= head_length
+            rest = PyBytes_FromStringAndSize(<char*> frames.data + sent, length - sent)
         frames.drop(length)
         self.transport.write(rest)
         if self.buffered is not None and self.buffered() > OUT_FULL:
             self.congested = True
         return 0
+
+    cdef ssize_t send_message(
+            self, const uint8_t* head, size_t head_length, Buffer frames) noexcept:
+        """One message in one system call. Returns how many bytes of head and frames are sent."""
+        cdef iovec[2] parts
+        cdef msghdr message
+        memset(&message, 0, sizeof(msghdr))
+        parts[0].iov_base, parts[0].iov_len = <void*> head, head_length
+        parts[1].iov_base, parts[1].iov_len = frames.data, frames.length
+        message.msg_iov, message.msg_iovlen = parts, 2
+        return c_sendmsg(self.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
 
     # -- large contents ----------------------------------------------------------------------------
 
@@ -195,6 +231,7 @@ cdef class Output(Task):
     def end_writing(self):
         """Writes all data, also to a transport that is full, and then ends the writing side. The
         transport still reads."""
+        cdef uint8_t head[MESSAGE_HEAD]
         cdef bytes rest
         self.cut_large()
         if self.congested:
@@ -202,6 +239,8 @@ cdef class Output(Task):
             rest = self.out.data[:self.out.length]
             self.out.drop(self.out.length)
             self.send_oct += len(rest)
+            if rest and self.in_messages:
+                rest = head[:message_head(head, len(rest))] + rest
             if rest:
                 self.transport.write(rest)
         else:

@@ -19,6 +19,7 @@ from tests.bench.leveret import Leveret
 from tests.bench.memory import Broker
 from tests.bench.rabbitmq import NotAvailable, RabbitMQ
 from tests.bench.scenarios import SCENARIOS, Scenario
+from tests.listeners.certificates import Authority
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -57,8 +58,10 @@ def chosen(options: argparse.Namespace) -> list[Scenario]:
 def measure(broker: Broker, scenario: Scenario, seconds: float) -> dict[str, Any]:
     """One measurement of one scenario; {"failed": text} when it could not be completed."""
     arguments = [*scenario.options, "--warmup", "1", "--duration", str(seconds)]
+    if scenario.door not in broker.ports:
+        return {"failed": f"{broker.name} has no such listener here: {scenario.door}"}
     try:
-        result = generator.run(broker.port, arguments, broker.pids())
+        result = generator.run(broker.ports[scenario.door], arguments, broker.pids())
     except generator.GeneratorFailed as error:
         return {"failed": str(error)}
     result["rss"] = processes.resident_bytes(broker.pids())
@@ -87,16 +90,20 @@ def median_of(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def start_brokers(options: argparse.Namespace, base: Path) -> tuple[list[Broker], dict[str, str]]:
     """The brokers that run, and for those that do not the reason."""
+    tls = Authority(base / "tls").issue("localhost")
     brokers: list[Broker] = []
     absent: dict[str, str] = {}
     makers: list[tuple[str, Any]] = []
     if not options.no_leveret:
-        makers.append(("Leveret", lambda: Leveret(base / "leveret", options.leveret_args.split())))
+        extra = options.leveret_args.split()
+        makers.append(("Leveret", lambda: Leveret(base / "leveret", extra, tls=tls)))
     if options.against:
         tree = options.against.resolve()
-        makers.append(("before", lambda: Leveret(base / "before", tree=tree, name="before")))
+        makers.append(
+            ("before", lambda: Leveret(base / "before", tree=tree, name="before", tls=tls))
+        )
     if not options.no_rabbitmq:
-        makers.append(("RabbitMQ", lambda: RabbitMQ(base / "rabbitmq")))
+        makers.append(("RabbitMQ", lambda: RabbitMQ(base / "rabbitmq", tls=tls)))
     for name, make in makers:
         try:
             broker = make()

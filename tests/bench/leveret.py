@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 class Leveret:
     """`manage.py broker` on ephemeral ports of loopback. `extra` goes to its command line; `tree`
-    is the checkout it runs from."""
+    is the checkout it runs from. `tls` is a certificate with its key: then it listens for TLS."""
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class Leveret:
         *,
         tree: Path = REPOSITORY,
         name: str = "Leveret",
+        tls: Path | None = None,
     ) -> None:
         self.name = name
         self.tree = tree
@@ -33,6 +34,8 @@ class Leveret:
         self.extra = extra or []
         self.command = command or [sys.executable, str(tree / "manage.py"), "broker"]
         self.port = 0
+        self.ports: dict[str, int] = {}
+        self.tls = tls
         self.server: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
         self.patience = 60.0  # seconds that a start may take
@@ -56,6 +59,9 @@ class Leveret:
         if "disk_reserve" in config.read_text():
             arguments += ["--disk-reserve", "0"]
         arguments += ["--amqp-port", "0", "--ws-port", "0", "--metrics-port", "0"]
+        if self.tls:
+            arguments += ["--amqps-port", "0", "--tls-cert-file", str(self.tls)]
+            arguments += ["--tls-key-file", str(self.tls)]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
         # The broker ends when this process does, however it ends (broker/process/lifetime.py).
         read_end, self.lifetime = os.pipe()
@@ -75,7 +81,10 @@ class Leveret:
         deadline = time.monotonic() + self.patience
         while True:
             try:
-                self.port = json.loads(addresses.read_text())["amqp"][1]
+                listeners = json.loads(addresses.read_text())
+                doors = [door for door in ("amqp", "amqps", "ws") if door in listeners]
+                self.ports = {door: listeners[door][1] for door in doors}
+                self.port = self.ports["amqp"]
                 return
             except (OSError, ValueError, KeyError, IndexError, TypeError):
                 if self.server.poll() is not None or time.monotonic() > deadline:

@@ -17,6 +17,8 @@ class Broker(Protocol):
 
     name: str
     port: int
+    ports: dict[str, int]
+    """By door: `amqp`, and `amqps` and `ws` where there are such."""
 
     @property
     def version(self) -> str:

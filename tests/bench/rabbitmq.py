@@ -73,8 +73,12 @@ class RabbitMQ:
 
     name = "RabbitMQ"
 
-    def __init__(self, directory: Path, plugins: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, directory: Path, plugins: tuple[str, ...] = (), tls: Path | None = None
+    ) -> None:
         self.plugins = plugins
+        self.tls = tls
+        self.ports: dict[str, int] = {}
         self.environment: dict[str, str] = {}
         self.http_port = 0
         """The management plugin's, where it is among the plugins."""
@@ -99,6 +103,14 @@ class RabbitMQ:
             "log.console = false\nlog.file.level = error\n"
             "disk_free_limit.absolute = 100MB\nvm_memory_high_watermark.relative = 0.6\n"
         )
+        self.ports["amqp"] = self.port
+        if self.tls:
+            self.ports["amqps"] = self.ports.get("amqps") or processes.free_port()
+            with configuration.open("a") as file:
+                file.write(
+                    f"listeners.ssl.1 = 127.0.0.1:{self.ports['amqps']}\n"
+                    f"ssl_options.certfile = {self.tls}\nssl_options.keyfile = {self.tls}\n"
+                )
         if "rabbitmq_management" in self.plugins:
             self.http_port = self.http_port or processes.free_port()
             with configuration.open("a") as file:

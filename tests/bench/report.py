@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tests.bench.scenarios import SCENARIOS, Scenario
 
 COLUMNS = (
-    ("scenario", 8),
+    ("scenario", 10),
     ("broker", 9),
     ("messages/s", 11),
     ("CPU µs/msg", 11),
@@ -94,7 +95,7 @@ def _scenario(scenario: Scenario, row: dict[str, Any]) -> list[str]:
                 verdict,
             )
         )
-    lines.append(f"         {scenario.text}")
+    lines.append(f"           {scenario.text}")
     return lines
 
 
@@ -104,8 +105,12 @@ def _verdict(scenario: Scenario, row: dict[str, Any]) -> str:
         parts.append(_against(result["cpu_us_per_message"], scenario.budget, "µs"))
     before = row.get("before")
     if before and "failed" not in before:
-        ratio = result["cpu_us_per_message"] / max(before["cpu_us_per_message"], 1e-9)
-        parts.append(f"{ratio:.3f} of before")
+        pairs = sorted(
+            one / max(other, 1e-9)
+            for one, other in zip(result["cpu_us_all"], before["cpu_us_all"], strict=True)
+        )
+        ratio = statistics.median(pairs)
+        parts.append(f"{ratio:.2f} ({pairs[0]:.2f} to {pairs[-1]:.2f}) of before")
     peer = row.get("RabbitMQ")
     if scenario.share is not None and peer and "failed" not in peer:
         ratio = peer["cpu_us_per_message"] / max(result["cpu_us_per_message"], 1e-9)

@@ -11,6 +11,7 @@ class Scenario:
 
     budget: microseconds of broker CPU per message (per delivery where there are consumers).
     share: the same as a part of RabbitMQ's in the same run (1/40 = 0.025).
+    door: `amqp`, `amqps` or `ws`; the generator is told by an option of its own, too.
     """
 
     name: str
@@ -20,9 +21,13 @@ class Scenario:
     share: float | None = None
     quick: bool = False
     confirm_latency: bool = False
+    door: str = "amqp"
 
 
 CONFIRMED = ("--persistent", "--confirm", "1000", "--ack", "100", "--prefetch", "1000")
+
+DOORS = (("-tls", "TLS", "amqps", "tls"), ("-ws", "WebSocket", "ws", "websocket"))
+SMALL = ("--persistent", "--flush", "--body", "64")
 
 SCENARIOS = (
     Scenario(
@@ -87,5 +92,55 @@ SCENARIOS = (
         ("--persistent", "--confirm", "1", "--consumers", "0"),
         quick=True,
         confirm_latency=True,
+    ),
+    *(
+        Scenario(
+            f"{rate // 1000}k/s",
+            f"{rate:,} messages/s, 64 B persistent, confirm window 100, ack every 10",
+            (*SMALL, "--ack", "10", "--prefetch", "1000", "--confirm", "100", "--rate", str(rate)),
+        )
+        for rate in (2_000, 20_000)
+    ),
+    Scenario(
+        "8xW1",
+        "8 publishers with confirm window 1, 64 B persistent, no consumer",
+        (*SMALL, "--publishers", "8", "--queues", "8", "--confirm", "1", "--consumers", "0"),
+        confirm_latency=True,
+    ),
+    Scenario(
+        "8xW10",
+        "8 publishers with confirm window 10, 8 consumers that ack each, prefetch 10",
+        (
+            *(*SMALL, "--publishers", "8", "--queues", "8", "--consumers", "8"),
+            *("--confirm", "10", "--ack", "1", "--prefetch", "10"),
+        ),
+    ),
+    *(
+        Scenario(
+            f"{name}{letter}",
+            f"{text} over {way}",
+            (f"--{option}", *options),
+            door=door,
+        )
+        for letter, way, door, option in DOORS
+        for name, text, options in (
+            ("S1", "16 B transient, auto-ack", ("--in-flight", "100000")),
+            ("S1n", "S1, one message per packet", ("--flush", "--in-flight", "20000")),
+            ("S2", "16 B persistent, confirm window 1000, ack every 100", CONFIRMED),
+            ("1K", "1 KiB persistent, as S3", (*CONFIRMED, "--body", "1024")),
+            ("S4", "100 KB transient, auto-ack", ("--body", "100000", "--in-flight", "200")),
+        )
+    ),
+    *(
+        Scenario(name, text, ("--operation", operation, "--durable", durable))
+        for name, text, operation, durable in (
+            ("connect", "open and close a connection with a channel", "connection", "0"),
+            ("channel", "open and close a channel", "channel", "0"),
+            ("consume", "consume and cancel", "consume", "0"),
+            ("bind", "bind a transient queue", "bind", "0"),
+            ("bind D", "bind a durable queue", "bind", "1"),
+            ("declare", "declare and delete a transient queue", "declare", "0"),
+            ("declare D", "declare and delete a durable queue", "declare", "1"),
+        )
     ),
 )

@@ -94,7 +94,6 @@ STANDING = {
     "nodes:connections_refused": "no limit is reached; tests/listeners/test_limits.py",
     "nodes:direct_replies_dropped": "each is taken; tests/hostile/test_replies.py",
     "nodes:tls_handshakes*": "no TLS here; tests/hostile/test_handshake_limits.py",
-    "nodes:ws_unfinished_*": "no WebSocket here; tests/hostile/test_unfinished_messages.py",
     "nodes:being_drained": "there is one node",
     "nodes:db_dir": "the data directory",
     "nodes:hole_punching": "the file system",

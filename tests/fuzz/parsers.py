@@ -149,6 +149,8 @@ class _Nowhere(asyncio.Transport):
         self.closing = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return SimpleNamespace(fileno=lambda: -1)
         return ("127.0.0.1", 1) if name in ("peername", "sockname") else None
 
     def write(self, data: bytes) -> None:
@@ -177,8 +179,10 @@ class _Sink:
     """The broker's side of a connection: it takes everything."""
 
     user = ""
+    fd = -1
 
-    def feed(self, data: bytes) -> None: ...
+    def write_messages(self) -> None: ...
+    def receive_buffer(self, data: memoryview, size: int) -> None: ...
     def discard(self, size: int) -> None: ...
     def lost(self, reason: str) -> None: ...
     def pause_writing(self) -> None: ...
@@ -188,7 +192,9 @@ class _Sink:
 _listener = WebSocketListener(
     SimpleNamespace(
         config=Config(),
-        admission=Admission(Config()),
+        admission=Admission(),
+        turn=SimpleNamespace(offered=1 << 18),
+        receive_buffer=memoryview(bytearray(1 << 18)),
         persister=SimpleNamespace(under_pressure=False),
         accept=lambda *_, **__: _Sink(),
     )
@@ -202,7 +208,8 @@ def _websocket(data: bytes) -> None:
         cut = len(data) // 2
         for part in (data[:cut], data[cut:]):
             if part and not door._transport.is_closing():
-                door.data_received(part)
+                door.get_buffer(len(part))[: len(part)] = part
+                door.buffer_updated(len(part))
         door.eof_received()
         door.connection_lost(None)
 

@@ -219,8 +219,8 @@ REQUEST = (
 class Recorded(asyncio.Transport):
     """A transport that notes what is written and takes nothing."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+    def __init__(self, **extra: object) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2), **extra})
         self.written: list[bytes] = []
         self.aborted = self.closing = self.paused = False
 
@@ -249,24 +249,33 @@ class Recorded(asyncio.Transport):
         self.aborted = True
 
 
+NO_SOCKET = socket.socket()
+NO_SOCKET.close()
+
+
+def receive(door: Door, data: bytes) -> None:
+    door.get_buffer(len(data))[: len(data)] = data
+    door.buffer_updated(len(data))
+
+
 async def test_who_does_not_take_its_pongs_gets_the_newest() -> None:
-    door, transport = Door(WebSocketListener(Broker(ws_pings_max=1000))), Recorded()
+    door, transport = Door(WebSocketListener(Broker(ws_pings_max=1000))), Recorded(socket=NO_SOCKET)
     door.connection_made(transport)
-    door.data_received(REQUEST)
+    receive(door, REQUEST)
     transport.written.clear()
     door.pause_writing()
     for number in range(200):
-        door.data_received(frame(PING, bytes([number])))
+        receive(door, frame(PING, bytes([number])))
     assert transport.written == []
     door.resume_writing()
     assert transport.written == [b"\x8a\x01" + bytes([199])]
 
 
 async def test_a_peer_that_does_not_finish_the_close_is_dropped() -> None:
-    door, transport = Door(WebSocketListener(Broker())), Recorded()
+    door, transport = Door(WebSocketListener(Broker())), Recorded(socket=NO_SOCKET)
     door.connection_made(transport)
-    door.data_received(REQUEST)
-    door.data_received(b"\xff" * 8)  # no frame: closed with 1002
+    receive(door, REQUEST)
+    receive(door, b"\xff" * 8)  # no frame: closed with 1002
     assert transport.closing
     door.look_at_clock(asyncio.get_running_loop().time() + CLOSE_PATIENCE_S + 1)
     assert transport.aborted
@@ -275,11 +284,11 @@ async def test_a_peer_that_does_not_finish_the_close_is_dropped() -> None:
 def test_an_allowance_counts_empty_frames_of_each_second_anew() -> None:
     allowance = Allowance(1 << 20, 2)
     for now in (10.0, 10.1, 11.0, 11.9, 12.5):
-        allowance.take_frame(is_empty=True, now=now)
-    allowance.take_frame(is_empty=False, now=12.6)
-    allowance.take_frame(is_empty=True, now=12.6)
+        allowance.take_frames(1, 1, now)
+    allowance.take_frames(3, 0, 12.6)
+    allowance.take_frames(2, 1, 12.6)
     with pytest.raises(Excess, match="more than 2 pings"):
-        allowance.take_frame(is_empty=True, now=12.7)
+        allowance.take_frames(1, 1, 12.7)
 
 
 def test_an_allowance_has_no_bound_of_bytes_after_login() -> None:

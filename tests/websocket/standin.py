@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from broker.serving.websocket_room import Room
 from broker.settings.config import Config
 
 
@@ -21,10 +20,14 @@ class Connection:
         self.pause_writing_calls = 0
         self.pause_after: int | None = None
         self.changed = asyncio.Event()
+        self.fd = -1
 
-    def feed(self, data: bytes) -> None:
-        assert type(data) is bytes and data
-        self.received += data
+    def write_messages(self) -> None:
+        """Writes are messages; the tests give theirs a head themselves."""
+
+    def receive_buffer(self, data: memoryview, length: int) -> None:
+        assert length
+        self.received += data[:length]
         if self.pause_after is not None and len(self.received) >= self.pause_after:
             self.pause_after = None
             self.transport.pause_reading()
@@ -56,21 +59,24 @@ class Persister:
 
 
 class Admission:
-    def __init__(self, config: Config) -> None:
-        self.websockets = Room(lambda: config, lambda delay, work: None)
-
     def give(self) -> None:
         """The door closes."""
+
+
+class Turn:
+    offered = 256 * 1024
 
 
 class Broker:
     """What the door asks of the broker."""
 
     persister = Persister()
+    turn = Turn()
 
     def __init__(self, **settings: Any) -> None:
         self.config = Config(**settings)
-        self.admission = Admission(self.config)
+        self.admission = Admission()
+        self.receive_buffer = memoryview(bytearray(256 * 1024))
         self.accepted: asyncio.Queue[Connection] = asyncio.Queue()
 
     def accept(
@@ -79,6 +85,7 @@ class Broker:
         peer: tuple[str, int],
         local: tuple[str, int],
         listener: str,
+        fd: int,
         tls: Any,
     ) -> Connection:
         assert tls is None

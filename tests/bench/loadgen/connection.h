@@ -2,6 +2,7 @@
 enum { RECEIVE_BYTES = 512 * 1024, BLOCK_BYTES = 64 * 1024, FLUSH_BURST = 32 };
 
 struct connection {
+    struct transport way;
     int fd, number, publisher, waiting_to_write;
     uint8_t *in;
     size_t in_start, in_end;
@@ -48,7 +49,7 @@ static void *allocate(size_t size)
 static void send_all(struct connection *c, const uint8_t *data, size_t size)
 {
     while (size) {
-        ssize_t n = send(c->fd, data, size, MSG_NOSIGNAL);
+        ssize_t n = transport_send(&c->way, data, size);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -91,7 +92,7 @@ static const uint8_t *expect(struct connection *c, unsigned class_id, unsigned m
             c->in_start = 0;
             c->in_end = have;
         }
-        ssize_t n = recv(c->fd, c->in + c->in_end, RECEIVE_BYTES - c->in_end, 0);
+        ssize_t n = transport_receive(&c->way, c->in + c->in_end, RECEIVE_BYTES - c->in_end);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -119,6 +120,8 @@ static struct connection *open_connection(int number)
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
         die("cannot connect to %s:%d: %s", opt.host, opt.port, strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    c->way.fd = c->fd;
+    transport_open(&c->way);
 
     send_all(c, (const uint8_t *)"AMQP\0\0\x09\x01", 8);
     expect(c, CONNECTION, 10);
@@ -139,7 +142,7 @@ static struct connection *open_connection(int number)
         c->frame_max = 131072;
     p = buffer;
     start = frame_begin(&p, 0, CONNECTION, 31);
-    put_u16(&p, 1); /* channel_max */
+    put_u16(&p, 2); /* channel_max: --operation channel opens a second one */
     put_u32(&p, c->frame_max);
     put_u16(&p, 0); /* no heartbeats: the CPU measured is that of messages */
     frame_end(&p, start);
@@ -170,13 +173,17 @@ static void close_connection(struct connection *c)
     fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) & ~O_NONBLOCK);
     send_all(c, buffer, (size_t)(p - buffer));
     for (;;) { /* whatever is still under way may be dropped: read to the end of the stream */
-        ssize_t n = recv(c->fd, c->in, RECEIVE_BYTES, 0);
+        ssize_t n = transport_receive(&c->way, c->in, RECEIVE_BYTES);
         if (n <= 0)
             break;
         if (n >= 12 && get_u16(c->in + n - 5) == CONNECTION && get_u16(c->in + n - 3) == 51)
             break;
     }
-    close(c->fd);
+    transport_close(&c->way);
+    free(c->in);
+    free(c->out);
+    free(c->last_sequence);
+    free(c);
 }
 
 static void queue_name(char *name, int queue)

@@ -1,5 +1,5 @@
 /*
- * A load generator for any AMQP 0-9-1 broker, over TCP.
+ * A load generator for any AMQP 0-9-1 broker, over TCP, TLS or WebSocket.
  *
  * One process, one thread, one epoll: N publisher connections and M consumer connections. Frames
  * are encoded once; a publish patches a sequence and a stamp into bytes that are already there, and
@@ -30,15 +30,18 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "options.h"
 #include "frames.h"
 #include "measure.h"
+#include "transport.h"
 #include "connection.h"
 #include "publish.h"
 #include "receive.h"
+#include "daily.h"
 
 /* Waits for events for at most `timeout_ns` and handles them. */
 static void turn(int64_t timeout_ns)
@@ -250,12 +253,6 @@ static uint64_t count_lost(uint64_t expected)
     return expected - distinct;
 }
 
-static void print_latency(const char *name, const struct histogram *h)
-{
-    printf("\"%s\":{\"p50\":%.2f,\"p99\":%.2f,\"max\":%.2f},", name, histogram_us(h, 0.5),
-           histogram_us(h, 0.99), (double)h->max / 1000);
-}
-
 /* Prints the result as one line of JSON; returns whether every count is right. */
 static int report(struct moment mark, struct moment end, uint64_t begin_ns, uint64_t stop_ns)
 {
@@ -293,6 +290,8 @@ static int report(struct moment mark, struct moment end, uint64_t begin_ns, uint
 int main(int argc, char **argv)
 {
     parse_options(argc, argv);
+    if (opt.operation)
+        return run_operation() ? 0 : 1;
     struct connection *admin = open_all();
     struct moment mark = moment_now();
     uint64_t begin_ns = mark.ns, stop_ns = mark.ns;

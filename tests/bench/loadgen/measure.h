@@ -79,3 +79,9 @@ static uint64_t probe_value(void)
     }
     return value;
 }
+
+static void print_latency(const char *name, const struct histogram *h)
+{
+    printf("\"%s\":{\"p50\":%.2f,\"p99\":%.2f,\"max\":%.2f},", name, histogram_us(h, 0.5),
+           histogram_us(h, 0.99), (double)h->max / 1000);
+}

@@ -1,8 +1,14 @@
+/* What --operation repeats instead of publishing. */
+enum { NO_OPERATION, OPEN_CONNECTION, OPEN_CHANNEL, CONSUME, BIND, DECLARE };
+
+static const char *const operations[] = {"",     "connection", "channel", "consume",
+                                         "bind", "declare",    NULL};
+
 /* What the command line may say. */
 static struct {
     const char *host, *user, *password, *vhost, *name, *cpu_of, *probe, *confirm_on;
     int port, publishers, consumers, queues, fanout, body, persistent, window, ack_every, prefetch,
-        flush, keep, durable;
+        flush, keep, durable, tls, websocket, operation;
     double rate, duration, warmup, patience;
     uint64_t count, in_flight, warmup_count;
 } opt = {
@@ -50,6 +56,9 @@ static const struct option long_options[] = {{"host", 1, 0, 'h'},
                                              {"durable", 1, 0, 'U'},
                                              {"probe", 1, 0, 'B'},
                                              {"confirm-on", 1, 0, 'O'},
+                                             {"tls", 0, 0, 'S'},
+                                             {"websocket", 0, 0, 'X'},
+                                             {"operation", 1, 0, 'T'},
                                              {"help", 0, 0, 'H'},
                                              {"warmup-count", 1, 0, 'M'},
                                              {0, 0, 0, 0}};
@@ -72,6 +81,12 @@ static const char usage[] =
     "  --confirm W                                publisher confirms with at most W outstanding (0 "
     "= none)\n"
     "  --confirm-on MODE                          queues declared with this x-confirm-on\n"
+    "  --tls | --websocket                        the port speaks TLS (its certificate is not "
+    "checked), or WebSocket\n"
+    "  --operation NAME                           repeats instead of publishing: connection (open "
+    "with a channel and\n"
+    "                                             close), channel, consume (and cancel), bind, "
+    "declare (and delete)\n"
     "  --ack K --prefetch P                       acknowledge every K deliveries (0 = auto-ack)\n"
     "  --flush                                    one publish per write, as clients do that flush "
     "each publish\n"
@@ -190,6 +205,19 @@ static void parse_options(int argc, char **argv)
             break;
         case 't':
             opt.patience = atof(optarg);
+            break;
+        case 'S':
+            opt.tls = 1;
+            break;
+        case 'X':
+            opt.websocket = 1;
+            break;
+        case 'T':
+            for (int i = 1; operations[i]; i++)
+                if (!strcmp(operations[i], optarg))
+                    opt.operation = i;
+            if (!opt.operation)
+                die("--operation is one of connection, channel, consume, bind, declare");
             break;
         default:
             fputs(usage, stderr);

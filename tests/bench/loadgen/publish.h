@@ -109,8 +109,8 @@ static void patch(struct connection *c, uint64_t messages)
 static int push_block(struct connection *c)
 {
     while (c->block_start < c->block_end) {
-        ssize_t n =
-            send(c->fd, c->block + c->block_start, c->block_end - c->block_start, MSG_NOSIGNAL);
+        ssize_t n = transport_send(&c->way, c->block + c->block_start,
+                                   c->block_end - c->block_start);
         if (n < 0) {
             if (errno == EAGAIN) {
                 want_write(c, 1);

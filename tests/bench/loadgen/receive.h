@@ -46,7 +46,8 @@ static void control_frame(struct connection *c, const uint8_t *bytes, size_t siz
 static void push_control(struct connection *c)
 {
     while (c->out_start < c->out_end) {
-        ssize_t n = send(c->fd, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL);
+        ssize_t n =
+            transport_send(&c->way, c->out + c->out_start, c->out_end - c->out_start);
         if (n < 0) {
             if (errno == EAGAIN) {
                 want_write(c, 1);
@@ -218,9 +219,9 @@ static void parse(struct connection *c)
     }
 }
 
-static void receive(struct connection *c)
+static void receive_once(struct connection *c)
 {
-    ssize_t n = recv(c->fd, c->in + c->in_end, RECEIVE_BYTES - c->in_end, 0);
+    ssize_t n = transport_receive(&c->way, c->in + c->in_end, RECEIVE_BYTES - c->in_end);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0)
@@ -233,13 +234,22 @@ static void receive(struct connection *c)
         push_control(c);
 }
 
+/* The poll does not see what TLS or a WebSocket took from the socket ahead. */
+static void receive(struct connection *c)
+{
+    do
+        receive_once(c);
+    while (transport_has_more(&c->way));
+}
+
 static void start_consumer(struct connection *c, int queue)
 {
     uint8_t buffer[512], *p = buffer, *start;
     char name[128];
 
     c->queue = queue;
-    c->last_sequence = allocate((size_t)(opt.publishers ? opt.publishers : 1) * 8);
+    if (!c->last_sequence)
+        c->last_sequence = allocate((size_t)(opt.publishers ? opt.publishers : 1) * 8);
     if (opt.prefetch) {
         start = frame_begin(&p, 1, BASIC, 10);
         put_u32(&p, 0);
