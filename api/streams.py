@@ -1,16 +1,18 @@
-"""Streams: finding their messages by a key."""
+"""Streams: finding their messages by a key, and replaying them."""
 
 import time
 from typing import Any, Literal
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
+from ninja.responses import Status
 from pydantic import Field
 
 from api import payload
 from api.ask import ask, given
 from api.shapes import Number, Text
 from management.broker_client import BrokerError
+from management.replay_words import replay_arguments
 from management.search_words import BadWords, check, moment
 
 router = Router(tags=["Streams"])
@@ -26,6 +28,27 @@ class SearchQuery(Schema):
     max: Number = 10
     encoding: Literal["auto", "base64"] = "auto"
     truncate: Number | None = None
+
+
+class Replay(Schema):
+    """`from` and `to`: an offset in digits, or a time as a search has it; both are included. With
+    `value`, and `key` if the stream has several, those messages of the range that a search finds,
+    `max` at most. `routing_key` is a pattern, `header` and `header_value` say what a header
+    reads."""
+
+    target: Text
+    target_vhost: Text | None = None
+    target_type: Literal["queue", "exchange"] = "queue"
+    first: Number | Text = Field("", alias="from")
+    last: Number | Text = Field("", alias="to")
+    key: Text | None = None
+    value: Text | None = None
+    max: Number | None = None
+    routing_key: Text | None = None
+    header: Text | None = None
+    header_value: Text | None = None
+    limit: Number | None = None
+    rate: Number | None = None
 
 
 @router.get("/streams/{seg:vhost}/{seg:name}/search")
@@ -52,3 +75,21 @@ async def search_stream(
     )
     rows = [payload.shown(message, query.encoding) for message in found["messages"]]
     return {**found, "messages": rows}
+
+
+@router.post("/streams/{seg:vhost}/{seg:name}/replay", response={201: Any})
+async def replay_stream(request: HttpRequest, vhost: str, name: str, body: Replay) -> Any:
+    """Hand messages of a stream over once more, to a queue or an exchange: a range, or what a
+    search finds. Each has headers that say that it is a replay. The answer is the transfer, whose
+    progress `GET /api/transfers/id` shows."""
+    wanted = body.dict()
+    try:
+        place = replay_arguments(
+            str(wanted.pop("first")), str(wanted.pop("last")), "", time.time_ns() // 1_000_000
+        )
+    except BadWords as error:
+        raise BrokerError(400, "bad_request", str(error)) from None
+    answer = await ask(
+        request, "transfer.replay", vhost=vhost, name=name, **place, **given(**wanted)
+    )
+    return Status(201, answer)

@@ -29,6 +29,11 @@ class Wanted(Filter):
     target_vhost: Text | None = None
     target_type: Literal["queue", "exchange"] = "queue"
     limit: Number | None = None
+    rate: Number | None = None
+
+
+class Resumed(Schema):
+    rate: Number | None = None
 
 
 class Looked(Filter):
@@ -45,7 +50,8 @@ async def move_messages(request: HttpRequest, vhost: str, name: str, body: Wante
 
 @router.post("/queues/{seg:vhost}/{seg:name}/copy", response={201: Any})
 async def copy_messages(request: HttpRequest, vhost: str, name: str, body: Wanted) -> Any:
-    """Copy the ready messages of a queue, or those of a stream, in the same way."""
+    """Copy the ready messages of a queue, or those of a stream, in the same way. Both take a
+    `rate` in messages a second."""
     return await _start(request, "copy", vhost, name, body)
 
 
@@ -85,10 +91,31 @@ async def get_transfer(request: HttpRequest, id: str) -> Any:
     raise BrokerError(404, "not_found", "Not Found")
 
 
+@router.post("/transfers/{seg:id}/pause", response={204: None})
+async def pause_transfer(request: HttpRequest, id: str) -> HttpResponse:
+    """Let a transfer stay where it is until it is resumed."""
+    await ask(request, "transfer.pause", id=_number(id))
+    return done()
+
+
+@router.post("/transfers/{seg:id}/resume", response={204: None})
+async def resume_transfer(request: HttpRequest, id: str, body: Resumed | None = None) -> Any:
+    """Let a transfer go on that was paused. `rate` replaces the rate, also of one that runs; 0 is
+    no limit."""
+    wanted = given(**body.dict()) if body is not None else {}
+    await ask(request, "transfer.resume", id=_number(id), **wanted)
+    return done()
+
+
 @router.delete("/transfers/{seg:id}", response={204: None})
 async def delete_transfer(request: HttpRequest, id: str) -> HttpResponse:
     """Stop a transfer under way; one that is over is taken off the list."""
+    await ask(request, "transfer.delete", id=_number(id))
+    return done()
+
+
+def _number(id: str) -> int:
+    """The number of a transfer. Raises BrokerError 404."""
     if not (id.isascii() and id.isdecimal() and len(id) < 17):
         raise BrokerError(404, "not_found", "Not Found")
-    await ask(request, "transfer.delete", id=int(id))
-    return done()
+    return int(id)

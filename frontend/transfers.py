@@ -1,7 +1,9 @@
-"""The form that moves and copies messages, and the transfers of a queue, on the queue's page."""
+"""The forms that move, copy and replay messages, and the transfers of a queue, on the queue's
+page."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,10 +11,13 @@ from django.http import HttpRequest
 
 from frontend.asking import FormError, ask, names_of, reason_of, whole_number
 from management.broker_client import BrokerError
+from management.replay_words import replay_arguments
+from management.search_words import BadWords
 
 PREVIEWED = 1000
 SECONDS_MOST = 10 * 365 * 86_400
 LIMIT_MOST = 2**53
+RATE_MOST = 10_000_000
 
 
 class Field(NamedTuple):
@@ -51,7 +56,18 @@ FILTER = (
     ),
 )
 LIMIT = Field("limit", "At most", "How many messages are handed over; empty is all.", LIMIT_MOST)
-FIELDS = (*FILTER, LIMIT)
+RATE = Field("rate", "A second", "Messages a second at most; empty is no limit.", RATE_MOST)
+FIELDS = (*FILTER, LIMIT, RATE)
+REPLAY = (
+    Field(
+        "from",
+        "From",
+        "An offset, or a day, a time (UTC), yesterday or an age such as 2h; empty is the oldest.",
+    ),
+    Field("to", "To", "The last offset, or a time in the same way; empty is the newest."),
+    Field("words", "Only what a search finds", "Such as order_id=4711; empty is the whole range."),
+    RATE,
+)
 
 
 def _filter(form: Mapping[str, str], fields: tuple[Field, ...]) -> dict[str, Any]:
@@ -98,15 +114,65 @@ async def start(request: HttpRequest, vhost: str, name: str) -> dict[str, Any]:
     return row
 
 
-async def stop(request: HttpRequest) -> str:
-    """Stops the transfer whose button was pressed, or takes it off the list; what to say."""
+async def replay(request: HttpRequest, vhost: str, name: str) -> str:
+    """Starts the replay that the form asks for; what to say. Raises FormError, BrokerError."""
+    form = request.POST
+    target = form.get("target", "")
+    if not target:
+        raise FormError("Name the queue or exchange that gets the messages.")
+    try:
+        picked = replay_arguments(
+            form.get("from", ""),
+            form.get("to", ""),
+            form.get("words", ""),
+            time.time_ns() // 1_000_000,
+        )
+    except BadWords as error:
+        raise FormError(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+    row: dict[str, Any] = await ask(
+        request,
+        "transfer.replay",
+        vhost=vhost,
+        name=name,
+        target=target,
+        target_vhost=form.get("target_vhost") or vhost,
+        target_type="exchange" if form.get("target_type") == "exchange" else "queue",
+        **picked,
+        **_filter(form, (RATE,)),
+    )
+    lacks = f" Some may be missing: {'; '.join(row['reasons'])}." if row["reasons"] else ""
+    return f"Transfer {row['id']} replays {row['total']:,} messages.{lacks}"
+
+
+def _number(request: HttpRequest) -> int:
+    """Which transfer's button was pressed. Raises FormError."""
     id = request.POST.get("id", "")
     if not (id.isascii() and id.isdecimal() and len(id) < 17):
         raise FormError("The transfer is no number. Nothing was done.")
+    return int(id)
+
+
+async def stop(request: HttpRequest) -> str:
+    """Stops the transfer whose button was pressed, or takes it off the list; what to say."""
+    id = _number(request)
     rows = await ask(request, "transfer.list")
-    was_over = any(row["id"] == int(id) and row["ended"] is not None for row in rows)
-    await ask(request, "transfer.delete", id=int(id))
+    was_over = any(row["id"] == id and row["ended"] is not None for row in rows)
+    await ask(request, "transfer.delete", id=id)
     return f"Transfer {id} is {'off the list' if was_over else 'stopped'}."
+
+
+async def pause(request: HttpRequest) -> str:
+    """The transfer whose button was pressed stays where it is; what to say."""
+    id = _number(request)
+    await ask(request, "transfer.pause", id=id)
+    return f"Transfer {id} is paused."
+
+
+async def resume(request: HttpRequest) -> str:
+    """The transfer whose button was pressed goes on; what to say."""
+    id = _number(request)
+    await ask(request, "transfer.resume", id=id)
+    return f"Transfer {id} goes on."
 
 
 async def of_queue(request: HttpRequest, vhost: str, name: str) -> dict[str, Any]:
@@ -124,6 +190,7 @@ async def of_queue(request: HttpRequest, vhost: str, name: str) -> dict[str, Any
             for field, key in ((FILTER[0], "routing_key"), (FILTER[1], "header"))
             if row["filter"][key] is not None
         ]
+        row["done"] = row["total"] - row["left"]
     return {"transfers": rows, "is_transferring": any(not row["is_over"] for row in rows)}
 
 
@@ -133,6 +200,9 @@ async def form(request: HttpRequest, vhost: str) -> dict[str, Any]:
     return {
         "transfer_fields": [
             {**field._asdict(), "value": filled.get(field.name, "")} for field in FIELDS
+        ],
+        "replay_fields": [
+            {**field._asdict(), "value": filled.get(field.name, "")} for field in REPLAY
         ],
         "queues": await names_of(request, "queues", vhost=vhost),
         "vhosts": await names_of(request, "vhosts"),

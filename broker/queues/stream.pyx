@@ -296,9 +296,16 @@ cdef class StreamQueue(DeclaredQueue):
         """Where a reader begins that asks for this x-stream-offset; None if it makes no sense."""
         return start_of(value, now_ms)
 
-    def browse(self, start, uint32_t count, uint64_t bytes_max, done) -> None:
-        """Reads messages for a person to look at; see `StreamBrowser`."""
-        StreamBrowser(self.store, start, count, bytes_max, self.later, done).go_on()
+    def start_at(self, time_ms: int):
+        """Where a reader begins that asks for what the stream got at this time or later."""
+        return Start("time", time_ms)
+
+    def browse(self, start, uint32_t count, uint64_t bytes_max, done):
+        """Reads messages for a person to look at, or for a transfer; see `StreamBrowser`, which is
+        returned."""
+        browser = StreamBrowser(self.store, start, count, bytes_max, self.later, done)
+        browser.go_on()
+        return browser
 
     def pause(self) -> None:
         """Stops all deliveries; publishes are still accepted."""

@@ -68,3 +68,4 @@ cdef class StreamBrowser:
     cdef object later
     cdef object done
     cdef list rows
+    cdef readonly str trouble      # why the object store does not give what it waits for

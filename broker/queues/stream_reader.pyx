@@ -388,6 +388,8 @@ cdef class StreamBrowser:
         cdef uint32_t records = 0
         cdef uint64_t size = 0
         cdef int found
+        self.trouble = self.cursor.trouble
+        self.cursor.trouble = None
         while self.left and self.bytes_left and not self.cursor.store.deleted:
             if records >= TURN_RECORDS or size >= TURN_RECORDS * RECORD_BYTES:
                 self.later(0.0, self.go_on)

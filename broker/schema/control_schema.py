@@ -659,8 +659,8 @@ class TransferStart(Arguments):
     exchange, which may be in another vhost. Needs read permission on the source and write
     permission on the target; messages that arrive later are not touched. `routing_key` is a
     pattern, `header` and `value` say what a header reads; `older_than` and `newer_than` are seconds
-    since the publish, `limit` is how many messages are handed over at most. A transfer is kept over
-    restarts."""
+    since the publish, `limit` is how many messages are handed over at most, `rate` how many a
+    second. A transfer is kept over restarts."""
 
     vhost: str
     name: str
@@ -674,6 +674,44 @@ class TransferStart(Arguments):
     older_than: int | None = None
     newer_than: int | None = None
     limit: int | None = None
+    rate: int | None = None
+
+
+@verb(
+    "transfer.replay",
+    "management",
+    "objects",
+    "{id, state, complete, reasons, ...}",
+    changes=True,
+)
+class TransferReplay(Arguments):
+    """Hands messages of a stream over once more, to a queue or an exchange, as a transfer; each has
+    headers that say that it is a replay. All from `first_offset` to `last_offset`, both included,
+    or from the time `first` to the time `last` (ms since 1970): left out, from the oldest to the
+    newest message there is now. With `value`, those that `stream.search` finds by `key` and `value`
+    in that range, the newest `max` of them, in the order of their offsets; `complete` is false
+    where some may be missing, for the `reasons`. `routing_key` is a pattern, `header` and
+    `header_value` say what a header reads; `limit` is how many messages are handed over at most,
+    `rate` how many a second. Needs read permission on the stream and write permission on the
+    target."""
+
+    vhost: str
+    name: str
+    target: str
+    target_vhost: str | None = None
+    target_type: Literal["queue", "exchange"] = "queue"
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first: int | None = None
+    last: int | None = None
+    key: str | None = None
+    value: str | None = None
+    max: int | None = None
+    routing_key: str | None = None
+    header: str | None = None
+    header_value: str | None = None
+    limit: int | None = None
+    rate: int | None = None
 
 
 @verb("transfer.preview", "management", "objects", "{looked, matched, ready}")
@@ -704,6 +742,23 @@ class TransferList(Arguments):
 
     vhost: str | None = None
     name: str | None = None
+
+
+@verb("transfer.pause", "management", "own", "{state}", changes=True)
+class TransferPause(Arguments):
+    """Lets a transfer stay where it is, over restarts, too, until it is resumed. Only who started
+    it may do so, or an administrator."""
+
+    id: int
+
+
+@verb("transfer.resume", "management", "own", "{state}", changes=True)
+class TransferResume(Arguments):
+    """Lets a transfer go on that was paused; `rate`, in messages a second, replaces the rate of one
+    that is paused or runs, 0 is no limit. Only who started it may do so, or an administrator."""
+
+    id: int
+    rate: int | None = None
 
 
 @verb("transfer.delete", "management", "own", "{state}", changes=True)

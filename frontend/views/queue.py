@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -39,7 +40,7 @@ async def queue(
     request: HttpRequest, vhost: str = "", name: str = "", tab: str = ""
 ) -> HttpResponseBase:
     """GET: a tab. POST `action`: get, read, search, publish, bind, unbind, purge, pause, resume,
-    transfer, preview_transfer, stop_transfer, delete."""
+    transfer, preview_transfer, replay, stop_transfer, pause_transfer, resume_transfer, delete."""
     if not name:
         vhost, name = request.GET.get("vhost", ""), request.GET.get("name", "")
     tab = tab or request.GET.get("tab") or TABS[0]
@@ -147,6 +148,8 @@ def _tabs(row: dict[str, Any]) -> list[tuple[str, str, str, int | None]]:
     """Name, label, address and number of things of each tab."""
     numbers = {"messages": row.get("messages"), "consumers": row.get("consumers")}
     labels = {tab: LABELS.get(tab, tab.capitalize()) for tab in TABS}
+    if row.get("stream"):
+        labels["move"] = "Replay or copy"
     return [(tab, labels[tab], _address(row, tab), numbers.get(tab)) for tab in TABS]
 
 
@@ -305,11 +308,23 @@ async def _transfer(
     return done(request, addresses.queue(vhost, name, "move"), text)
 
 
-async def _stop_transfer(
+async def _replay(
     request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
 ) -> HttpResponseBase:
-    text = await transfers.stop(request)
+    facts["is_replay"] = True
+    text = await transfers.replay(request, vhost, name)
     return done(request, addresses.queue(vhost, name, "move"), text)
+
+
+def _with_transfer(act: Callable[[HttpRequest], Awaitable[str]]) -> Any:
+    """A button of one transfer."""
+
+    async def action(
+        request: HttpRequest, vhost: str, name: str, facts: dict[str, Any]
+    ) -> HttpResponseBase:
+        return done(request, addresses.queue(vhost, name, "move"), await act(request))
+
+    return action
 
 
 async def _delete(
@@ -348,6 +363,9 @@ _ACTIONS: dict[str, Any] = {
     "cancel": _cancel,
     "transfer": _transfer,
     "preview_transfer": _preview_transfer,
-    "stop_transfer": _stop_transfer,
+    "replay": _replay,
+    "stop_transfer": _with_transfer(transfers.stop),
+    "pause_transfer": _with_transfer(transfers.pause),
+    "resume_transfer": _with_transfer(transfers.resume),
     "delete": _delete,
 }

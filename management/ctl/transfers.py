@@ -1,12 +1,17 @@
-"""Commands that move and copy messages between queues."""
+"""Commands that move and copy messages between queues, and replay those of streams."""
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any
 
+from management.ctl import output
 from management.ctl.table import (
+    USAGE,
     Call,
     Command,
+    CommandError,
     Parameter,
     Rows,
     enter,
@@ -14,6 +19,8 @@ from management.ctl.table import (
     runs,
     whole,
 )
+from management.replay_words import replay_arguments
+from management.search_words import BadWords
 
 _FILTER = (
     Parameter(name="--routing-key", help="Pattern for routing keys (RE2)."),
@@ -22,13 +29,23 @@ _FILTER = (
     Parameter(name="--older-than", help="Seconds since the publish, at least.", read=whole),
     Parameter(name="--newer-than", help="Seconds since the publish, at most.", read=whole),
 )
-_WANTED = (
+_TARGET = (
     Parameter(
         name="--target-vhost", help="Virtual host of the target (that of -p).", names="vhosts"
     ),
     Parameter(name="--to-exchange", flag=True, help="The target is an exchange."),
-    *_FILTER,
+)
+_BOUNDS = (
     Parameter(name="--limit", help="How many messages at most.", read=whole),
+    Parameter(name="--rate", help="How many messages a second at most.", read=whole),
+)
+_WANTED = (*_TARGET, *_FILTER, *_BOUNDS)
+_REPLAYED = (
+    *_TARGET,
+    Parameter(name="--routing-key", help="Pattern for routing keys (RE2)."),
+    Parameter(name="--header", help="Name of a header."),
+    Parameter(name="--header-value", help="What that header reads."),
+    *_BOUNDS,
 )
 _COLUMNS = (
     "id",
@@ -70,6 +87,30 @@ async def _move(call: Call) -> str:
 
 async def _copy(call: Call) -> str:
     return await _start(call, "copy")
+
+
+async def _replay(call: Call) -> str:
+    options = call.options
+    try:
+        picked = replay_arguments(
+            options["from"], options["to"], options["search"], time.time_ns() // 1_000_000
+        )
+    except BadWords as error:
+        raise CommandError(str(error), USAGE) from None
+    row = await call.ask(
+        "transfer.replay",
+        vhost=call.vhost,
+        name=options["queue"],
+        target=options["target"],
+        target_type="exchange" if options["to_exchange"] else "queue",
+        **picked,
+        **_given(call, *_REPLAYED),
+    )
+    for reason in row["reasons"]:
+        print(f"Not complete: {output.safe_lines(reason)}", file=sys.stderr)
+    return (
+        f"Transfer {row['id']} replays {row['total']} messages; list_transfers shows how far it is"
+    )
 
 
 async def _preview(call: Call) -> str:
@@ -118,6 +159,54 @@ for _name, _verb, _run, _help in (
 
 enter(
     Command(
+        name="replay_messages",
+        group="queues",
+        help="Hands messages of a stream over once more, to a queue or an exchange, with headers "
+        "that say that they are replayed: a range, or what a search finds.",
+        examples=(
+            "replay_messages orders orders.again --from 1000 --to 1999",
+            "replay_messages orders orders.again --from yesterday --rate 500",
+            "replay_messages orders orders.again --search 'order_id=4711 since 7D'",
+        ),
+        verb="transfer.replay",
+        parameters=(
+            queue(),
+            Parameter(name="target", help="Queue or exchange that gets them."),
+            Parameter(
+                name="--from",
+                help="First offset, or a day, a time, 'yesterday' or an age such as 2h.",
+                default="",
+            ),
+            Parameter(name="--to", help="Last offset, or a time in the same way.", default=""),
+            Parameter(name="--search", help="Words of search_stream.", default=""),
+            *_REPLAYED,
+        ),
+        run=_replay,
+        says="Replaying messages of stream '{queue}' in vhost '{vhost}' ...",
+        vhost=True,
+    ),
+    Command(
+        name="pause_transfer",
+        group="queues",
+        help="Lets a transfer stay where it is until it is resumed.",
+        examples=("pause_transfer 7",),
+        verb="transfer.pause",
+        parameters=(Parameter(name="id", help="Its number.", read=whole),),
+        says="Pausing transfer {id} ...",
+    ),
+    Command(
+        name="resume_transfer",
+        group="queues",
+        help="Lets a transfer go on that was paused, or gives one that runs another rate.",
+        examples=("resume_transfer 7", "resume_transfer 7 --rate 1000"),
+        verb="transfer.resume",
+        parameters=(
+            Parameter(name="id", help="Its number.", read=whole),
+            Parameter(name="--rate", help="Messages a second at most, 0 for no limit.", read=whole),
+        ),
+        says="Resuming transfer {id} ...",
+    ),
+    Command(
         name="preview_transfer",
         group="queues",
         help="Counts how many of the first messages of a queue a filter takes; changes nothing.",
@@ -148,8 +237,7 @@ enter(
     Command(
         name="list_transfers",
         group="queues",
-        help="Shows moves and copies between queues, newest first: running ones and those that "
-        "are over.",
+        help="Shows moves, copies and replays, newest first: running ones and those that are over.",
         examples=("list_transfers", "list_transfers --format json"),
         verb="transfer.list",
         says="Listing transfers ...",

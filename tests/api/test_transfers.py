@@ -143,3 +143,63 @@ def test_a_user_needs_read_there_and_write_here_and_stops_only_own_ones(
         assert few.get(path("transfers")).json() == []
         assert few.get(path("transfers", str(other))).status_code == 404
     api.delete(path("users", user))
+
+
+@pytest.fixture
+def stream(api: httpx.Client) -> Iterator[str]:
+    """A stream with ten messages and an index."""
+    name = f"replay-{uuid.uuid4().hex[:8]}"
+    arguments = {"x-queue-type": "stream", "x-stream-index": "message_id"}
+    body = {"durable": True, "arguments": arguments}
+    api.put(path("queues", VHOST, name), json=body).raise_for_status()
+    for number in range(10):
+        api.post(
+            path("exchanges", VHOST, "amq.default", "publish"),
+            json={
+                "routing_key": name,
+                "payload": str(number),
+                "payload_encoding": "string",
+                "properties": {"message_id": f"m{number % 2}"},
+            },
+        ).raise_for_status()
+    yield name
+    api.delete(path("queues", VHOST, name)).raise_for_status()
+
+
+def test_it_replays_a_range_and_a_search_result(
+    api: httpx.Client, stream: str, names: tuple[str, str]
+) -> None:
+    target = names[1]
+    replay = path("streams", VHOST, stream, "replay")
+    answer = api.post(replay, json={"target": target, "from": 2, "to": "4"})
+    assert answer.status_code == 201
+    row = over(api, answer.json()["id"])
+    assert (row["state"], row["mode"], row["handed_over"]) == ("finished", "replay", 3)
+    asked = {"target": target, "value": "m1", "from": "yesterday", "max": 2}
+    answer = api.post(replay, json=asked)
+    assert answer.json()["complete"] is True
+    assert over(api, answer.json()["id"])["search"] == "message_id=m1"
+    assert payloads(api, target) == ["2", "3", "4", "7", "9"]
+    for body, reason in (
+        ({"target": target, "from": "noon"}, "'noon' is no time"),
+        ({"target": target, "from": 5, "to": 4}, "ends before it begins"),
+        ({"target": target, "from": [1]}, "from"),
+        ({}, "target"),
+    ):
+        answer = api.post(replay, json=body)
+        assert answer.status_code == 400 and reason in answer.text, answer.text
+
+
+def test_it_pauses_and_resumes_one(api: httpx.Client, stream: str, names: tuple[str, str]) -> None:
+    replay = path("streams", VHOST, stream, "replay")
+    id = str(api.post(replay, json={"target": names[1], "rate": 1}).json()["id"])
+    assert api.post(path("transfers", id, "pause")).status_code == 204
+    row = api.get(path("transfers", id)).json()
+    assert (row["state"], row["rate"]) == ("paused", 1)
+    answer = api.post(path("transfers", id, "resume"), json={"rate": -1})
+    assert answer.status_code == 400 and "rate must be from 0" in answer.text
+    assert api.post(path("transfers", id, "resume"), json={"rate": 1000}).status_code == 204
+    assert over(api, int(id))["handed_over"] == 10
+    assert api.post(path("transfers", id, "resume")).status_code == 400
+    assert api.post(path("transfers", "one", "pause")).status_code == 404
+    assert api.post(path("transfers", "9007199254740993", "pause")).status_code == 404

@@ -10,8 +10,18 @@ class Transfers:
     """One transfer, of another user, which is over whatever is done to it."""
 
     ROW = SimpleNamespace(
-        id=7, user="other", source_vhost="/", target_vhost="/", source="q", state="finished"
+        id=7,
+        user="other",
+        source_vhost="/",
+        target_vhost="/",
+        source="q",
+        state="finished",
+        is_over=False,
     )
+    figures = SimpleNamespace(messages={}, bytes={}, refused=0)
+
+    def by_state(self) -> dict[str, int]:
+        return {}
 
     def rows(self) -> list[Any]:
         return []
@@ -19,11 +29,17 @@ class Transfers:
     def get(self, id: int) -> Any:
         return self.ROW
 
-    def begin(self, queue: Any, **_: Any) -> Any:
+    def begin(self, queue: Any, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(shown=dict)
 
     def preview(self, queue: Any, most: int, **_: Any) -> Any:
         return SimpleNamespace(go_on=lambda ns: 0, looked=0, matched=0)
 
     def delete(self, transfer: Any, user: str) -> None:
+        pass
+
+    def pause(self, transfer: Any, user: str) -> None:
+        pass
+
+    def resume(self, transfer: Any, rate: int | None, user: str) -> None:
         pass

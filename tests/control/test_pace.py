@@ -1,62 +1,52 @@
-"""Long work beside others: what one turn of the loop may take of it."""
+"""The rate of a transfer, by a clock that the test moves."""
 
 from __future__ import annotations
 
-import asyncio
-from types import SimpleNamespace
-
 import pytest
 
-from broker.server import pace
-from broker.server.pace import Pace
-
-STEP_S = 0.00009
+from broker.features.transfer.pace import NO_LIMIT, Pace
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A clock that goes only where the test lets it."""
-    clock = SimpleNamespace(now=1.0)
-    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    return clock
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-async def longest_turn(clock: SimpleNamespace, workers: int, steps: int) -> float:
-    """The most that a turn took of so many works, each of so many steps."""
-
-    async def work() -> None:
-        pace = Pace()
-        await pace()
-        for _ in range(steps):
-            clock.now += STEP_S
-            await pace()
-
-    tasks = [asyncio.create_task(work()) for _ in range(workers)]
-    longest = 0.0
-    while not all(task.done() for task in tasks):
-        before = clock.now
-        await asyncio.sleep(0)
-        longest = max(longest, clock.now - before)
-    assert clock.now == pytest.approx(1.0 + workers * steps * STEP_S)
-    return longest
+def handed_in(pace: Pace, clock: Clock, seconds: float, handed: int = 0) -> int:
+    """How many messages a transfer hands over that always takes all it may."""
+    until = clock.now + seconds
+    while clock.now < until:
+        handed = max(handed, pace.allowed(handed))
+        clock.now += pace.wait_s
+    return handed
 
 
-@pytest.mark.parametrize(("workers", "steps"), [(1, 40), (30, 1), (30, 5)])
-async def test_a_turn_takes_one_slice_however_many_begin_in_it(
-    clock: SimpleNamespace, workers: int, steps: int
-) -> None:
-    assert await longest_turn(clock, workers, steps) <= 0.0002 + STEP_S
+@pytest.mark.parametrize("rate", [1, 3, 50, 1000, 10_000_000])
+def test_over_a_while_it_allows_the_rate(rate: int) -> None:
+    clock = Clock()
+    handed = handed_in(Pace(rate, clock), clock, 60.0)
+    assert rate * 60 - rate / 5 - 2 <= handed <= rate * 60 + rate / 5 + 2
 
 
-async def test_who_was_cancelled_holds_up_nobody(clock: SimpleNamespace) -> None:
-    async def work() -> None:
-        pace = Pace()
-        for _ in range(10):
-            clock.now += 1
-            await pace()
+def test_what_was_held_up_is_not_made_up_for() -> None:
+    clock = Clock()
+    pace = Pace(100, clock)
+    handed = pace.allowed(0)
+    clock.now += 3600.0
+    assert pace.allowed(handed) - handed == 10
 
-    first, second = asyncio.create_task(work()), asyncio.create_task(work())
-    await asyncio.sleep(0)
-    first.cancel()
-    await second
-    assert first.cancelled()
+
+def test_a_transfer_that_takes_less_than_it_may_gets_no_more_at_once() -> None:
+    clock = Clock()
+    pace = Pace(1000, clock)
+    handed = 0
+    for _ in range(1000):
+        handed = min(handed + 1, pace.allowed(handed))
+        clock.now += 0.01
+    assert pace.allowed(handed) - handed <= 100
+
+
+def test_no_rate_is_no_limit() -> None:
+    assert Pace(0).allowed(17) == NO_LIMIT and Pace(0).wait_s == 0.0

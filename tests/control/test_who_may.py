@@ -74,7 +74,10 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "exchange.delayed.cancel": (ALL, {"vhost": "/", "name": "later", "id": "1-1-1"}),
     "transfer.start": (ALL, {**IN_VHOST, "mode": "move", "target": "log"}),
     "transfer.preview": (ALL, IN_VHOST),
+    "transfer.replay": (ALL, {**IN_VHOST, "name": "log", "target": "q"}),
     "transfer.list": (ALL, {}),
+    "transfer.pause": (ADMIN, {"id": 7}),
+    "transfer.resume": (ADMIN, {"id": 7}),
     "transfer.delete": (ADMIN, {"id": 7}),
     "exchange.publish": (
         ALL,
@@ -336,6 +339,7 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
         ("exchange.delayed.cancel", {"name": "later", "id": "1-1-1"}, ("later", "", "")),
         ("transfer.start", {"name": "q", "mode": "move", "target": "log"}, ("", "log", "q")),
         ("transfer.preview", {"name": "q"}, ("", "", "q")),
+        ("transfer.replay", {"name": "log", "target": "q"}, ("", "q", "log")),
         (
             "queue.declare",
             {"name": "mine", "arguments": {"x-dead-letter-exchange": "dead"}},

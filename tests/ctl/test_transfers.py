@@ -33,3 +33,35 @@ def test_it_moves_and_copies_messages(ctl: Ctl, name: str) -> None:
     assert found[0]["id"] not in [row["id"] for row in rows(ctl, "list_transfers")]
     assert ctl("stop_transfer", str(found[0]["id"])).status == 69
     assert ctl("move_messages", name, name).status == 65
+
+
+def test_it_replays_pauses_and_resumes(ctl: Ctl, name: str) -> None:
+    other = f"{name}-other"
+    index = '{"x-queue-type": "stream", "x-stream-index": "message_id"}'
+    assert ctl("create_queue", name, "--durable", "--arguments", index).status == 0
+    assert ctl("create_queue", other, "--durable").status == 0
+    for number in range(4):
+        wanted = f'{{"message_id": "m{number % 2}"}}'
+        said = ctl("publish_message", "amq.default", name, str(number), "--properties", wanted)
+        assert said.status == 0, said
+    said = ctl("replay_messages", name, other, "--from", "1", "--to", "2", "--rate", "1")
+    assert "replays 2 messages" in said.out
+    (row,) = [row for row in rows(ctl, "list_transfers") if row["source"] == name]
+    id = str(row["id"])
+    # It is over in two seconds, or not yet.
+    assert ctl("pause_transfer", id).status in (0, 65)
+    assert ctl("resume_transfer", id, "--rate", "1000").status in (0, 65)
+    until = time.monotonic() + 60
+    said = ctl("replay_messages", name, other, "--search", "m1 since 1h")
+    assert "replays 2 messages" in said.out
+    while any(
+        row["source"] == name and row["state"] != "finished" for row in rows(ctl, "list_transfers")
+    ):
+        assert time.monotonic() < until
+    got = rows(ctl, "get_messages", other, "--count", "10")
+    assert sorted(row["payload"] for row in got) == ["1", "1", "2", "3"]
+    said = ctl("replay_messages", name, other, "--from", "noon")
+    assert said.status == 64 and "'noon' is no time" in said.err
+    said = ctl("replay_messages", name, other, "--search", "m1 since 1h", "--from", "yesterday")
+    assert said.status == 64 and "there twice" in said.err
+    assert ctl("pause_transfer", id).status == 65

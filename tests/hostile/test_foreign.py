@@ -50,7 +50,8 @@ BODY = {
 ACTIONS = {
     "/queues/": (
         *("get", "read", "publish", "bind", "unbind", "purge", "pause", "resume", "delete"),
-        *("transfer", "preview_transfer", "stop_transfer"),
+        *("transfer", "preview_transfer", "replay"),
+        *("stop_transfer", "pause_transfer", "resume_transfer"),
     ),
     "/exchanges/": ("publish", "bind", "unbind", "delete"),
     "/connections/": ("close",),

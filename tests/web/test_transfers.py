@@ -65,3 +65,47 @@ def test_a_wrong_target_is_told_and_the_form_keeps_what_was_typed(
     expect(page.locator("[role=alert]")).to_contain_text("no queue 'no <i>such queue'")
     expect(page.locator("#target")).to_have_value("no <i>such queue")
     expect(page.locator("#transfer-limit")).to_have_value("7")
+
+
+def test_a_replay_is_started_paused_and_resumed_on_the_page_of_a_stream(
+    page: Page, channel: BlockingChannel, queue: str
+) -> None:
+    stream = f"web.stream.{uuid.uuid4().hex[:8]}"
+    channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+    for number in range(300):
+        channel.basic_publish("", stream, b"%d" % number)
+    page.goto(f"/queues/%2F/{stream}/move")
+    expect(page.locator(".tabs [aria-current=page]")).to_have_text("Replay or copy")
+    page.fill("#replay-target", queue)
+    page.fill("#replay-from", "10")
+    page.fill("#replay-to", "289")
+    page.fill("#replay-rate", "1")
+    page.click("button:has-text('Replay')")
+    expect(page.locator("#toasts")).to_contain_text("replays 280 messages")
+    row = page.locator("#transfers tbody tr")
+    expect(row).to_contain_text("offsets 10 to 289")
+    expect(row).to_contain_text("1 a second at most")
+    row.locator("button:has-text('Pause')").click()
+    expect(row).to_contain_text("paused")
+    row.locator("button:has-text('Resume')").click()
+    expect(row).not_to_contain_text("paused")
+    row.locator("button:has-text('Stop')").click()
+    expect(row).to_contain_text("stopped")
+    channel.queue_delete(stream)
+
+
+def test_a_wrong_range_of_a_replay_is_told_and_the_form_keeps_what_was_typed(
+    page: Page, watch: Watch, channel: BlockingChannel, queue: str
+) -> None:
+    watch.allow(400)
+    stream = f"web.stream.{uuid.uuid4().hex[:8]}"
+    channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+    page.goto(f"/queues/%2F/{stream}/move")
+    page.fill("#replay-target", queue)
+    page.fill("#replay-from", "<b>noon")
+    page.click("button:has-text('Replay')")
+    expect(page.locator("[role=alert]")).to_contain_text("'<b>noon' is no time")
+    expect(page.locator("#replay-target")).to_have_value(queue)
+    expect(page.locator("#replay-from")).to_have_value("<b>noon")
+    expect(page.locator("#target")).to_have_value("")
+    channel.queue_delete(stream)

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from broker.features.joints import Feature
+from broker.features.transfer.figures import Figures
 from broker.features.transfer.job import Job, rules_of
 from broker.features.transfer.preview import preview_of
-from broker.features.transfer.records import FILE, Transfer, TransfersFile
+from broker.features.transfer.records import FILE, STATES, Transfer, TransfersFile
 from broker.features.transfer.sources import end_of
 from broker.kernel import clock
 from broker.schema.errors import BoundReached
@@ -29,6 +30,7 @@ class Transfers(Feature):
         self._last_id = 0
         self._all: dict[int, Transfer] = {}
         self._jobs: dict[int, Job] = {}
+        self.figures = Figures()
         self._due: deque[Job] = deque()
         self._is_set = False
         self._has_begun = False
@@ -42,7 +44,7 @@ class Transfers(Feature):
         self._all = {each.id: each for each in content.transfers}
         self._last_id = max([content.last_id, *self._all])
         for each in self._all.values():
-            if not each.is_over:
+            if not each.is_over and each.state != "paused":
                 each.state, each.reason = "waiting", ""
 
     def vhost_started(self, vhost: Any) -> None:
@@ -85,6 +87,13 @@ class Transfers(Feature):
         """All that are kept, newest first."""
         return list(reversed(self._all.values()))
 
+    def by_state(self) -> dict[str, int]:
+        """How many of those there are, of every state."""
+        counts: dict[str, int] = dict.fromkeys(STATES, 0)
+        for each in self._all.values():
+            counts[each.state] += 1
+        return counts
+
     def get(self, id: int) -> Transfer | None:
         return self._all.get(id)
 
@@ -92,8 +101,9 @@ class Transfers(Feature):
         """Looks at the first `most` messages of a queue; see `preview_of`. Raises BadPattern."""
         return preview_of(queue, rules_of(**filter), most)
 
-    def begin(self, queue: Any, **wanted: Any) -> Transfer:
-        """Starts a transfer; `wanted` are fields of `Transfer`, which were checked. Raises
+    def begin(self, queue: Any, end: int | None = None, **wanted: Any) -> Transfer:
+        """Starts a transfer; `wanted` are fields of `Transfer`, which were checked. Of a stream
+        `end` is the offset behind the last message, if not all up to its end are wanted. Raises
         BoundReached."""
         most = self._host.config.transfers_max
         if sum(not each.is_over for each in self._all.values()) >= most:
@@ -110,8 +120,9 @@ class Transfers(Feature):
             **wanted,
         )
         transfer.ends = list(end_of(queue).items())
-        transfer.at = queue.stream_figures()["first_offset"] if queue.type == "stream" else 0
         transfer.total = queue.messages_ready
+        if queue.type == "stream":
+            self._set_range(transfer, queue, end)
         self._all[transfer.id] = transfer
         self._forget_old(most)
         self._save()
@@ -131,12 +142,46 @@ class Transfers(Feature):
         self._host.punctual(0, self._admit)
         return transfer
 
+    def _set_range(self, transfer: Transfer, queue: Any, end: int | None) -> None:
+        """Which offsets of a stream are looked at, and how many messages those are."""
+        figures = queue.stream_figures()
+        last = figures["next_offset"] if end is None else min(end, figures["next_offset"])
+        transfer.at = transfer.begin = max(transfer.begin, figures["first_offset"])
+        transfer.ends = [(0, last)]
+        transfer.total = max(0, last - transfer.at)
+        if transfer.offsets is not None:
+            transfer.offsets = sorted(set(transfer.offsets))
+            transfer.total = len(transfer.offsets)
+
+    def pause(self, transfer: Transfer, user: str) -> None:
+        """A transfer stays where it is, over restarts, too, until it is resumed."""
+        job = self._jobs.get(transfer.id)
+        if job is not None:
+            job.pause()
+        else:
+            transfer.state, transfer.reason = "paused", ""
+        self._save()
+        log.info("transfer %d: paused by user '%s'", transfer.id, user)
+
+    def resume(self, transfer: Transfer, rate: int | None, user: str) -> None:
+        """A transfer that was paused goes on; one that runs may get another rate."""
+        if rate is not None:
+            transfer.rate = rate
+        job = self._jobs.get(transfer.id)
+        if job is not None:
+            job.resume()
+        elif transfer.state == "paused":
+            transfer.state = "waiting"
+        self._save()
+        log.info("transfer %d: resumed by user '%s'", transfer.id, user)
+        self._host.punctual(0, self._admit)
+
     def delete(self, transfer: Transfer, user: str) -> None:
         """Stops a transfer; one that is over is taken off the list."""
         if transfer.is_over:
             self._all.pop(transfer.id, None)
         else:
-            job = self._jobs.pop(transfer.id, None) or Job(self._host, transfer, self._save)
+            job = self._jobs.pop(transfer.id, None) or self._job(transfer)
             job.stop()
             log.info("transfer %d: stopped by user '%s'", transfer.id, user)
             self._host.punctual(0, self._admit)
@@ -157,11 +202,15 @@ class Transfers(Feature):
             if len(self._jobs) >= self._host.config.transfers_at_once:
                 break
             source = transfer.source_vhost, transfer.source
-            if transfer.is_over or transfer.id in self._jobs or source in busy:
+            is_due = not transfer.is_over and transfer.state != "paused"
+            if not is_due or transfer.id in self._jobs or source in busy:
                 continue
             busy.add(source)
-            job = self._jobs[transfer.id] = Job(self._host, transfer, self._save)
+            job = self._jobs[transfer.id] = self._job(transfer)
             self._ready(job)
+
+    def _job(self, transfer: Transfer) -> Job:
+        return Job(self._host, transfer, self._save, self.figures)
 
     def _ready(self, job: Job) -> None:
         self._due.append(job)
@@ -175,7 +224,7 @@ class Transfers(Feature):
         if self._host.stopping:
             return
         job = self._due.popleft()
-        if job.transfer.id in self._jobs:
+        if self._jobs.get(job.transfer.id) is job:
             wait = job.step()
             if wait is None:
                 del self._jobs[job.transfer.id]

@@ -8,7 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.access.patterns import Pattern
-from broker.features.transfer.moving import AT_BOUND, DONE, FULL, MORE, UNROUTED, HandOver
+from broker.features.transfer.figures import Figures
+from broker.features.transfer.moving import (
+    AT_BOUND,
+    DONE,
+    FULL,
+    MORE,
+    PACED,
+    READING,
+    UNROUTED,
+    HandOver,
+)
+from broker.features.transfer.pace import Pace
 from broker.features.transfer.records import Transfer
 from broker.features.transfer.rules import Rules
 from broker.features.transfer.sources import FromQueue, FromStream
@@ -44,17 +55,23 @@ def rules_of(
 
 
 class Job:
-    """One transfer under way. `changed()` is called when what is to be kept of it is another."""
+    """One transfer under way. `changed()` is called when what is to be kept of it is another;
+    `figures` count what all transfers do."""
 
-    def __init__(self, host: Any, transfer: Transfer, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, host: Any, transfer: Transfer, changed: Callable[[], None], figures: Figures
+    ) -> None:
         self.transfer = transfer
         self._host = host
         self._changed = changed
+        self._figures = figures
+        self._pace = Pace(transfer.rate)
         self._source: FromQueue | FromStream | None = None
         self._hand_over: HandOver | None = None
         self._met: tuple[Any, Any, Any] | None = None
         self._is_noting = False
         self._is_written = False
+        self._is_paused = False
 
     # -- what it needs -----------------------------------------------------------------------------
 
@@ -135,6 +152,8 @@ class Job:
         return None
 
     def _step(self) -> float | None:
+        if self._is_paused:
+            return self._come_to_rest()
         self._meet()
         if self._is_noting:
             return READ_AGAIN_S
@@ -146,6 +165,8 @@ class Job:
         if self._source is None:
             self._over("finished")
             return None
+        assert self._hand_over is not None
+        self._hand_over.allowed = self._allowed()
         state = self._source.step()
         self._count()
         if state == DONE:
@@ -161,12 +182,22 @@ class Job:
                 # First what was handed over is settled.
                 return READ_AGAIN_S
             self.transfer.refused += 1
-            assert self._hand_over is not None
+            self._figures.refused += 1
             return self._wait(self._hand_over.refusal)
+        if state == READING and self._source.trouble:
+            return self._wait(self._source.trouble)
         self._set_state("running", "")
+        if state == PACED:
+            return self._pace.wait_s
         if state == AT_BOUND:
             self._note(self._source)
         return 0.0 if state == MORE else READ_AGAIN_S
+
+    def _allowed(self) -> int:
+        """How many messages may be handed over by now, all in all."""
+        if self._pace.rate != self.transfer.rate:
+            self._pace = Pace(self.transfer.rate)
+        return self._pace.allowed(self.transfer.handed_over)
 
     def _count(self) -> None:
         transfer, source, hand_over = self.transfer, self._source, self._hand_over
@@ -174,6 +205,12 @@ class Job:
         transfer.looked = source.looked
         transfer.matched = source.matched
         transfer.unreadable = source.unreadable
+        transfer.passed = source.passed
+        self._figures.add(
+            transfer.mode,
+            hand_over.handed - transfer.handed_over,
+            hand_over.handed_bytes - transfer.handed_over_bytes,
+        )
         transfer.handed_over = hand_over.handed
         transfer.handed_over_bytes = hand_over.handed_bytes
 
@@ -197,6 +234,7 @@ class Job:
             self._source = None
         transfer.ended = clock.now()
         transfer.doubtful = None
+        transfer.offsets = None
         self._set_state(state, reason)
         log.log(
             logging.WARNING if state == "failed" else logging.INFO,
@@ -212,14 +250,43 @@ class Job:
         self._over("stopped")
 
     def rest(self) -> None:
-        """The broker stops: it goes on from here at the next start."""
+        """It goes on from here later. Called when the broker stops, and for a transfer that is
+        paused once all it handed over is on the disk."""
         if self._source is None:
             return
         self._count()
-        if self.transfer.mode == "copy":
+        if self.transfer.mode != "move":
             self.transfer.level, self.transfer.at = self._source.place
             self.transfer.doubtful = None
         self._source.end()
+        self._source = None
+
+    # -- pauses ------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """It stays at the message it has come to."""
+        self._is_paused, self._is_written = True, False
+        self._set_state("paused", "")
+
+    def resume(self) -> None:
+        """After a pause that may not have come to its end."""
+        if self._is_paused:
+            self._is_paused = self._is_written = False
+            self._set_state("waiting", "")
+
+    def _come_to_rest(self) -> float | None:
+        """The steps of a pause: what was handed over is settled, or on the disk; then source and
+        target are let go."""
+        source = self._source
+        if self._is_noting or (source is not None and source.in_flight):
+            return READ_AGAIN_S
+        if source is not None and self.transfer.mode != "move" and not self._is_written:
+            self._is_written = True
+            self._note(source)
+            return READ_AGAIN_S
+        self.rest()
+        self._changed()
+        return None
 
     # -- a copy's progress -------------------------------------------------------------------------
 

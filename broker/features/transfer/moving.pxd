@@ -16,6 +16,7 @@ cpdef enum:
     AT_BOUND = 5                 # progress has to be noted on the disk first
     IN_FLIGHT = 6                # as many as may be wait for the disk
     LOST = 7                     # the shared body is not there any more
+    PACED = 8                    # the rate allows no more for now
 
 
 cdef class HandOver:
@@ -23,6 +24,7 @@ cdef class HandOver:
     cdef readonly str refusal            # what refused the last message, and why
     cdef readonly uint64_t handed
     cdef readonly uint64_t handed_bytes
+    cdef public uint64_t allowed         # `handed` may become so many for now
     cdef int held                        # queues that answer for the last message later
 
     cdef bint same_bodies                # source and targets are in one vhost

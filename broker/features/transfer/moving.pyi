@@ -13,8 +13,10 @@ UNROUTED: int
 AT_BOUND: int
 IN_FLIGHT: int
 LOST: int
+PACED: int
 
 class HandOver:
+    allowed: int
     def __init__(
         self,
         route: Callable[[bytes, bytes], tuple[tuple[Any, ...], bytes | str | None]],

@@ -8,7 +8,7 @@ took it have it on disk, so that a crash may double it but never lose it.
 
 import functools
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.features.transfer.rules cimport Rules
@@ -69,13 +69,15 @@ cdef int note_returns(QueueStore part, uint64_t key, uint32_t count) except -1:
 cdef class HandOver:
     """Gives messages to the queues that `route(routing key, properties)` names, as (queues,
     exchange or None for that of the message), or (no queues, the reason). `refusal` says why one
-    was not taken. `same_bodies`: a shared body can be referred to where the message goes."""
+    was not taken. `same_bodies`: a shared body can be referred to where the message goes.
+    `allowed` is for those who take messages out of a source: they ask it first."""
 
     def __init__(self, route, bint same_bodies, uint64_t handed=0, uint64_t handed_bytes=0):
         self.route = route
         self.same_bodies = same_bodies
         self.handed = handed
         self.handed_bytes = handed_bytes
+        self.allowed = UINT64_MAX
 
     def give_row(self, bytes exchange, bytes routing_key, bytes properties, bytes body,
                  int64_t timestamp, bint persistent, bint doubtful) -> int:
@@ -271,6 +273,8 @@ cdef class Mover:
             self.looked += 1
             self.walk.passed()
             return MORE
+        if self.hand_over.handed >= self.hand_over.allowed:
+            return PACED
         found = self.move(&message, &place)
         if found == FULL or found == UNROUTED or found == READING:
             return found

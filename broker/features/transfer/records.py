@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 FILE = "transfers.json"
 
-State = Literal["waiting", "running", "blocked", "finished", "stopped", "failed"]
-UNFINISHED = frozenset({"waiting", "running", "blocked"})
+State = Literal["waiting", "running", "blocked", "paused", "finished", "stopped", "failed"]
+STATES: tuple[State, ...] = get_args(State)
+UNFINISHED = frozenset({"waiting", "running", "blocked", "paused"})
 
 
 class Transfer(msgspec.Struct, kw_only=True):
@@ -18,7 +19,7 @@ class Transfer(msgspec.Struct, kw_only=True):
     id: int
     user: str | None
     """Who asked for it; None is the appliance itself."""
-    mode: Literal["move", "copy"]
+    mode: Literal["move", "copy", "replay"]
     source_vhost: str
     source: str
     source_incarnation: int
@@ -33,6 +34,14 @@ class Transfer(msgspec.Struct, kw_only=True):
     until: int = -1
     """Published at this time or later, and before this time; -1 is no limit."""
     limit: int = 0
+    rate: int = 0
+    """Messages a second at most; 0 is no limit."""
+    begin: int = 0
+    """Of a stream: the first offset that is handed over."""
+    search: str | None = None
+    """What the messages of a replay were found by: key and value."""
+    offsets: list[int] | None = None
+    """Of such a replay: those that are still to be handed over, in their order."""
     created: int
     ended: int | None = None
     state: State = "waiting"
@@ -52,6 +61,8 @@ class Transfer(msgspec.Struct, kw_only=True):
     handed_over_bytes: int = 0
     refused: int = 0
     unreadable: int = 0
+    passed: int = 0
+    """Of a stream: offsets without a message, because retention took it or it is damaged."""
 
     @property
     def is_over(self) -> bool:
@@ -76,6 +87,9 @@ class Transfer(msgspec.Struct, kw_only=True):
                 "until": self.until if self.until >= 0 else None,
             },
             "limit": self.limit,
+            "rate": self.rate,
+            "search": self.search,
+            **self._range(),
             "created": self.created,
             "ended": self.ended,
             "state": self.state,
@@ -87,7 +101,18 @@ class Transfer(msgspec.Struct, kw_only=True):
             "handed_over_bytes": self.handed_over_bytes,
             "refused": self.refused,
             "unreadable": self.unreadable,
-            "left": 0 if self.state == "finished" else max(0, self.total - self.looked),
+            "passed": self.passed,
+            "left": 0
+            if self.state == "finished"
+            else max(0, self.total - self.looked - self.passed),
+        }
+
+    def _range(self) -> dict[str, Any]:
+        """The offsets of a replay; null for queues."""
+        is_replay = self.mode == "replay"
+        return {
+            "first_offset": self.begin if is_replay else None,
+            "last_offset": dict(self.ends).get(0, 0) - 1 if is_replay else None,
         }
 
 

@@ -1,4 +1,5 @@
-"""What a transfer takes its messages from, and how far it is: a queue, or a stream (copies only).
+"""What a transfer takes its messages from, and how far it is: a queue, or a stream (copies and
+replays only).
 
 `step()` works for a slice and returns a word of `moving`; `place` is how far all before is handed
 over, `next_bound` how far the next note of progress lets it go.
@@ -6,6 +7,8 @@ over, `next_bound` how far the next note of progress lets it go.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import partial
 from typing import Any
 
 from broker.features.transfer.moving import (
@@ -13,12 +16,15 @@ from broker.features.transfer.moving import (
     DONE,
     IN_FLIGHT,
     MORE,
+    PACED,
     READING,
     HandOver,
     Mover,
 )
 from broker.features.transfer.records import Transfer
+from broker.features.transfer.stamp import Stamp
 from broker.fields.headers import ListedProperties
+from broker.kernel import clock
 from broker.store.log.walk import Walk, ends_of
 
 SLICE_NS = 500_000
@@ -40,6 +46,9 @@ def end_of(queue: Any) -> dict[int, int]:
 
 class FromQueue:
     """A queue whose messages are moved or copied."""
+
+    trouble = ""
+    passed = 0
 
     def __init__(self, queue: Any, transfer: Transfer, rules: Any, hand_over: HandOver) -> None:
         is_copy = transfer.mode == "copy"
@@ -97,7 +106,8 @@ class FromQueue:
 
 
 class FromStream:
-    """A stream that is copied."""
+    """A stream that is copied, or replayed: all messages between two offsets, or those that a
+    search found."""
 
     in_flight = 0
 
@@ -106,14 +116,23 @@ class FromStream:
         self._rules = rules
         self._hand_over = hand_over
         self._most = transfer.limit
+        self._stamp = Stamp(transfer) if transfer.mode == "replay" else None
         self._end = dict(transfer.ends).get(0, 0)
         self._doubtful = transfer.doubtful[1] if transfer.doubtful is not None else -1
         self._bound = -1
         self._at = transfer.at
+        self._wanted = (
+            None
+            if transfer.offsets is None
+            else [offset for offset in transfer.offsets if offset >= self._at]
+        )
+        self._awaited = -1
         self._rows: list[Any] = []
+        self._browser: Any = None
         self._is_reading = False
         self.looked = transfer.looked
         self.matched = transfer.matched
+        self.passed = transfer.passed
         self.unreadable = 0
 
     @property
@@ -122,7 +141,14 @@ class FromStream:
 
     @property
     def next_bound(self) -> Place:
+        if self._wanted:
+            return 0, self._wanted[:BOUND_OFFSETS][-1] + 1
         return 0, self._at + BOUND_OFFSETS
+
+    @property
+    def trouble(self) -> str:
+        """Why a read takes long; empty: there is no trouble."""
+        return (self._browser.trouble or "") if self._is_reading and self._browser else ""
 
     def set_bound(self, bound: Place) -> None:
         self._bound = bound[1]
@@ -131,48 +157,97 @@ class FromStream:
         if self._is_reading:
             return READING
         if not self._rows:
-            if self._at >= self._end or self._queue.deleted:
-                return DONE
-            self._is_reading = True
-            start = self._queue.start_of(self._at, 0)
-            self._queue.browse(start, BATCH, BATCH_BYTES, self._got)
-            return READING if self._is_reading else MORE
+            return self._read()
         while self._rows:
             if self._most and self._hand_over.handed >= self._most:
                 return DONE
-            offset, timestamp, exchange, routing_key, listed, body = self._rows[0]
+            offset, timestamp, _, routing_key, listed, _ = self._rows[0]
             if offset >= self._bound:
                 return AT_BOUND
             if self._rules.takes(routing_key, listed, timestamp):
-                refused = self._hand_over.give_row(
-                    exchange,
-                    routing_key,
-                    _without_offset(listed),
-                    body,
-                    timestamp,
-                    True,
-                    offset <= self._doubtful,
-                )
+                if self._hand_over.handed >= self._hand_over.allowed:
+                    return PACED
+                refused = self._give(*self._rows[0])
                 if refused:
                     return refused
                 self.matched += 1
             self.looked += 1
-            self._at = offset + 1
+            self._pass(offset)
             del self._rows[0]
         return MORE
 
-    def _got(self, rows: list[Any]) -> None:
+    def _give(
+        self,
+        offset: int,
+        timestamp: int,
+        exchange: bytes,
+        routing_key: bytes,
+        listed: bytes,
+        body: bytes,
+    ) -> int:
+        properties = ListedProperties(listed)
+        properties.remove_header("x-stream-offset")
+        if self._stamp is not None:
+            self._stamp.put(properties, offset, timestamp)
+            # Its time to live begins now, as with a message that is published now.
+            timestamp = clock.now()
+        return self._hand_over.give_row(
+            exchange,
+            routing_key,
+            properties.encode(),
+            body,
+            timestamp,
+            True,
+            offset <= self._doubtful,
+        )
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _read(self) -> int:
+        if self._at >= self._end or self._wanted == [] or self._queue.deleted:
+            return DONE
+        first, count = (self._at, BATCH) if self._wanted is None else self._run(self._wanted)
+        if first >= self._queue.store.safe_offset and first != self._awaited:
+            # It can be read once it is synced, as it is before a note.
+            self._awaited = first
+            return AT_BOUND
+        self._is_reading = True
+        start = self._queue.start_of(first, 0)
+        end = self._end if self._wanted is None else first + count
+        self._browser = self._queue.browse(start, count, BATCH_BYTES, partial(self._got, end))
+        return READING if self._is_reading else MORE
+
+    def _run(self, wanted: list[int]) -> tuple[int, int]:
+        """The next offset that is wanted, and how many follow one another from there."""
+        count = 1
+        while count < min(BATCH, len(wanted)) and wanted[count] == wanted[0] + count:
+            count += 1
+        return wanted[0], count
+
+    def _got(self, end: int, rows: list[Any]) -> None:
+        """What lies before `end` of what was read."""
         self._is_reading = False
-        self._rows = [row for row in rows if row[0] < self._end]
+        self._rows = [row for row in rows if row[0] < end]
         if not self._rows:
             # Retention has taken the rest, or it cannot be read.
-            self._at = self._end
+            self._skip(end)
+
+    def _pass(self, offset: int) -> None:
+        """Continues behind this message."""
+        self._skip(offset)
+        if self._wanted is not None:
+            self._wanted.pop(0)
+        self._at = offset + 1
+
+    def _skip(self, end: int) -> None:
+        """No message lies before `end` any more."""
+        if self._wanted is None:
+            self.passed += end - self._at
+        else:
+            count = bisect_left(self._wanted, end)
+            self.passed += count
+            del self._wanted[:count]
+        self._at = end
 
     def end(self) -> None:
         self._rows = []
-
-
-def _without_offset(listed: bytes) -> bytes:
-    properties = ListedProperties(listed)
-    properties.remove_header("x-stream-offset")
-    return properties.encode()

@@ -5,14 +5,55 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
+from broker.fields.codec import octets
+from broker.schema.errors import describe
+from broker.server.control.requests import bad_request
 from broker.store.keys.searching import Answer, Wanted
 
 CATCH_UP_S = 2.0
 """How long a search waits for the index to have what was published before."""
 
 WAIT_S = 0.005
+
+TIME_MOST = 2**62
+"""Ms since 1970."""
+
+
+class Asked(NamedTuple):
+    """What a search asks for: the newest `most` messages with a value, None is no limit of time."""
+
+    key: str | None
+    value: str
+    first: int | None
+    last: int | None
+    most: int
+
+
+class Found(NamedTuple):
+    """What a search found. `key` is the key of the index that it went by; `whole_from` the time
+    (ms) from which on the stream is indexed by it, None: from its beginning."""
+
+    answer: Answer
+    key: str
+    whole_from: int | None
+
+
+async def search(broker: Any, vhost: Any, queue: Any, asked: Asked) -> Found:
+    """Searches a stream, once the caller's rights were asked. Raises RequestError, BoundReached."""
+    index = broker.stream_indexes and broker.stream_indexes.of(vhost)
+    name = _key(queue, index.names(queue.incarnation) if index else (), asked.key)
+    most = broker.config.stream_search_results_max
+    if not 1 <= asked.most <= most:
+        raise bad_request(f"max must be from 1 to {most} (stream_search_results_max)")
+    first = -TIME_MOST if asked.first is None else asked.first
+    last = TIME_MOST if asked.last is None else asked.last
+    if first > last:
+        raise bad_request("the range of time ends before it begins")
+    searching = Searching(broker, index, queue)
+    answer = await searching.find(name, octets(asked.value), first, last, asked.most)
+    return Found(answer, name, index.whole_from(queue.incarnation, name))
 
 
 class Searching:
@@ -63,3 +104,21 @@ class Searching:
             if step is None or self._index.problem:
                 await asyncio.sleep(WAIT_S)
         return int(behind)
+
+
+def _key(queue: Any, names: tuple[str, ...], asked: str | None) -> str:
+    """The key of a stream that a search names."""
+    where = describe("queue", queue.name, queue.vhost_name)
+    if not names:
+        raise bad_request(
+            f"{where} has no index: set x-stream-index or the policy key stream-index, such as "
+            "'message_id, header:order_id'"
+        )
+    if asked is None and len(names) == 1:
+        return names[0]
+    for name in (asked, f"header:{asked}"):
+        if name in names:
+            return name
+    raise bad_request(
+        f"{where} is not indexed by '{(asked or '')[:100]}', but by {', '.join(names)}"
+    )

@@ -1,4 +1,4 @@
-"""Verbs on transfers: moving and copying messages between queues."""
+"""Verbs on transfers: moving and copying messages between queues (`replay_verbs` has replays)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from broker.kernel import clock
 from broker.schema.control_schema import (
     TransferDelete,
     TransferList,
+    TransferPause,
     TransferPreview,
+    TransferReplay,
+    TransferResume,
     TransferStart,
 )
 from broker.schema.errors import NotFound, describe
@@ -24,11 +27,13 @@ LOOKED_MAX = 10_000
 NAME_MAX = 255
 VALUE_MAX = 1024
 LIMIT_MAX = 2**53
+RATE_MAX = 10_000_000
+"""Messages a second: more than any transfer reaches."""
 
 _SLICE_NS = 500_000
 
 
-def _transfers(request: Request[Any]) -> Any:
+def transfers_of(request: Request[Any]) -> Any:
     if request.broker.transfers is None:
         raise not_found("this broker moves and copies no messages")
     return request.broker.transfers
@@ -43,19 +48,28 @@ def _source(request: Request[Any]) -> tuple[Any, Any]:
     return vhost, queue_of(vhost, name, caller, use=True)
 
 
-def _filter(args: TransferStart | TransferPreview) -> dict[str, Any]:
-    """The filter as it is kept. Raises RequestError that names what is wrong."""
-    if args.routing_key is not None:
+def filter_of(
+    routing_key: str | None, header: str | None, value: str | None, value_key: str = "value"
+) -> dict[str, Any]:
+    """The filter by routing key and header as it is kept. Raises RequestError that names what is
+    wrong."""
+    if routing_key is not None:
         try:
-            Pattern.sent(args.routing_key)
+            Pattern.sent(routing_key)
         except BadPattern as error:
             raise bad_request(f"routing_key: {error}") from None
-    if (args.header is None) != (args.value is None):
-        raise bad_request("a filter by header needs both 'header' and 'value'")
-    if args.header is not None and not 0 < len(args.header.encode()) <= NAME_MAX:
+    if (header is None) != (value is None):
+        raise bad_request(f"a filter by header needs both 'header' and '{value_key}'")
+    if header is not None and not 0 < len(header.encode()) <= NAME_MAX:
         raise bad_request(f"header must be a name of 1 to {NAME_MAX} bytes")
-    if args.value is not None and len(args.value.encode()) > VALUE_MAX:
-        raise bad_request(f"value must have {VALUE_MAX} bytes at most")
+    if value is not None and len(value.encode()) > VALUE_MAX:
+        raise bad_request(f"{value_key} must have {VALUE_MAX} bytes at most")
+    return {"routing_key": routing_key, "header": header, "header_value": value}
+
+
+def _filter(args: TransferStart | TransferPreview) -> dict[str, Any]:
+    """The whole filter as it is kept. Raises RequestError that names what is wrong."""
+    found = filter_of(args.routing_key, args.header, args.value)
     for key in ("older_than", "newer_than"):
         seconds = getattr(args, key)
         if seconds is not None and not 0 <= seconds <= LIMIT_MAX // 1000:
@@ -66,15 +80,15 @@ def _filter(args: TransferStart | TransferPreview) -> dict[str, Any]:
             raise bad_request("older_than must be less than newer_than: no message is both")
     now = clock.now()
     return {
-        "routing_key": args.routing_key,
-        "header": args.header,
-        "header_value": args.value,
+        **found,
         "until": now - args.older_than * 1000 if args.older_than is not None else -1,
         "since": max(0, now - args.newer_than * 1000) if args.newer_than is not None else -1,
     }
 
 
-def _check_target(caller: Caller, args: TransferStart, source: Any) -> tuple[str, str]:
+def check_target(
+    caller: Caller, args: TransferStart | TransferReplay, source: Any
+) -> tuple[str, str]:
     """Vhost and name of the target. Raises RequestError, AccessRefused or NotFound."""
     vhost = caller.vhost(args.target_vhost if args.target_vhost is not None else args.vhost)
     kind = args.target_type
@@ -102,25 +116,33 @@ def _check_target(caller: Caller, args: TransferStart, source: Any) -> tuple[str
 async def transfer_start(request: Request[TransferStart]) -> Any:
     args, caller = request.args, request.caller
     _, queue = _source(request)
-    target_vhost, target = _check_target(caller, args, queue)
+    target_vhost, target = check_target(caller, args, queue)
     if queue.type == "stream" and args.mode == "move":
         raise bad_request(
             f"queue '{args.name}' is a stream, whose messages stay: use the mode copy"
         )
-    limit = args.limit if args.limit is not None else 0
-    if args.limit is not None and not 1 <= limit <= LIMIT_MAX:
-        raise bad_request("limit must be 1 or more")
-    transfer = _transfers(request).begin(
+    transfer = transfers_of(request).begin(
         queue,
         user=caller.user.name if caller.user is not None else None,
         mode=args.mode,
         target_vhost=target_vhost,
         target=target,
         target_type=args.target_type,
-        limit=limit,
+        **bounds_of(args),
         **_filter(args),
     )
     return transfer.shown()
+
+
+def bounds_of(args: TransferStart | TransferReplay) -> dict[str, int]:
+    """How many messages are handed over, and how fast. Raises RequestError."""
+    found = {}
+    for name, most in (("limit", LIMIT_MAX), ("rate", RATE_MAX)):
+        value = getattr(args, name)
+        if value is not None and not 1 <= value <= most:
+            raise bad_request(f"{name} must be 1 or more, {most} at most")
+        found[name] = value or 0
+    return found
 
 
 @handles("transfer.preview")
@@ -131,7 +153,7 @@ async def transfer_preview(request: Request[TransferPreview]) -> Any:
     if not 1 <= args.count <= LOOKED_MAX:
         raise bad_request(f"count must be from 1 to {LOOKED_MAX}")
     ready = queue.messages_ready
-    preview = _transfers(request).preview(queue, args.count, **wanted)
+    preview = transfers_of(request).preview(queue, args.count, **wanted)
     await look_through(lambda: int(preview.go_on(_SLICE_NS)), args.name)
     return {"looked": preview.looked, "matched": preview.matched, "ready": ready}
 
@@ -139,7 +161,7 @@ async def transfer_preview(request: Request[TransferPreview]) -> Any:
 @handles("transfer.list")
 async def transfer_list(request: Request[TransferList]) -> Any:
     args, caller = request.args, request.caller
-    transfers = _transfers(request)
+    transfers = transfers_of(request)
     if args.vhost is not None:
         caller.vhost(args.vhost)
     name = args.name
@@ -161,13 +183,42 @@ def _is_seen(caller: Caller, transfer: Any) -> bool:
     return sight.of_vhost(transfer.source_vhost) and sight.of_vhost(transfer.target_vhost)
 
 
-@handles("transfer.delete")
-async def transfer_delete(request: Request[TransferDelete]) -> Any:
-    caller = request.caller
-    transfers = _transfers(request)
+def _own(request: Request[Any]) -> tuple[Any, Any]:
+    """All transfers, and the one that is asked for, of which the caller must be the owner."""
+    caller, transfers = request.caller, transfers_of(request)
     transfer = transfers.get(request.args.id)
     if transfer is None or not _is_seen(caller, transfer):
         raise not_found("no such transfer")
     caller.require_owner(transfer.user)
-    transfers.delete(transfer, caller.name)
+    return transfers, transfer
+
+
+@handles("transfer.delete")
+async def transfer_delete(request: Request[TransferDelete]) -> Any:
+    transfers, transfer = _own(request)
+    transfers.delete(transfer, request.caller.name)
+    return {"state": transfer.state}
+
+
+def _check_goes_on(transfer: Any) -> None:
+    if transfer.is_over:
+        raise bad_request(f"transfer {transfer.id} is {transfer.state} and does not go on")
+
+
+@handles("transfer.pause")
+async def transfer_pause(request: Request[TransferPause]) -> Any:
+    transfers, transfer = _own(request)
+    _check_goes_on(transfer)
+    transfers.pause(transfer, request.caller.name)
+    return {"state": transfer.state}
+
+
+@handles("transfer.resume")
+async def transfer_resume(request: Request[TransferResume]) -> Any:
+    transfers, transfer = _own(request)
+    _check_goes_on(transfer)
+    rate = request.args.rate
+    if rate is not None and not 0 <= rate <= RATE_MAX:
+        raise bad_request(f"rate must be from 0, which is no limit, to {RATE_MAX}")
+    transfers.resume(transfer, rate, request.caller.name)
     return {"state": transfer.state}

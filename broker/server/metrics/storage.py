@@ -121,6 +121,7 @@ def storage_metrics(broker: Broker) -> Iterator[str]:
         text = "is 1 while a Bloom filter of the index rotates"
         yield metric("msg_store_bloom_rotating", "gauge", text, index["bloom"]["state"] != "clean")
     yield from _stream_indexes(broker)
+    yield from _transfers(broker)
 
 
 def _metrics(rows: tuple[tuple[str, str, str, str], ...], figures: dict[str, Any]) -> Iterator[str]:
@@ -141,3 +142,22 @@ def _stream_indexes(broker: Broker) -> Iterator[str]:
         yield head(f"stream_index_{name}", "gauge", text)
         for state, value in sums.items():
             yield line(f"stream_index_{name}", value, {"state": state})
+
+
+def _transfers(broker: Broker) -> Iterator[str]:
+    """Transfers by state, and what all of them did since the start, by mode."""
+    if broker.transfers is None:
+        return
+    yield head("transfers", "gauge", "Moves, copies and replays that are listed, by state")
+    for state, count in broker.transfers.by_state().items():
+        yield line("transfers", count, {"state": state})
+    figures = broker.transfers.figures
+    for name, text, counts in (
+        ("messages", "Messages handed over by transfers", figures.messages),
+        ("bytes", "Bytes of bodies handed over by transfers", figures.bytes),
+    ):
+        yield head(f"transfer_{name}_total", "counter", text)
+        for mode, count in counts.items():
+            yield line(f"transfer_{name}_total", count, {"mode": mode})
+    text = "Offers of transfers that a target did not take"
+    yield metric("transfer_refused_total", "counter", text, figures.refused)

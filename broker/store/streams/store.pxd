@@ -26,7 +26,7 @@ cdef class StreamStore(Segments):
     cdef readonly uint64_t own_segment_size  # 0: the persister's
     cdef int64_t last_timestamp
     # Where the log ends for readers: what lies before it is synced.
-    cdef uint64_t safe_offset
+    cdef readonly uint64_t safe_offset
     cdef readonly uint32_t safe_number
     cdef uint32_t safe_position
     cdef uint64_t flying_offset
