@@ -98,12 +98,13 @@ class Channel:
         no_ack: bool = False,
         exclusive: bool = False,
         arguments: dict[str, Any] | None = None,
+        tag: str = "",
     ) -> Consumer:
         """Starts a consumer; every chunk's deliveries go to `on_batch`, which acknowledges and
         keeps nothing of the batch. Raises ClientError."""
         if prefetch is not None:
             await self.call("basic.qos", prefetch_count=prefetch)
-        tag = f"leveret-{self.core.number}-{next(self._tags)}"
+        tag = tag or f"leveret-{self.core.number}-{next(self._tags)}"
         core = self.core.add_consumer(tag.encode())
         consumer = Consumer(self, core, on_batch)
         core.owner = consumer

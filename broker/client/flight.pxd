@@ -11,6 +11,8 @@ cdef class Flight:
     cdef bytes routing_key
     cdef object rewrite
     cdef public bint rewrite_all
+    cdef public bint with_names
+    cdef public object repeat
     cdef bint mandatory
     cdef public bint acks
     cdef public str on_refused
@@ -19,6 +21,7 @@ cdef class Flight:
     cdef Batch waiting           # deliveries that are not published yet
     cdef size_t head
     cdef size_t looked           # where in `sent` the next returned message is looked for
+    cdef size_t left_out         # entries behind `head` that were not published
     cdef uint64_t settled        # publishes that were answered without a gap
     cdef uint64_t ack_tag        # the highest tag of a run of settled ones; 0 for none
     cdef readonly size_t strays  # tags that are not settled while higher ones may be
@@ -34,6 +37,10 @@ cdef class Flight:
     cdef readonly list refusals  # of Message: refused ones that were taken apart
 
     cdef int put(self, Batch batch, size_t first, size_t last) except -1
+    cdef int publish(self, size_t start) except -1
+    cdef int pass_left_out(self) except -1
+    cdef int append_left_out(self, Entry* found) except -1
+    cdef size_t place(self, uint64_t number) noexcept
     cdef int append(self, Batch batch, size_t index, bint again) except -1
     cdef int done(self, Entry* entry) except -1
     cdef int settle(self, uint64_t tag, bint is_stray) except -1

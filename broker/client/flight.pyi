@@ -8,6 +8,8 @@ class Flight:
     source: ChannelCore
     target: ChannelCore
     rewrite_all: bool
+    with_names: bool
+    repeat: Callable[[bytes], bytes] | None
     acks: bool
     on_refused: str
     ack_most: int
@@ -28,7 +30,7 @@ class Flight:
         *,
         exchange: bytes | None = None,
         routing_key: bytes | None = None,
-        rewrite: Callable[[bytes, bool], bytes] | None = None,
+        rewrite: Callable[..., bytes | None] | None = None,
         mandatory: bool = False,
     ) -> None: ...
     @property

@@ -16,10 +16,12 @@ from broker.client.unconfirmed cimport Unconfirmed
 
 cdef enum:
     ACK = 80
-    # Bits of `Entry.code`: why a message was refused, and that its tag is acknowledged alone.
+    # Bits of `Entry.code`: why a message was refused, that its tag is acknowledged alone, and that
+    # it was not published.
     NACKED = 1
     RETURNED = 2
     STRAY = 4
+    LEFT_OUT = 8
 
 
 cdef class Flight:
@@ -32,8 +34,9 @@ cdef class Flight:
 
     def __init__(self, ChannelCore source, ChannelCore target, *, bytes exchange=None,
                  bytes routing_key=None, rewrite=None, bint mandatory=False):
-        """`rewrite(properties, is_marked)` gives the properties to publish. It is called for every
-        message where `rewrite_all` is set, else for those that may be doubles."""
+        """`rewrite(properties, is_marked)` gives the properties to publish, or None for a message
+        that is left out: it is acknowledged in its turn. It is called for every message where
+        `rewrite_all` is set, else for those that may be doubles."""
         self.source = source
         self.target = target
         self.exchange = exchange
@@ -105,7 +108,18 @@ cdef class Flight:
         for index in range(self.held.count):
             self.append(self.held, index, True)
         self.held.clear()
+        self.publish(start)
+
+    cdef int publish(self, size_t start) except -1:
+        """Publishes what was appended from there on, but what is left out."""
+        cdef size_t index
+        if self.left_out:
+            for index in range(start, self.sent.count):
+                if self.sent.entries[index].code & LEFT_OUT:
+                    self.target.republish(self.sent, start, index, None, None, self.mandatory)
+                    start = index + 1
         self.target.republish(self.sent, start, self.sent.count, None, None, self.mandatory)
+        return 0
 
     cdef int put(self, Batch batch, size_t first, size_t last) except -1:
         cdef size_t start = self.sent.count
@@ -114,12 +128,30 @@ cdef class Flight:
             return 0
         for index in range(first, last):
             self.append(batch, index, False)
-        self.target.republish(self.sent, start, self.sent.count, None, None, self.mandatory)
+        self.publish(start)
+        self.pass_left_out()
         if self.target.unconfirmed is None:
             # Nothing is answered: it is done when it is written.
-            for index in range(self.sent.count):
-                self.done(&self.sent.entries[index])
+            for index in range(self.head, self.sent.count):
+                if self.sent.entries[index].code & LEFT_OUT:
+                    self.settle(self.sent.entries[index].tag, False)
+                else:
+                    self.done(&self.sent.entries[index])
             self.sent.clear()
+            self.head = self.left_out = 0
+        return 0
+
+    cdef int pass_left_out(self) except -1:
+        """Settles what was left out and stands next."""
+        while (self.left_out and self.head < self.sent.count
+                and self.sent.entries[self.head].code & LEFT_OUT):
+            self.settle(self.sent.entries[self.head].tag, False)
+            self.head += 1
+            self.left_out -= 1
+        if self.head == self.sent.count:
+            self.flush_acks()
+            self.sent.clear()
+            self.head = self.looked = 0
         return 0
 
     cdef int append(self, Batch batch, size_t index, bint again) except -1:
@@ -131,9 +163,19 @@ cdef class Flight:
         cdef bytes listed = None
         cdef bint is_marked = found.redelivered or again
         at += found.exchange_length + found.key_length
-        if is_marked or self.rewrite_all:
+        if again and self.repeat is not None:
+            listed = self.repeat((<char*> at)[:found.properties_length])
+        elif self.with_names:
+            listed = self.rewrite((<char*> at)[:found.properties_length], is_marked,
+                                  (<char*> names)[:found.exchange_length],
+                                  (<char*> names)[found.exchange_length:
+                                                  found.exchange_length + found.key_length])
+        elif is_marked or self.rewrite_all:
             listed = self.rewrite((<char*> at)[:found.properties_length], is_marked)
-            self.marked += is_marked
+            if listed is None and not again:
+                self.append_left_out(found)
+                return 0
+        self.marked += is_marked
         entry = self.sent.begin()
         entry.tag = found.tag
         entry.redelivered = found.redelivered
@@ -159,13 +201,37 @@ cdef class Flight:
             self.sent.body(at + found.properties_length, found.body_length)
         return 0
 
+    cdef int append_left_out(self, Entry* found) except -1:
+        """Puts a tag behind those that were sent, without a message."""
+        cdef Entry* entry = self.sent.begin()
+        entry.tag = found.tag
+        entry.redelivered = found.redelivered
+        entry.code = LEFT_OUT
+        entry.exchange_length = entry.key_length = 0
+        self.sent.properties(NULL, 0, 0)
+        self.left_out += 1
+        return 0
+
     # What the target answers.
 
     def nacked(self, list numbers):
         """The target has refused the publishes of these sequence numbers."""
         cdef uint64_t number
         for number in numbers:
-            self.sent.entries[self.head + number - 1 - self.settled].code |= NACKED
+            self.sent.entries[self.place(number)].code |= NACKED
+
+    cdef size_t place(self, uint64_t number) noexcept:
+        """Where in `sent` the publish of this sequence number is."""
+        cdef size_t index = self.head
+        cdef uint64_t ahead = number - 1 - self.settled
+        if not self.left_out:
+            return index + ahead
+        while True:
+            if not self.sent.entries[index].code & LEFT_OUT:
+                if not ahead:
+                    return index
+                ahead -= 1
+            index += 1
 
     def returned(self, message) -> bool:
         """The target has sent a message back; its confirm follows. Returns come in the order of
@@ -181,7 +247,7 @@ cdef class Flight:
         for index in range(self.looked, self.sent.count):
             entry = &self.sent.entries[index]
             at = self.sent.bytes.data + entry.start
-            if (not entry.code & RETURNED and entry.body_length == <size_t> len(body)
+            if (not entry.code & (RETURNED | LEFT_OUT) and entry.body_length == <size_t> len(body)
                     and entry.properties_length == <size_t> len(listed)
                     and entry.exchange_length == <size_t> len(message.exchange)
                     and entry.exchange_length + entry.key_length == len(names)
@@ -207,6 +273,7 @@ cdef class Flight:
                 self.done(entry)
             self.head += 1
             self.settled += 1
+            self.pass_left_out()
         self.flush_acks()
         if self.head == self.sent.count or self.head > self.sent.count // 2:
             self.sent.drop_first(self.head)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.fields.codec import Long, Malformed
+from broker.fields.codec import Long, Malformed, Short
 from broker.fields.headers import ListedProperties
 from broker.fields.properties import decode, encode
 
-__all__ = ["ListedProperties", "Long", "Malformed", "decode", "encode"]
+__all__ = ["ListedProperties", "Long", "Malformed", "Short", "decode", "encode"]

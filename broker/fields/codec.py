@@ -31,6 +31,10 @@ class Long(int):
     """A 64-bit integer (type l), where clients expect that width whatever the value."""
 
 
+class Short(int):
+    """A 16-bit integer (type s), likewise."""
+
+
 class Byte(int):
     """A signed or unsigned octet (types b, B)."""
 
@@ -210,6 +214,8 @@ class Writer:
             return b"B" + struct.pack(">B", value)
         if isinstance(value, Long):
             return b"l" + struct.pack(">q", value)
+        if isinstance(value, Short):
+            return b"s" + struct.pack(">h", value)
         if isinstance(value, int):
             if -(2**31) <= value < 2**31:
                 return b"I" + struct.pack(">i", value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from broker.client.aio import Channel
 from broker.client.batch import Batch
@@ -19,7 +21,6 @@ from management.bridges.carrier import (
     backoff,
     beside,
     shortened,
-    watch_consumer,
 )
 from management.bridges.ends import End, failed
 from management.bridges.plan import Plan, ShovelFailed
@@ -38,11 +39,37 @@ COUNTED = {
 """Counter of the flight and name of the count that is reported."""
 
 
+@dataclass(frozen=True)
+class Handling:
+    """What is done to messages, as `Flight` says it. `mandatory`: what no queue takes counts as
+    refused."""
+
+    rewrite: Callable[..., bytes | None]
+    rewrites_all: bool
+    mandatory: bool
+    with_names: bool = False
+    repeat: Callable[[bytes], bytes] | None = None
+
+
+def _of_shovel(plan: Plan, source: Source, end: End) -> Handling:
+    rewrite = Rewrite(plan, source.end.shown, end.shown)
+    return Handling(rewrite, rewrite.of_all, plan.confirms)
+
+
 class AmqpCarrier:
     """One attempt: from its first delivery to its end."""
 
-    def __init__(self, plan: Plan, source: Source, end: End, status: Status, memory: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        source: Source,
+        end: End,
+        status: Status,
+        memory: int,
+        handling: Handling | None = None,
+    ) -> None:
         self._plan = plan
+        self._handling = handling or _of_shovel(plan, source, end)
         self._source = source
         self._end = end
         self._status = status
@@ -68,7 +95,7 @@ class AmqpCarrier:
         try:
             async with beside(self._ending, self._publish_waiting(), self._dead_letter()):
                 await self._source.consume(self._take, limit.prefetch)
-                async with beside(self._ending, watch_consumer(self._source, self._ending)):
+                async with beside(self._ending, self._source.watch(self._ending.fail)):
                     self._status.put("running")
                     await self._ending.wait()
             await self._source.stop_consuming()
@@ -106,16 +133,17 @@ class AmqpCarrier:
         exchange, key = given["dest-exchange"], given["dest-exchange-key"]
         if given["dest-queue"] is not None:
             exchange, key = "", given["dest-queue"]
-        rewrite = Rewrite(self._plan, self._source.end.shown, self._end.shown)
         self._flight = Flight(
             self._source.channel.core,
             target.core,
             exchange=exchange.encode() if exchange is not None else None,
             routing_key=key.encode() if key is not None else None,
-            rewrite=rewrite,
-            mandatory=self._plan.confirms,
+            rewrite=self._handling.rewrite,
+            mandatory=self._handling.mandatory,
         )
-        self._flight.rewrite_all = rewrite.of_all
+        self._flight.rewrite_all = self._handling.rewrites_all
+        self._flight.with_names = self._handling.with_names
+        self._flight.repeat = self._handling.repeat
         self._flight.limit, self._flight.ack_most = limit.count, limit.ack_most
         self._flight.acks = self._plan.acks
         refused = given["on-refused"]
@@ -154,6 +182,8 @@ class AmqpCarrier:
     def _written(self) -> None:
         """Messages were given to the connection of the destination."""
         self._end.connection.flush()
+        # What is left out is acknowledged without an answer of the destination.
+        self._source.end.connection.flush()
         if not self._plan.confirms:
             # What the socket has not taken yet does not count as published.
             if self._end.connection.is_writable:

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.client.aio import Connection
 from broker.client.errors import ClientError
-from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.plan import Plan
 from management.bridges.source import Source
 from management.bridges.status import Status
 
@@ -111,15 +111,6 @@ async def beside(ending: Ending, *work: Coroutine[Any, Any, None]) -> AsyncItera
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def watch_consumer(source: Source, ending: Ending) -> None:
-    """Fails when the server cancels the consumer: its queue was deleted."""
-    await source.consumer.cancelled.wait()
-    if not source.channel.ended.done():
-        ending.fail(
-            ShovelFailed(f"source {source.end.shown}: the queue {source.queue} was deleted")
-        )
 
 
 def shortened(text: Any, most: int = 300) -> str:

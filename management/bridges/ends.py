@@ -44,7 +44,8 @@ class Ends:
     async def open(self, plan: Plan, uri: str, purpose: str) -> End:
         """Connects and logs in. Raises ShovelFailed."""
         endpoint = self.endpoint(plan, uri)
-        named = {"connection_name": f"Shovel {plan.name} in {plan.vhost} ({purpose})"[:255]}
+        label = plan.label or f"Shovel {plan.name} in {plan.vhost}"
+        named = {"connection_name": f"{label} ({purpose})"[:255]}
         endpoint = dataclasses.replace(endpoint, properties=named)
         if is_here(uri):
             return await self._open_here(plan, uri, endpoint)

@@ -27,6 +27,8 @@ class Plan:
     generation: int
     owner: str | None
     given: dict[str, Any]
+    label: str = ""
+    """Name of its connections, where it is not that of a shovel."""
 
     @classmethod
     def of(cls, order: dict[str, Any]) -> Plan:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.client.aio import Channel, Consumer, OnBatch
 from broker.client.errors import ChannelClosed, ClientError
 from management.bridges.ends import NOT_FOUND, End, failed
-from management.bridges.plan import Plan
+from management.bridges.plan import Plan, ShovelFailed
 
 
 class Source:
@@ -53,6 +55,12 @@ class Source:
             )
         except ClientError as error:
             raise self.failed(error) from None
+
+    async def watch(self, fail: Callable[[Exception], None]) -> None:
+        """Fails when the server cancels the consumer: its queue was deleted."""
+        await self.consumer.cancelled.wait()
+        if not self.channel.ended.done():
+            fail(ShovelFailed(f"source {self.end.shown}: the queue {self.queue} was deleted"))
 
     async def stop_consuming(self) -> None:
         """Cancels the consumer, so that acks bring no further deliveries. Raises ClientError."""

@@ -34,7 +34,6 @@ from management.bridges.carrier import (
     backoff,
     beside,
     shortened,
-    watch_consumer,
 )
 from management.bridges.plan import Plan, ShovelFailed
 from management.bridges.rewrite import MARK
@@ -122,7 +121,7 @@ class WebCarrier:
                 )
                 async with beside(self._ending, *senders):
                     await self._source.consume(self._take, limit.prefetch)
-                    async with beside(self._ending, watch_consumer(self._source, self._ending)):
+                    async with beside(self._ending, self._source.watch(self._ending.fail)):
                         self._status.put("running")
                         await self._ending.wait()
             await self._source.stop_consuming()

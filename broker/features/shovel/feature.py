@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from broker.access import BadSetting, Parameter
+from broker.access import Parameter
 from broker.access.parameters import SHOVEL, check_parameter
 from broker.access.secrets import masked, without_secrets
+from broker.features.bridge_uris import login_of
 from broker.features.joints import Feature
+from broker.features.reported import Reported
 from broker.features.shovel.checks import checked
 from broker.kernel import clock
 from broker.schema import shovel_keys
@@ -22,41 +24,17 @@ from broker.schema.control_schema import ShovelReport
 
 log = logging.getLogger("leveret.shovel")
 
-HISTORY_KEPT = 20
-COUNTS = ("moved", "moved_bytes", "refused", "dropped", "dead_lettered", "marked", "connects")
 AWAY = "the process that runs shovels is being started"
 
 Key = tuple[str, str]
 
 
-class Shovel:
+class Shovel(Reported):
     """One defined shovel, with the last report."""
 
     def __init__(self, parameter: Parameter, generation: int) -> None:
+        super().__init__(parameter.vhost, parameter.name, generation)
         self.parameter = parameter
-        self.generation = generation
-        self.counts = dict.fromkeys(COUNTS, 0)
-        self.history: list[dict[str, Any]] = []
-        self.report: ShovelReport
-        self.begin()
-
-    def begin(self, reason: str = "") -> None:
-        """Nothing is reported of this generation yet."""
-        self.report = ShovelReport(
-            vhost=self.parameter.vhost,
-            name=self.parameter.name,
-            generation=self.generation,
-            state="starting",
-            reason=reason,
-            since=clock.now(),
-        )
-
-    def take(self, report: ShovelReport) -> None:
-        """A report: counts are what came since the last one, the history is what is new."""
-        for name in COUNTS:
-            self.counts[name] += max(0, report.counts.get(name, 0))
-        self.history = [*self.history, *report.history][-HISTORY_KEPT:]
-        self.report = report
 
 
 class Shovels(Feature):
@@ -114,8 +92,7 @@ class Shovels(Feature):
                 self._all[key] = Shovel(row, self._next())
             elif (known.parameter.value, known.parameter.owner) != (row.value, row.owner):
                 known.parameter = row
-                known.generation = self._next()
-                known.begin()
+                known.begin(generation=self._next())
             elif known.parameter.paused != row.paused:
                 known.parameter = row
             else:
@@ -141,8 +118,7 @@ class Shovels(Feature):
 
     def restart(self, shovel: Shovel) -> None:
         """Lets it begin anew."""
-        shovel.generation = self._next()
-        shovel.begin()
+        shovel.begin(generation=self._next())
         self._tell()
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -244,22 +220,7 @@ class Shovels(Feature):
     def login(self, owner: str | None, vhost: str) -> str:
         """The user as whom a shovel of this owner logs in to a vhost here. Raises BadSetting when
         there is none."""
-        access = self._host.access
-        if owner is None:
-            raise BadSetting(
-                "who wrote this shovel is not recorded: save it again, and it runs in your name"
-            )
-        if owner:
-            if owner not in access.users:
-                raise BadSetting(f"user '{owner}', in whose name it ran, does not exist any more")
-            if not access.vhost_access(owner, vhost):
-                raise BadSetting(f"user '{owner}' may not connect to vhost '{vhost}' any more")
-            return owner
-        for name in sorted(access.users):
-            is_administrator = access.users[name].has_tag("administrator")
-            if is_administrator and access.vhost_access(name, vhost):
-                return str(name)
-        raise BadSetting(f"no administrator has permissions in vhost '{vhost}'")
+        return login_of(self._host.access, owner, vhost, "shovel")
 
     # -- trying a definition -----------------------------------------------------------------------
 
