@@ -170,8 +170,8 @@ async def get_parameter(
 async def put_parameter(
     request: HttpRequest, component: str, vhost: str, name: str, body: Parameter
 ) -> HttpResponse:
-    """Set a parameter: `limits` of `vhost-limits`; a `shovel`, which runs in the name of the
-    caller; or a `federation-upstream` or a `federation-upstream-set`, which do not run."""
+    """Set a parameter: `limits` of `vhost-limits`; or a `shovel`, a `federation-upstream` or a
+    `federation-upstream-set`, which run in the name of the caller."""
     given = {"component": component, "vhost": vhost, "name": name, "value": body.value}
     return put_answer(await ask(request, "parameter.put", **given))
 

@@ -21,23 +21,6 @@ async def refuse(request: HttpRequest, what: str) -> NoReturn:
     raise BrokerError(501, "not_implemented", f"Leveret does not have {what} yet")
 
 
-async def _nothing_to_monitor(request: HttpRequest) -> list[Any]:
-    await ask(request, "auth.attempts")
-    return []
-
-
-@router.get("/federation-links")
-async def list_federation_links(request: HttpRequest) -> Any:
-    """Always empty: stored upstreams (`/api/parameters/federation-upstream`) do not run."""
-    return await _nothing_to_monitor(request)
-
-
-@router.get("/federation-links/{seg:vhost}")
-async def list_federation_links_of(request: HttpRequest, vhost: str) -> Any:
-    """Always empty: stored upstreams (`/api/parameters/federation-upstream`) do not run."""
-    return await _nothing_to_monitor(request)
-
-
 @router.post("/rebalance/queues")
 async def rebalance(request: HttpRequest) -> Any:
     """Not built: there is one node."""

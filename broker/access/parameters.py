@@ -1,7 +1,7 @@
 """Parameters of components and of the whole node, as `parameters.json` keeps them.
 
-Limits of a vhost are RabbitMQ's component `vhost-limits`. Shovels run in the process `bridges`
-(`broker.features.shovel`). Federation upstreams are kept, listed and exported; nothing runs them.
+Limits of a vhost are RabbitMQ's component `vhost-limits`. Shovels and the links of federation run
+in the process `bridges` (`broker.features.shovel`, `broker.features.federation`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
-from broker.schema import shovel_keys
+from broker.schema import shovel_keys, upstream_keys
 from broker.schema.policy_keys import term
+from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET
 from broker.settings.bounds import DEFAULTS
 from broker.settings.files import SettingsError, SettingsFiles
 
@@ -32,8 +33,13 @@ SHOVEL = "shovel"
 
 _MANDATORY: dict[str, tuple[str, ...]] = {
     SHOVEL: ("src-uri", "dest-uri"),
-    "federation-upstream": ("uri",),
-    "federation-upstream-set": (),
+    UPSTREAM: ("uri",),
+    UPSTREAM_SET: (),
+}
+_FAULTS: dict[str, Callable[[str, Any], str | None]] = {
+    SHOVEL: shovel_keys.fault,
+    UPSTREAM: upstream_keys.fault,
+    UPSTREAM_SET: upstream_keys.set_fault,
 }
 STORED = tuple(_MANDATORY)
 """Components whose parameters are stored."""
@@ -178,10 +184,10 @@ class Parameters:
 def check_parameter(parameter: Parameter) -> None:
     """Checks a parameter that is to be stored. Raises BadSetting with RabbitMQ's text."""
     check_shape(parameter)
-    if parameter.component == SHOVEL:
-        fault = shovel_keys.fault(parameter.name, parameter.value)
-        if fault is not None:
-            raise BadSetting(fault)
+    find = _FAULTS.get(parameter.component)
+    fault = find(parameter.name, parameter.value) if find is not None else None
+    if fault is not None:
+        raise BadSetting(fault)
 
 
 def check_shape(parameter: Parameter) -> None:
@@ -190,7 +196,7 @@ def check_shape(parameter: Parameter) -> None:
     component, name, value = parameter.component, parameter.name, parameter.value
     if not component or not name:
         raise BadSetting("a parameter needs a component and a name")
-    if component == "federation-upstream-set":
+    if component == UPSTREAM_SET:
         rows = value if isinstance(value, list) else [None]
         if not all(isinstance(row, dict) and isinstance(row.get("upstream"), str) for row in rows):
             raise BadSetting(f"{name} should be a list of objects that name an upstream")

@@ -14,6 +14,7 @@ from broker.definitions.document import LeftOut, Row, check_value
 from broker.definitions.users import FOREIGN_PATTERN
 from broker.schema import shovel_keys
 from broker.schema.policy_keys import KEYS
+from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET
 from broker.vhosts.policies import Policy
 
 if TYPE_CHECKING:
@@ -55,17 +56,16 @@ class Settings:
         key = parameter.component, parameter.vhost, parameter.name
         if not plan.is_new(row, key, {"value": parameter.value}):
             return
-        shovels = self._broker.shovels
-        runs = parameter.component == SHOVEL and shovels is not None
+        bridge = self._bridge(parameter.component)
         old = parameters.get(*key)
-        if runs:
+        if bridge is not None:
             owner = old.owner if old is not None and old.owner is not None else plan.owner
             if old is not None and without_secrets(old.value) == parameter.value:
                 # An export without secrets does not take them away.
                 parameter = msgspec.structs.replace(parameter, value=old.value)
             check_parameter(parameter)
             try:
-                parameter = shovels.checked(parameter, owner, imported=True)
+                parameter = bridge.checked(parameter, owner, imported=True)
             except BadSetting as error:
                 # Such as a file of certificates of the machine that it comes from.
                 raise LeftOut(str(error)) from None
@@ -84,8 +84,14 @@ class Settings:
 
         before = {"value": old.value} if old is not None else None
         plan.change(row, before, {"value": parameter.value}, do)
-        if not runs or not shovel_keys.runs(parameter.value):
+        if bridge is None or not _runs(parameter):
             plan.inactive.append({"section": row.section, **row.named(), "reason": INACTIVE})
+
+    def _bridge(self, component: str) -> Any:
+        """The feature that runs what a component defines; None if there is none."""
+        if component == SHOVEL:
+            return self._broker.shovels
+        return self._broker.federation if component in (UPSTREAM, UPSTREAM_SET) else None
 
     def global_parameter(self, row: Row) -> None:
         name = row.name()
@@ -192,6 +198,10 @@ class Settings:
                 continue
             self._plan.leave_out(row, reason, part=f"definition.{key[:100]}")
         return kept
+
+
+def _runs(parameter: Parameter) -> bool:
+    return parameter.component != SHOVEL or shovel_keys.runs(parameter.value)
 
 
 def _nothing(_: Any) -> None:

@@ -14,6 +14,7 @@ NAMES = (
     "dedup",
     "transfer",
     "shovel",
+    "federation",
     "stream_index",
     "tiers",
 )

@@ -85,6 +85,22 @@ cdef class ConsumedQueue(StoredQueue):
             self.capacity.unblock()
         return self.capacity.share()
 
+    @property
+    def could_take(self):
+        """Whether a consumer could take a message now: one of priority 0 or higher, as those of
+        other brokers' federation links have a lower one."""
+        cdef Consumer consumer
+        if not self.is_served():
+            return False
+        for consumer in self._consumers:
+            if consumer.priority < 0:
+                return False
+            if consumer.channel.can_take(consumer):
+                return True
+            if self.features & SINGLE_ACTIVE:
+                return False
+        return False
+
     cdef bint has_room(self) noexcept:
         """Whether a consumer could take a message now; does not change the order of consumers."""
         cdef Consumer consumer

@@ -82,6 +82,8 @@ class BoundExchange(Exchange):
         """A queue that takes messages whose time has not come: `takes(headers)`."""
         self.duplicates: Any = None
         """Remembers message ids: `identity(listed)`, `drops(identity)`, `remember`, `forget`."""
+        self.watcher: Any = None
+        """Is told of each binding that comes or goes: `changed(binding, is_there)`."""
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
@@ -110,6 +112,8 @@ class BoundExchange(Exchange):
         self.changes += 1
         if binding.destination_type == "exchange":
             self.followers[binding.destination] = self.followers.get(binding.destination, 0) + 1
+        if self.watcher is not None:
+            self.watcher.changed(binding, True)
         return True
 
     def unbind(self, binding: Binding) -> bool:
@@ -123,6 +127,8 @@ class BoundExchange(Exchange):
             self.followers[found.destination] -= 1
             if not self.followers[found.destination]:
                 del self.followers[found.destination]
+        if self.watcher is not None:
+            self.watcher.changed(found, False)
         return True
 
     def add(self, binding: Binding) -> None:

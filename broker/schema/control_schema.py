@@ -1069,8 +1069,8 @@ class PolicyPreview(Arguments):
 @verb("parameter.put", "policymaker", "vhost", "{created}", changes=True)
 class ParameterPut(Arguments):
     """Sets a parameter of a component: `limits` of `vhost-limits`, for which it takes an
-    administrator; a shovel, which runs in the name of the caller; or a federation-upstream or a
-    federation-upstream-set, which are stored and do not run."""
+    administrator; or a shovel, a federation-upstream or a federation-upstream-set, which run in the
+    name of the caller."""
 
     component: str
     vhost: str
@@ -1186,6 +1186,70 @@ class BridgesTested(Arguments):
 class BridgesLogin(Arguments):
     """A user and a password for one login to a vhost, for a shovel of this owner. 401 says why it
     may not run any more."""
+
+    owner: str | None
+    vhost: str
+
+
+@verb(
+    "federation.list",
+    "management",
+    "own",
+    "[{vhost, type, upstream, id, status, uri, error, state, reason, counts, history, ...}]",
+)
+class FederationList(Arguments):
+    """Shows the links of federated exchanges and queues with their states, without secrets: those
+    of vhosts that the user may look into; with `down` those that neither run nor start. Takes a
+    policymaker or monitoring."""
+
+    vhost: str | None = None
+    id: str | None = None
+    down: bool = False
+
+
+@verb("federation.restart", "policymaker", "vhost", "{state}")
+class FederationRestart(Arguments):
+    """Closes the connections of a link and begins anew, without waiting for its next try."""
+
+    vhost: str
+    id: str
+
+
+@verb(
+    "federation.follow",
+    "appliance",
+    "node",
+    "{version, is_whole, more, name, links, bindings, wants}",
+)
+class FederationFollow(Arguments):
+    """What has changed since a version, for the process that runs links: links, serial numbers of
+    the bindings of exchanges, and which queues want more. At once where something has, else when
+    something does, or after `wait_s`."""
+
+    version: int
+    wait_s: float = 30.0
+
+
+@verb("federation.bindings", "appliance", "node", "{serial, known, more, rows}")
+class FederationBindings(Arguments):
+    """Changes of the bindings of a federated exchange since a serial number."""
+
+    vhost: str
+    exchange: str
+    serial: int
+
+
+@verb("federation.report", "appliance", "node", "{}")
+class FederationReport(Arguments):
+    """States and new counts of links; `name` is the id of a link."""
+
+    links: list[ShovelReport]
+
+
+@verb("federation.login", "appliance", "node", "{user, ticket}")
+class FederationLogin(Arguments):
+    """A user and a password for one login to a vhost, for a link of this owner. 401 says why it may
+    not run any more."""
 
     owner: str | None
     vhost: str
@@ -1309,7 +1373,7 @@ NOUNS = _nouns(
         _POLICY,
         _POLICY,
         "vhost",
-        "Parameters of components: limits of virtual hosts, shovels, stored upstreams.",
+        "Parameters of components: limits of virtual hosts, shovels, upstreams of federation.",
     ),
     Noun("policies", _OBJECT, _ALL, _POLICY, "vhost", "Policies, with how much is under each."),
     Noun("operator-policies", _OBJECT, _ALL, _ADMIN, "vhost", "Operator policies, likewise."),

@@ -67,7 +67,7 @@ def _kept(name: str, kind: str, wrong: str, text: str, **bounds: Any) -> PolicyK
 
 _ONE_NODE = "kept and shown; there is one node"
 _ON_DISK = "kept and shown; messages are on disk anyway"
-_LATER = "reserved: kept and shown, but nothing is federated yet"
+_UPSTREAMS = "; exchanges and queues under it take messages from there"
 
 KEYS: dict[str, PolicyKey] = {
     row.name: row
@@ -253,9 +253,24 @@ KEYS: dict[str, PolicyKey] = {
         _kept("ha-sync-batch-size", "integer", "ha-sync-batch-size value", _ONE_NODE, least=1),
         _kept("ha-promote-on-shutdown", "string", "ha-promote-on-shutdown value", _ONE_NODE),
         _kept("ha-promote-on-failure", "string", "ha-promote-on-failure value", _ONE_NODE),
-        _kept("federation-upstream", "string", "federation upstream name", _LATER),
-        _kept("federation-upstream-set", "string", "federation upstream set name", _LATER),
-        _kept("federation-upstream-pattern", "string", "federation upstream pattern", _LATER),
+        _kept(
+            "federation-upstream",
+            "string",
+            "federation upstream name",
+            f"name of an upstream{_UPSTREAMS}",
+        ),
+        _kept(
+            "federation-upstream-set",
+            "string",
+            "federation upstream set name",
+            f"name of a set of upstreams, `all` for every one{_UPSTREAMS}",
+        ),
+        _kept(
+            "federation-upstream-pattern",
+            "string",
+            "federation upstream pattern",
+            f"an RE2 expression for names of upstreams{_UPSTREAMS}",
+        ),
     )
 }
 
@@ -293,6 +308,11 @@ def check(definition: Mapping[str, Any], *, operator: bool = False) -> None:
 def check_together(definition: Mapping[str, Any]) -> None:
     """Checks what a policy wants to set against what else it wants to set. Raises
     BadDefinition."""
+    if sum(key.startswith("federation-upstream") for key in definition) > 1:
+        raise BadDefinition(
+            "cannot specify federation-upstream-set, federation-upstream and"
+            " federation-upstream-pattern together"
+        )
     named = {KEYS[key].argument.name: value for key, value in definition.items()}
     name = against_lean(named)
     if name is not None:

@@ -121,6 +121,7 @@ class Broker(SignIn):
         self.history = kept_history(config)
         self.transfers: Any = None  # set by the features of these names
         self.shovels: Any = None
+        self.federation: Any = None
         self.stream_indexes: Any = None
         self.tiers: Any = None
         self.features = features.build(self)
@@ -147,8 +148,7 @@ class Broker(SignIn):
             "cluster_name": self.node_name,
             "information": "A message broker as one appliance",
         }
-        self.stopping = self.backing_up = False
-        self.exit_status = 0
+        self.stopping, self.backing_up, self.exit_status = False, False, 0
         self._ids = itertools.count(1)
         self._paused: set[Session] = set()
         self._tasks: set[asyncio.Task[Any]] = set()

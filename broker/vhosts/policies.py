@@ -30,6 +30,7 @@ from broker.schema.policy_keys import (
     lower,
     term,
 )
+from broker.schema.upstream_keys import UPSTREAM_PATTERN
 from broker.settings.bounds import DEFAULTS
 from broker.settings.files import SettingsError, SettingsFiles
 
@@ -145,6 +146,14 @@ class Policies:
     def check(policy: Policy, *, operator: bool = False) -> _Compiled:
         """Raises BadSetting with RabbitMQ's text for a policy that cannot be set."""
         compiled = _checked(policy, operator)
+        upstreams = policy.definition.get(UPSTREAM_PATTERN)
+        try:
+            if upstreams:
+                Pattern.sent(upstreams)
+        except BadPattern as error:
+            raise BadSetting(
+                f"could not compile pattern {upstreams} to a regular expression. Error: {error}"
+            ) from None
         try:
             check_together(policy.definition)
         except BadDefinition as error:

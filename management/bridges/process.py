@@ -16,6 +16,7 @@ from broker.serving import reloading
 from broker.settings.config import Config, ConfigError
 from management.bridges.carrier import shortened
 from management.bridges.ends import Ends
+from management.bridges.federation import Federation
 from management.bridges.plan import Plan, ShovelFailed
 from management.bridges.shovel import Shovel
 from management.bridges.status import Status
@@ -47,6 +48,7 @@ class Bridges:
         self._config = config
         self._broker = BrokerClient(config.control_socket)
         self._ends = Ends(config, self._login)
+        self._federation = Federation(config, self._broker)
         self._shovels: dict[Key, Shovel] = {}
         self._statuses: dict[Key, Status] = {}
         self._trials: dict[int, asyncio.Task[None]] = {}
@@ -61,13 +63,21 @@ class Bridges:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         tasks = [
             asyncio.create_task(work)
-            for work in (self._follow(), self._keep_reporting(), stop.wait())
+            for work in (
+                self._follow(),
+                self._keep_reporting(),
+                self._federation.follow(),
+                self._federation.keep_reporting(),
+                stop.wait(),
+            )
         ]
         # One of ours that ends has failed: end too rather than sit there without it.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in (*tasks, *self._trials.values()):
             task.cancel()
-        await asyncio.gather(*(shovel.stop() for shovel in self._shovels.values()))
+        await asyncio.gather(
+            self._federation.stop(), *(shovel.stop() for shovel in self._shovels.values())
+        )
         await self._broker.close()
         for task in done:
             task.result()

@@ -142,7 +142,7 @@ def _bridge(word: str, component: str, what: str) -> None:
         Command(
             name=f"add_{word}",
             group="parameters",
-            help=f"Stores a {what}. It does not run until Leveret has bridges.",
+            help=f"Stores a {what}{_MEANING[word]}.",
             examples=(f'add_{word} copy \'{{"{_URI[word]}": "amqp://far"}}\'',),
             verb="parameter.put",
             parameters=(
@@ -167,6 +167,7 @@ def _bridge(word: str, component: str, what: str) -> None:
     )
 
 
+_MEANING = {"shovel": ", which starts", "federation": ", which policies may name"}
 _URI = {"shovel": "src-uri", "federation": "uri"}
 _bridge("shovel", "shovel", "shovel")
 _bridge("federation", "federation-upstream", "federation upstream")

@@ -75,6 +75,7 @@ ADD_ONS = {
     ),
     "transfer": feature("transfer"),
     "shovel": feature("shovel"),
+    "federation": feature("federation", exchange("x-federation-upstream", x_max_hops=1)),
     "stream_index": feature(
         "stream_index", queue(x_queue_type="stream", x_stream_index="message_id")
     ),

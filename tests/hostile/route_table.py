@@ -73,7 +73,10 @@ RULES: dict[str, list[str]] = {
         /api/exchanges/<vhost>/<name>/delayed/<id> /api/exchanges/<vhost>/<name>/publish
         /api/health/checks/quorum-queues-without-elected-leaders/vhost/<vhost>
         /api/health/checks/quorum-queues-without-elected-leaders/vhost/<vhost>/pattern/<pattern>
-        /api/federation-links /api/federation-links/<vhost> /api/shovels /api/shovels/<vhost>
+        /api/federation-links /api/federation-links/<vhost> /api/federation-links/state/down
+        /api/federation-links/state/down/ /api/federation-links/<vhost>/state/down
+        /api/federation-links/<vhost>/state/down/
+        /api/federation-links/vhost/<vhost>/<id>/<node>/restart /api/shovels /api/shovels/<vhost>
         /api/shovels/vhost/<vhost>/<name> /api/shovels/vhost/<vhost>/<name>/restart
         /api/shovels/<vhost>/<name>/pause /api/shovels/<vhost>/<name>/resume
         /api/shovels/<vhost>/<name>/test

@@ -1,4 +1,4 @@
-"""Verbs of parameters: limits of vhosts, shovels, and upstreams, which do not run yet."""
+"""Verbs of parameters: limits of vhosts, shovels, upstreams of federation and their sets."""
 
 from __future__ import annotations
 
@@ -38,29 +38,27 @@ async def parameter_put(request: Request[ParameterPut]) -> Any:
         put_vhost_limits(request.broker, args.vhost, args.value)
         return {"created": created}
     parameter = Parameter(args.component, args.vhost, args.name, args.value)
-    shovels = request.broker.shovels
-    runs = args.component == SHOVEL and shovels is not None
+    bridge = _bridge(request.broker, args.component)
     try:
-        if runs:
-            parameter = shovels.checked(parameter, request.caller.name)
+        if bridge is not None:
+            parameter = bridge.checked(parameter, request.caller.name)
         created = parameters.put(parameter)
     except BadSetting as error:
         raise _invalid(str(error)) from None
-    if runs:
-        log.info(
-            "shovel '%s' of vhost '%s' was written by user '%s'",
-            args.name,
-            args.vhost,
-            request.caller.name,
-        )
-        return {"created": created}
-    log.warning(
-        "%s '%s' of vhost '%s' is stored; this broker does not run it",
+    log.info(
+        "%s '%s' of vhost '%s' was written by user '%s'%s",
         args.component,
         args.name,
         args.vhost,
+        request.caller.name,
+        "" if bridge is not None else "; this broker does not run it",
     )
     return {"created": created}
+
+
+def _bridge(broker: Broker, component: str) -> Any:
+    """The feature that runs what a component defines; None if it is not there."""
+    return broker.shovels if component == SHOVEL else broker.federation
 
 
 @handles("parameter.delete")

@@ -1,0 +1,55 @@
+"""What a link has to know of its exchange or queue: bindings that come and go, and whether
+consumers want more than the queue has."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from broker.routing.exchange import Binding
+
+CHANGES_KEPT = 4000
+
+
+class BindingLog:
+    """The last changes of one exchange's bindings. Who knows none of them lists all bindings, and
+    takes the changes since then."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self.serial = 0
+        """How many changes there were."""
+        self._changes: deque[tuple[bool, Binding]] = deque(maxlen=CHANGES_KEPT)
+        self._tell = tell
+
+    def changed(self, binding: Binding, is_there: bool) -> None:
+        """A binding was added or removed."""
+        self.serial += 1
+        self._changes.append((is_there, binding))
+        self._tell()
+
+    def since(self, serial: int, most: int) -> list[tuple[bool, Binding]] | None:
+        """Changes behind a serial number, oldest first; None if they are not known any more."""
+        first = self.serial - len(self._changes)
+        if not first <= serial <= self.serial:
+            return None
+        start = serial - first
+        return [self._changes[at] for at in range(start, min(start + most, len(self._changes)))]
+
+
+class Demand:
+    """Whether a queue should be fed: it begins when it is empty and a consumer could take a
+    message, and ends when none could."""
+
+    def __init__(self, queue: Any) -> None:
+        self.queue = queue
+        self.wants = False
+
+    def look(self) -> bool:
+        """Looks again; whether it is another answer than before."""
+        takes = self.queue.could_take
+        now = takes and (self.wants or not self.queue.messages_ready)
+        if now == self.wants:
+            return False
+        self.wants = now
+        return True

@@ -1,0 +1,109 @@
+"""Verbs on the links of federation, and those by which the process that runs them follows them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from broker.access import BadSetting
+from broker.schema.control_schema import (
+    FederationBindings,
+    FederationFollow,
+    FederationList,
+    FederationLogin,
+    FederationReport,
+    FederationRestart,
+)
+from broker.server.control.encoding import encode_rows
+from broker.server.control.requests import Request, handles, not_authorised, not_found
+
+FOLLOW_MAX_S = 60.0
+NEWS_AT_ONCE = 200
+BINDINGS_AT_ONCE = 500
+
+
+def _federation(request: Request[Any]) -> Any:
+    if request.broker.federation is None:
+        raise not_found("this broker runs no federation")
+    return request.broker.federation
+
+
+@handles("federation.list")
+async def federation_list(request: Request[FederationList]) -> Any:
+    args, caller = request.args, request.caller
+    if not (caller.sight.has("policymaker") or caller.sight.has("monitoring")):
+        raise not_authorised("Not monitor user")
+    if args.vhost is not None:
+        caller.vhost(args.vhost)
+    return await encode_rows(
+        row
+        for row in _federation(request).rows()
+        if caller.sight.of_vhost(row["vhost"])
+        and (args.vhost is None or row["vhost"] == args.vhost)
+        and (args.id is None or row["id"] == args.id)
+        and not (args.down and row["status"] in ("running", "starting"))
+    )
+
+
+@handles("federation.restart")
+async def federation_restart(request: Request[FederationRestart]) -> Any:
+    federation = _federation(request)
+    link = federation.get(request.args.vhost, request.args.id)
+    if link is None:
+        raise not_found("Not Found")
+    federation.restart(link)
+    return {"state": "starting"}
+
+
+# For the process that runs them.
+
+
+@handles("federation.follow")
+async def federation_follow(request: Request[FederationFollow]) -> Any:
+    federation, args = _federation(request), request.args
+    news = federation.news
+    if federation.away not in request.session.at_end:
+        request.session.at_end.append(federation.away)
+    if args.version == news.version:
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not changed.done():
+                changed.set_result(None)
+
+        news.waiting.append(wake)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(args.wait_s, FOLLOW_MAX_S)):
+                    await changed
+        finally:
+            if wake in news.waiting:
+                news.waiting.remove(wake)
+    return federation.told(args.version, NEWS_AT_ONCE)
+
+
+@handles("federation.bindings")
+async def federation_bindings(request: Request[FederationBindings]) -> Any:
+    args = request.args
+    try:
+        return _federation(request).bindings_since(
+            args.vhost, args.exchange, args.serial, BINDINGS_AT_ONCE
+        )
+    except KeyError:
+        raise not_found("Not Found") from None
+
+
+@handles("federation.report")
+async def federation_report(request: Request[FederationReport]) -> Any:
+    _federation(request).reported(request.args.links)
+    return {}
+
+
+@handles("federation.login")
+async def federation_login(request: Request[FederationLogin]) -> Any:
+    try:
+        user = _federation(request).login(request.args.owner, request.args.vhost)
+    except BadSetting as error:
+        raise not_authorised(str(error)) from None
+    return {"user": user, "ticket": request.broker.access.issue_ticket(user)}
