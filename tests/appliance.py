@@ -54,6 +54,8 @@ class Appliance:
             "login_refusal_delay": 0,
             "reports_schedule": NEVER,
             "reports_daily_schedule": NEVER,
+            # A Spark that waits for the next run would take memory of many tests.
+            "spark_keep": 0,
             **settings,
         }
         self.open_files: int | None = None

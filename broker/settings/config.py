@@ -1216,6 +1216,24 @@ class Config:
         "spark options",
         "further options of Spark, such as spark.driver.host=10.0.0.5 for a cluster",
     )
+    spark_keep: int = setting(
+        "reports",
+        60,
+        "time",
+        "Spark is kept so long after a run for the next one, which then starts at once; 0 ends it"
+        " when no run waits",
+        least=0,
+        most=3600,
+        reload=True,
+    )
+    spark_keep_memory: int = setting(
+        "reports",
+        1024 * 1024 * 1024,
+        "size",
+        "Spark whose processes take more memory than this after a run is not kept for the next one",
+        least=0,
+        reload=True,
+    )
     history_bytes_max: int = setting(
         "reports",
         512 * 1024 * 1024,

@@ -196,6 +196,7 @@ def _state(
         "recent": [(run, _seconds(run), urlencode(run.parameters)) for run in standing.runs[:10]],
         "run_query": urlencode(canonical),
         "may_run": request.user.is_monitoring,
+        "spark": standing.spark if request.user.is_monitoring else None,
         "is_administrator": request.user.is_administrator,
     }
 

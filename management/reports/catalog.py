@@ -80,6 +80,7 @@ QUEUE_USAGE = Report(
         ),
     ),
     every="schedule",
+    by_time=True,
 )
 
 TRAFFIC = Report(
@@ -91,6 +92,7 @@ TRAFFIC = Report(
     grains=("day", "hour", "month"),
     days=31,
     views=tuple(_traffic(*subject) for subject in _SUBJECTS),
+    by_time=True,
 )
 
 CHANGES = Report(

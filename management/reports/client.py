@@ -30,10 +30,20 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     asked_by: str | None = None
 
 
+class SparkKept(msgspec.Struct, frozen=True, kw_only=True):
+    """A Spark that waits for the next run: since when it runs (UTC ms), bytes of memory of its
+    processes, and the runs that it has computed.
+    """
+
+    since: int
+    memory: int
+    runs: int
+
+
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`run_id`: of the run asked for. `schedules`, `next_at` (UTC ms): by report. `unwritten`:
     records that the disk has no room for. `plans`: when each is due, by `report/plan`.
-    `error`: what was refused.
+    `spark`: what is kept for the next run. `error`: what was refused.
     """
 
     run_id: str = ""
@@ -41,6 +51,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     next_at: dict[str, int] = {}
     unwritten: list[Run] = []
     plans: dict[str, int] = {}
+    spark: SparkKept | None = None
     error: str = ""
 
 

@@ -38,12 +38,15 @@ SHOWN_TO_ALL = (
 
 @dataclass(frozen=True)
 class Standing:
-    """How a report stands. `next_at` is UTC ms, None if the reports process does not answer."""
+    """How a report stands. `next_at` is UTC ms, None if the reports process does not answer;
+    `spark` is what is kept for the next run of any report.
+    """
 
     report: Report
     runs: list[Run]
     schedule: str
     next_at: int | None
+    spark: client.SparkKept | None = None
 
     @property
     def under_way(self) -> Run | None:
@@ -92,6 +95,7 @@ class Desk:
             runs=runs,
             schedule=status.schedules.get(name, "") if status else "",
             next_at=status.next_at.get(name) if status else None,
+            spark=status.spark if status else None,
         )
 
     def _status(self) -> client.Reply | None:
@@ -300,7 +304,7 @@ def order(view: View, query: Mapping[str, str]) -> str:
 
 def described(standing: Standing, *, everything: bool) -> dict[str, Any]:
     """A report as the API shows it, with its last run and the one under way."""
-    last, running = standing.last_done, standing.under_way
+    last, running, spark = standing.last_done, standing.under_way, standing.spark
     return {
         "name": standing.report.name,
         "title": standing.report.title,
@@ -311,6 +315,7 @@ def described(standing: Standing, *, everything: bool) -> dict[str, Any]:
         "schedule": standing.schedule,
         "next_at": standing.next_at or None,
         "available": standing.next_at is not None,
+        "spark": msgspec.to_builtins(spark) if everything and spark is not None else None,
         "last": None if last is None else described_run(last, everything=everything),
         "running": None if running is None else described_run(running, everything=everything),
     }

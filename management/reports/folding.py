@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,9 +38,11 @@ ROW = StructType(
 # Numbers that differ little from row to row take a few bits each with this version's encodings.
 WRITE_OPTIONS = {"parquet.writer.version": "PARQUET_2_0"}
 
-
 # The column that says which file a row goes to.
 PLACE = "place"
+
+# How the rows of a table file are sorted.
+FILE_ORDER = (*IDENTITY, "at")
 
 
 class FoldFailed(Exception):
@@ -121,13 +123,13 @@ def fold_in(
     parts = [_folded(read(spark, new, columns))]
     for grain in ("day", "month"):
         if kept := [file for file in old if file.grain == grain]:
-            parts.append(_placed(read(spark, tables.paths(kept), columns), grain))
+            parts.append(placed(read(spark, tables.paths(kept), columns), grain))
     past = [path for hour, path in hours if hour.date() < today]
     if past or loose:
         files = [*past, *tables.paths(loose)]
-        parts.append(_placed(read(spark, files, columns), "hour"))
+        parts.append(placed(read(spark, files, columns), "hour"))
     rows = functools.reduce(lambda one, other: one.unionByName(other), parts)
-    return _write(merged(rows, PLACE, "at"), work / "folded")
+    return write_places(merged(rows, PLACE, "at"), FILE_ORDER, work / "folded")
 
 
 def rebuild(spark: SparkSession, tables: Tables, work: Path) -> list[Written]:
@@ -139,14 +141,15 @@ def rebuild(spark: SparkSession, tables: Tables, work: Path) -> list[Written]:
     older = [file for file in tables.files("day") if file.period <= f"{first:%Y-%m}"]
     columns = {name for file in (*hours, *older) for name in file.columns}
     rows = _lasting(read(spark, tables.paths(hours), columns))
-    days = merged(_placed(rows.withColumn("at", f.date_trunc("day", "at")), "day"), PLACE, "at")
+    days = merged(placed(rows.withColumn("at", f.date_trunc("day", "at")), "day"), PLACE, "at")
     if older:
         before = read(spark, tables.paths(older), columns).where(f.col("at") < f.lit(first))
-        days = days.unionByName(_placed(before, "day"))
-    written = _write(days, work / "days")
+        days = days.unionByName(placed(before, "day"))
+    written = write_places(days, FILE_ORDER, work / "days")
     folded = read(spark, [one.path for one in written], columns)
     folded = folded.withColumn("at", f.date_trunc("month", "at"))
-    return written + _write(merged(_placed(folded, "month"), PLACE, "at"), work / "months")
+    months = merged(placed(folded, "month"), PLACE, "at")
+    return written + write_places(months, FILE_ORDER, work / "months")
 
 
 def floored(hours: DataFrame, grain: Grain) -> DataFrame:
@@ -191,19 +194,20 @@ def _folded(hours: DataFrame) -> DataFrame:
     )
 
 
-def _placed(rows: DataFrame, grain: Grain) -> DataFrame:
-    return rows.withColumn(PLACE, _place(grain))
+def placed(rows: DataFrame, grain: Grain, time: str = "at") -> DataFrame:
+    """The rows with PLACE, which file of a grain's tables the moment `time` belongs to."""
+    return rows.withColumn(PLACE, _place(grain, time))
 
 
-def _place(grain: Grain) -> Column:
+def _place(grain: Grain, time: str = "at") -> Column:
     """The file that a row goes to, as a number: 120261121, 2202611, 32026. Hours as texts would
     cost more than all sums.
     """
-    digits = f.year("at")
+    digits = f.year(time)
     if grain != "month":
-        digits = digits * 100 + f.month("at")
+        digits = digits * 100 + f.month(time)
     if grain == "hour":
-        digits = digits * 100 + f.dayofmonth("at")
+        digits = digits * 100 + f.dayofmonth(time)
     return digits + {"hour": 10**8, "day": 2 * 10**6, "month": 3 * 10**4}[grain]
 
 
@@ -214,13 +218,20 @@ def _rule(name: str) -> Column:
     return {"sum": f.sum, "max": f.max, "min": f.min}[rule](name).alias(name)
 
 
-def _write(rows: DataFrame, directory: Path) -> list[Written]:
-    """One file for each place, its rows sorted by object and time."""
+def write_places(
+    rows: DataFrame,
+    order: Sequence[Column | str],
+    directory: Path,
+    options: Mapping[str, str] = WRITE_OPTIONS,
+) -> list[Written]:
+    """One file below `directory` for each PLACE that has rows, sorted by `order`. Raises FoldFailed
+    and Spark's errors.
+    """
     shutil.rmtree(directory, ignore_errors=True)
     (
         rows.repartition(PLACE)
-        .sortWithinPartitions(PLACE, *IDENTITY, "at")
-        .write.options(**WRITE_OPTIONS)
+        .sortWithinPartitions(PLACE, *order)
+        .write.options(**options)
         .partitionBy(PLACE)
         .parquet(f"file://{directory}")  # a path to write to is no pattern
     )

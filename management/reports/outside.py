@@ -130,7 +130,6 @@ def compute(source: Source, chosen: parameters.Chosen, scratch: Path) -> Result:
     from pyspark.sql import SparkSession
 
     from . import results, transforms
-    from .job import transformed
 
     now = datetime.now(UTC)
     first, end = chosen.range(now)
@@ -141,7 +140,7 @@ def compute(source: Source, chosen: parameters.Chosen, scratch: Path) -> Result:
     files = source.tables.files(chosen.grain, before, end)
     try:
         rows = transforms.within(source.rows(spark, files), before, end, chosen.vhost)
-        frame = transformed(chosen.report, rows, chosen.view, first, end)
+        frame = transforms.transformed(chosen.report, rows, chosen.view, first, end)
         order = results.order(chosen.view)
         table = frame.select(*chosen.view.names).orderBy(*order).toArrow()
     except Exception as error:  # Java's own come as Py4J's where Spark does not wrap them

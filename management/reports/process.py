@@ -29,12 +29,12 @@ from management.priority import give_way
 
 from . import client, delivery, parameters, plans, tariff
 from .catalog import REPORTS
-from .child import Child
 from .client import FRAME_MAX, LENGTH, Reply, Request
 from .desk import Desk
-from .job import Specification
 from .keeping import Keeping
+from .kept import KeptJob
 from .ledger import Ledger
+from .orders import Specification
 from .records import Records, plain
 from .runs import Delivery, Progress, Run, RunNotFound, Runs
 from .schedule import Entry, Timetable
@@ -88,7 +88,7 @@ class Reports:
         self._records = Records(self._runs)
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
-        self._child: Child | None = None
+        self._job = KeptJob(self._data_dir / "run" / "spark")
         self._work = asyncio.Event()
         self._stopping = False
         self._directory = directory
@@ -132,8 +132,7 @@ class Reports:
         server.close()
         self._stopping = True
         self._work.set()
-        if self._child is not None:
-            await self._child.cancel()
+        await self._job.cancel()
         await working
         for run in self._waiting:
             self._end(run, "cancelled")
@@ -186,6 +185,7 @@ class Reports:
                     next_at=self._timetable.next_at(),
                     plans=self._timetable.plans(),
                     unwritten=self._records.unwritten,
+                    spark=self._job.standing(),
                 )
             return Reply(error=f"there is no request {request.verb!r}")
         except (RunNotFound, OSError, ValueError) as error:
@@ -236,8 +236,7 @@ class Reports:
         run_now = self._running
         if run_now is None or (run_now.report, run_now.run_id) != (report, run_id):
             raise RunNotFound(f"run {run_id!r} of report {report!r} neither waits nor runs")
-        if self._child is not None:
-            self._cancelling = asyncio.create_task(self._child.cancel())
+        self._cancelling = asyncio.create_task(self._job.cancel())
 
     # Tariff.
 
@@ -397,20 +396,24 @@ class Reports:
                 await self._run(self._running)
                 self._runs.forget_old(self._running.report)
                 self._running = None
+                keep, memory = self._config.spark_keep, self._config.spark_keep_memory
+                await self._job.rest(keep, memory, more=bool(self._waiting))
+        await self._job.close()
 
     async def _run(self, run: Run) -> None:
         run.state = "running"
         run.started_at = _now_ms()
         self._records.write(run)
         directory = self._runs.path(run.report, run.run_id)
-        self._child = child = Child()
 
         def tell(progress: Progress) -> None:
             run.progress = progress
             self._records.write(run, sync=False)
 
         try:
-            outcome = await child.run(self._specification(run, directory), directory / "log", tell)
+            outcome = await self._job.run(
+                self._specification(run, directory), directory / "log", tell
+            )
         except OSError as error:
             self._end(run, "failed", f"Spark's process cannot be started: {error}")
             return
@@ -418,7 +421,6 @@ class Reports:
             self._end(run, "failed", str(error))
             return
         finally:
-            self._child = None
             shutil.rmtree(directory / "scratch", ignore_errors=True)
         run.rows_read = outcome.rows_read
         run.rows_unreadable = outcome.rows_unreadable
@@ -440,7 +442,7 @@ class Reports:
                 rows_read=run.progress.rows_read,
             )
             self._end(run, "done")
-        elif child.was_cancelled:
+        elif self._job.was_cancelled:
             self._end(run, "cancelled")
         else:
             self._end(run, "failed", outcome.error)
@@ -480,7 +482,6 @@ class Reports:
                 "spark.driver.memory": f"{config.spark_driver_memory // MEBIBYTE}m",
                 **dict(option.split("=", 1) for option in config.spark_options),
             },
-            answer_descriptor=-1,
             reports_directory=str(self._data_dir / "reports"),
             tariffs=tariff.read(self._data_dir / "reports"),
             close_after=config.reports_close_after,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .runs import Progress
@@ -17,17 +17,19 @@ INTERVAL = 0.5
 class Watch:
     """Calls `tell` with a Progress whenever it has changed, until closed.
 
-    A session in a JVM of its own is asked twice a second through its status tracker; Spark Connect
-    reports by itself, but says nothing of rows.
+    Of a session that has run before only what it does from `watch` on counts. A session in a JVM of
+    its own is asked twice a second through its status tracker; Spark Connect reports by itself, but
+    says nothing of rows.
     """
 
-    def __init__(self, tell: Callable[[Progress], None]) -> None:
+    def __init__(self, tell: Callable[[Progress], None], step: str = "starting Spark") -> None:
         self._tell = tell
-        self._step = "starting Spark"
+        self._step = step
         self._last: Progress | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._stages: dict[int, tuple[int, int, bool]] = {}
+        self._connect: SparkSession | None = None
         self._update(Progress(step=self._step))
 
     def step(self, step: str) -> None:
@@ -43,12 +45,17 @@ class Watch:
         """Begin to watch the session."""
         if connect:
             spark.registerProgressHandler(self._connect_progress)  # type: ignore[arg-type]
+            self._connect = spark
         else:
-            threading.Thread(target=self._poll, args=(spark,), daemon=True).start()
+            before = frozenset(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+            threading.Thread(target=self._poll, args=(spark, before), daemon=True).start()
 
     def close(self) -> None:
         """Stop watching; nothing is told from now on."""
         self._ended.set()
+        if self._connect is not None:
+            self._connect.removeProgressHandler(self._connect_progress)  # type: ignore[arg-type]
+            self._connect = None
 
     @property
     def stages(self) -> int:
@@ -62,11 +69,11 @@ class Watch:
             self._last = progress
         self._tell(progress)
 
-    def _poll(self, spark: SparkSession) -> None:
+    def _poll(self, spark: SparkSession, before: frozenset[int]) -> None:
         context = spark.sparkContext
         while not self._ended.wait(INTERVAL):
             try:
-                self._update(from_tracker(context, self._step))
+                self._update(from_tracker(context, self._step, before))
             except Exception:  # the session is ending; the job itself says how
                 return
 
@@ -90,12 +97,13 @@ class Watch:
         )
 
 
-def from_tracker(context: Any, step: str) -> Progress:
-    """Progress over all of a context's jobs so far. Raises py4j's errors if the JVM is gone."""
+def from_tracker(context: Any, step: str, before: Collection[int] = ()) -> Progress:
+    """Progress over a context's jobs so far, without those `before`. Raises py4j's errors if the
+    JVM is gone."""
     tracker = context.statusTracker()
     ended: set[int] = set()
     known: set[int] = set()
-    for job_id in tracker.getJobIdsForGroup(None):
+    for job_id in set(tracker.getJobIdsForGroup(None)) - set(before):
         job = tracker.getJobInfo(job_id)
         if job is not None:
             known.update(job.stageIds)

@@ -45,6 +45,8 @@ class Report:
     the same length before. `every` is `schedule` or `day`: how often it is computed by itself.
     `charges` says that it prices what it counts, by `costs` instead of `transforms`, and closes
     months. `wants_disk` says that the transform is also given the free bytes of the disk.
+    `by_time`: each row is computed from the usage of its own hour, day or month alone, and all
+    views have the newest rows first (`pieces`).
     """
 
     name: str
@@ -59,6 +61,7 @@ class Report:
     wants_disk: bool = False
     module: str = "transforms"
     every: Literal["schedule", "day"] = "day"
+    by_time: bool = False
 
     def view(self, name: str = "") -> View:
         """A view by its name, the first one by default. Raises ValueError."""

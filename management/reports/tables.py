@@ -29,6 +29,9 @@ from .runs import replace
 Grain = Literal["hour", "day", "month"]
 GRAINS: tuple[Grain, ...] = ("hour", "day", "month")
 
+# How much of a file's `period` says which day, month or year of rows it is a part of.
+PERIOD_LENGTH: dict[Grain, int] = {"hour": 10, "day": 7, "month": 4}
+
 MANIFEST = "manifest.json"
 RETIRED_MS = 10 * 60_000
 
@@ -97,7 +100,7 @@ class Tables:
         self, grain: Grain, first: datetime | None = None, end: datetime | None = None
     ) -> list[File]:
         """The files of a grain that may hold rows from `first` on and before `end`."""
-        length = {"hour": 10, "day": 7, "month": 4}[grain]
+        length = PERIOD_LENGTH[grain]
         low = f"{first.astimezone(UTC):%Y-%m-%d}"[:length] if first else ""
         high = f"{end.astimezone(UTC):%Y-%m-%d}"[:length] if end else "9999"
         return sorted(

@@ -9,6 +9,7 @@ used (no RDD, no JVM objects), so that Spark Connect runs them too. They read an
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -21,7 +22,7 @@ from broker.features.usage import records
 from .catalog import AHEAD_DAYS, PERCENTILES
 from .columns import HELD
 from .measures import Column
-from .shapes import View
+from .shapes import Report, View
 
 SECONDS_A_DAY = 86_400
 
@@ -33,6 +34,20 @@ LEFT = ("ack", "deliver_no_ack", "get_no_ack", "expired", "dropped", "purge", "r
 
 # A disk that is full later than this is not.
 FORECAST_DAYS_MAX = 3650
+
+
+def transformed(
+    report: Report,
+    rows: DataFrame,
+    view: View,
+    first: datetime,
+    end: datetime | None,
+    free: int = 0,
+) -> DataFrame:
+    """What a report computes of rows; `free`: bytes on the disk, for a report that wants them."""
+    function = getattr(importlib.import_module(f"{__package__}.{report.module}"), report.transform)
+    frame: DataFrame = function(rows, view, first, end, *((free,) if report.wants_disk else ()))
+    return frame
 
 
 def within(

@@ -67,6 +67,7 @@ class ReportsProcess:
     def __init__(self, data_dir: Path, environ: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
         self.schedules = [f"--reports-schedule={NEVER}", f"--reports-daily-schedule={NEVER}"]
+        self.spark_keep = 0
         self.runs = Runs(data_dir / "reports")
         (data_dir / "usage").mkdir(parents=True, exist_ok=True)
         self._environ = dict(environ if environ is not None else os.environ)
@@ -80,6 +81,7 @@ class ReportsProcess:
                 "reports",
                 f"--data-dir={self.data_dir}",
                 f"--reports-nice={NICE}",
+                f"--spark-keep={self.spark_keep}",
                 *self.schedules,
             ],
             cwd=ROOT,
@@ -142,11 +144,15 @@ def make_reports(tmp_path: Path) -> Iterator[Callable[..., ReportsProcess]]:
     made: list[ReportsProcess] = []
 
     def make(
-        environ: Mapping[str, str] | None = None, *, schedules: list[str] | None = None
+        environ: Mapping[str, str] | None = None,
+        *,
+        schedules: list[str] | None = None,
+        spark_keep: int = 0,
     ) -> ReportsProcess:
         made.append(ReportsProcess(tmp_path / f"data{len(made)}", environ))
         if schedules is not None:
             made[-1].schedules = schedules
+        made[-1].spark_keep = spark_keep
         return made[-1].start()
 
     yield make

@@ -11,7 +11,8 @@ import pytest
 
 from management.reports import client, process
 from management.reports.desk import Desk
-from management.reports.job import Outcome, _in_short
+from management.reports.job import _in_short
+from management.reports.orders import Outcome
 from management.reports.runs import Progress, Run, Runs
 from management.reports.schedule import Entry
 from tests.reports.conftest import reports_in
@@ -38,10 +39,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-class MadeUpChild:
+class MadeUpJob:
     """A job that tells its progress and ends well, while the disk fills up."""
 
     was_cancelled = False
+
+    def standing(self) -> None:
+        return None
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -55,7 +59,7 @@ class MadeUpChild:
 def test_a_disk_that_fills_up_during_a_run_does_not_fail_it(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "Child", lambda: MadeUpChild(disk))
+    monkeypatch.setattr(process, "KeptJob", lambda _: MadeUpJob(disk))
     working = reports_in(tmp_path)
     run = working.ask(REPORT, "anna")
     asyncio.run(working._run(run))

@@ -161,13 +161,13 @@ def test_it_neither_loses_nor_doubles_a_line_when_a_run_is_killed(
     if place == "while reading":
         monkeypatch.setattr(bronze, "write", kill)
     elif place == "while folding":
-        folded = folding._write
+        folded = folding.write_places
 
         def fold_and_die(*arguments: Any) -> Any:
             folded(*arguments)
             raise Killed
 
-        monkeypatch.setattr(folding, "_write", fold_and_die)
+        monkeypatch.setattr(folding, "write_places", fold_and_die)
     else:
         monkeypatch.setattr(tables_module, "replace", kill)
     with pytest.raises(Killed):

@@ -69,6 +69,8 @@ def test_it_runs_a_report_with_the_embedded_java_and_tells_its_progress(
 ) -> None:
     reports = make_reports(environment_without_java(tmp_path))
     usage = reports.data_dir / "usage"
+    assert reports.process is not None
+    pid = reports.process.pid
     begun = hour_now()
     (usage / f"{begun}-1.jsonl.open").write_text(
         queue_line("=cmd|' /C calc'!A0", publish=2, publish_bytes=32)
@@ -114,6 +116,9 @@ def test_it_runs_a_report_with_the_embedded_java_and_tells_its_progress(
     names = {path.name for path in reports.runs.path("queue-usage", run_id).iterdir()}
     assert names == {"run.json", "log", "result"}
     assert not (usage / "work").exists()
+    # The setting says to keep no Spark for the next run.
+    wait_until(lambda: children_of(pid) == [], "Spark to end")
+    assert client.status(reports.data_dir).spark is None
     assert reports.stop() == 0
 
 

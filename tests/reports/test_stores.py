@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from management.reports import job, mirror
 from management.reports.keeping import Keeping
+from management.reports.orders import Specification
 from management.reports.runs import Runs
 from management.reports.stores import Place, Store, StoreFailed
 from management.reports.tables import RETIRED_MS, Manifest, Tables, Written
@@ -156,10 +157,10 @@ def test_a_store_that_fails_is_told_in_one_line_and_fails_no_run(
 ) -> None:
     monkeypatch.setattr("management.reports.stores.RETRIES", 0)
     place = Place(url, "http://127.0.0.1:1" if away else s3_endpoint)
-    given = job.Specification(
+    given = Specification(
         report="traffic", parameters={}, run_id=appliance.run.run_id, run_directory="",
         usage_directory="", keeping=Keeping(1, 1, 1), launcher_directory="", java_home=None,
-        spark_master="", options={}, answer_descriptor=-1, store=place,
+        spark_master="", options={}, store=place,
         reports_directory=str(appliance.directory / "reports"),
     )  # fmt: skip
     intake: Any = SimpleNamespace(tables=appliance.tables)

@@ -14,7 +14,6 @@ from pyspark.testing import assertDataFrameEqual
 from management.reports import costs, folding, transforms
 from management.reports.catalog import REPORTS
 from management.reports.columns import IDENTITY, MERGED
-from management.reports.job import transformed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,7 +219,7 @@ def test_every_report_gives_the_columns_of_each_of_its_views(spark: SparkSession
             if report.charges:
                 frame = costs.statement(costs.priced(none, view, []), None, view)
             else:
-                frame = transformed(report, none, view, at(0), None)
+                frame = transforms.transformed(report, none, view, at(0), None)
             assert set(view.names) <= set(frame.columns), (report.name, view.name)
             assert {"vhost", view.search} <= set(view.names)
             assert {name.removeprefix("-") for name in view.order} <= set(view.names)
