@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ class Feature:
 
     def connection_closed(self, connection: Session, now_ms: int) -> None:
         """A connection is gone."""
+
+    def used(self, vhost: VHost, user: str, client: str, counts: Mapping[str, int]) -> None:
+        """A user published or took messages over no connection, but by `client`: what that adds to
+        the columns of the user's lines in the usage feed."""
 
     def vhost_recovered(self, vhost: VHost) -> None:
         """The definitions of a vhost are read and each exchange and queue was configured."""

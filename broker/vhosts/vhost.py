@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.fields import properties
 from broker.fields.codec import octets
@@ -30,6 +30,13 @@ log = logging.getLogger("leveret.vhost")
 
 # A journal with more entries than this for each object that lives is compacted at start.
 WASTE_MAX = 4
+
+
+class Published(NamedTuple):
+    """What became of a message: how many queues it went to, and how many of them took it."""
+
+    queues: int
+    taken: int
 
 
 class VHost(DefiningVHost):
@@ -250,8 +257,8 @@ class VHost(DefiningVHost):
         found: dict[str, Any],
         body: bytes,
         queues: Sequence[Any] | None = None,
-    ) -> bool:
-        """Publishes a message that comes over no channel; whether any queue took it.
+    ) -> Published:
+        """Publishes a message that comes over no channel.
 
         `keys` are its routing key and those of CC and BCC, `found` its properties by name, both as
         checked; `queues` are those it goes to, where that is known already.
@@ -282,10 +289,10 @@ class VHost(DefiningVHost):
         if not queues:
             exchange.dropped += 1
             exchange.bytes_dropped += len(body)
-            return False
+            return Published(0, 0)
         exchange.publish_out += 1
         exchange.bytes_out += len(body)
         if taken < len(queues):
             exchange.refused += 1
             exchange.bytes_refused += len(body)
-        return bool(taken)
+        return Published(len(queues), taken)

@@ -36,7 +36,8 @@ USUAL = Profile("usual")
 
 def publish(vhost: VHost, exchange: str, key: str, listed: bytes, body: bytes) -> bool:
     """Publishes a message with this property list; whether any queue took it."""
-    return vhost.publish(vhost.exchange(exchange), [key], properties.decode(listed), body)
+    found = properties.decode(listed)
+    return vhost.publish(vhost.exchange(exchange), [key], found, body).taken > 0
 
 
 class NoTimer:

@@ -7,6 +7,7 @@ never above the truth.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -19,6 +20,7 @@ import pika
 import pika.exceptions
 
 from broker.features.usage import records
+from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.reports.conftest import wait_until
 from tests.reports.feeds import lines_of
@@ -212,3 +214,43 @@ def test_a_queue_that_waited_tells_how_long(make_broker: Make, tmp_path: Path) -
     assert lines[-1]["messages"] == 1
     assert lines[-1]["latency_max"] >= begun - lines[0]["until"]
     assert lines[-1]["latency_ms"] >= lines[-1]["latency_max"]
+
+
+def test_what_a_user_does_over_the_http_api_is_in_the_lines_of_the_user(make_broker: Make) -> None:
+    broker = make_broker(usage_interval=1)
+    exchange = {"vhost": "/", "name": "amq.default"}
+    queue = {"vhost": "/", "name": "seen", "as_user": "guest"}
+
+    async def use() -> list[Any]:
+        control = BrokerClient(broker.control_socket)
+        try:
+            full = {"x-max-length": 2, "x-overflow": "reject-publish"}
+            await control.call("queue.declare", durable=True, arguments=full, **queue)
+            for key, body in (("seen", b"12345"), ("seen", b"123"), ("seen", b"1"), ("no", b"12")):
+                await control.call(
+                    "exchange.publish", routing_key=key, payload=body, as_user="guest", **exchange
+                )
+            took = []
+            for mode in ("ack_requeue_true", "ack_requeue_false", "reject_requeue_false"):
+                took += await control.call("queue.get", ackmode=mode, **queue)
+            return took + await control.call("queue.get", **queue)
+        finally:
+            await control.close()
+
+    took = asyncio.run(use())
+    assert [(one["payload_bytes"], one["redelivered"]) for one in took] == [
+        (5, False), (5, True), (3, False)
+    ]  # fmt: skip
+    lines = settled_lines(broker)
+    sums = fed(lines)
+    assert sums["user"]["user", "guest", "HTTP API"] == Counter(
+        publish=4, publish_bytes=11, routed=3, routed_bytes=9, refused=1, refused_bytes=1,
+        drop_unroutable=1, drop_unroutable_bytes=2, get=3, get_bytes=13, redeliver=1,
+        redeliver_bytes=5, ack=1, ack_bytes=5, reject=1, reject_bytes=3, get_empty=1,
+    )  # fmt: skip
+    for column in ("get", "get_bytes", "redeliver", "ack", "ack_bytes", "reject_bytes", "refused"):
+        assert (
+            sums["queue"]["queue", "seen"][column]
+            == sums["user"]["user", "guest", "HTTP API"][column]
+        )
+    assert not [line for line in lines if line["kind"] == "connection"]

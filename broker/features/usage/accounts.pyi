@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 QUEUE: tuple[str, ...]
@@ -5,6 +6,7 @@ CONNECTION: tuple[str, ...]
 EXCHANGE: tuple[str, ...]
 
 class Sum:
+    def add(self, counts: Mapping[str, int]) -> None: ...
     def columns(self) -> dict[str, Any]: ...
 
 class Accounts:

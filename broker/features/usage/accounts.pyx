@@ -84,6 +84,11 @@ cdef class Sum:
     cdef int64_t connection_ms
     cdef int connections
 
+    def add(self, counts) -> None:
+        """Adds counts by column."""
+        for name, count in counts.items():
+            self.row[CONNECTION.index(name)] += count
+
     def columns(self) -> dict:
         """The columns of its line that are not zero."""
         found = {}

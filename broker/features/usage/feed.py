@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -202,6 +202,10 @@ class Feed(Feature):
         """Write what a connection did since its last line; its user's sum keeps it, too."""
         self._end(connection, self._connection(connection, self._sums, now_ms, ends=True))
 
+    def used(self, vhost: VHost, user: str, client: str, counts: Mapping[str, int]) -> None:
+        """What a user did over no connection is in the line of the user and the client."""
+        self._sum(self._sums, (vhost.name, user, client, "")).add(counts)
+
     def _end(self, thing: Any, line: dict[str, Any] | None) -> None:
         if self._round is not None:
             self._ended.add(thing)
@@ -370,7 +374,12 @@ class Feed(Feature):
     ) -> dict[str, Any] | None:
         """Adds a connection to the sum of its user; its own line, if it has one."""
         key = _key_of(connection)
-        identity = _identity(key)
+        total, identity = self._sum(sums, key), _identity(key)
+        return self._accounts.connection(connection, total, identity, now_ms, stands, always, ends)
+
+    @staticmethod
+    def _sum(sums: dict[Key, Sum], key: Key) -> Sum:
+        """The sum of a user and client library; that of `other` libraries where there are many."""
         total = sums.get(key)
         if total is None:
             if len(sums) >= CLIENTS_MAX:
@@ -378,7 +387,7 @@ class Feed(Feature):
                 total = sums.get(key)
             if total is None:
                 total = sums[key] = Sum()
-        return self._accounts.connection(connection, total, identity, now_ms, stands, always, ends)
+        return total
 
     def _event(self, kind: str, since_ms: int, until_ms: int) -> dict[str, Any]:
         return self._accounts.head | {"kind": kind, "since": since_ms, "until": until_ms}

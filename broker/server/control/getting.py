@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from broker.fields.codec import text
@@ -60,14 +62,32 @@ class _Getter:
             self.answer.set_result(None)
 
 
+def sized(columns: Collection[str], size: int) -> Counter[str]:
+    """Columns of the usage feed that count one message, and their bytes."""
+    return Counter(dict.fromkeys(columns, 1)) + Counter(
+        {f"{name}_bytes": size for name in columns}
+    )
+
+
+def _ignore(_: Mapping[str, int]) -> None: ...
+
+
 async def take(
-    queue: MessageQueue, count: int, *, requeue: bool, acked: bool, truncate: int | None
+    queue: MessageQueue,
+    count: int,
+    *,
+    requeue: bool,
+    acked: bool,
+    truncate: int | None,
+    note: Callable[[Mapping[str, int]], None] = _ignore,
 ) -> list[dict[str, Any]]:
     """Up to `count` messages, oldest first, settled when all are gathered.
 
-    With `requeue` they go back to their places; else they are acked or rejected.
+    With `requeue` they go back to their places; else they are acked or rejected. `note` gets what
+    that adds to the columns of who takes them.
     """
     messages: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
     size = 0
     try:
         while len(messages) < count and size < BYTES_MAX:
@@ -76,9 +96,12 @@ async def take(
             async with asyncio.timeout(_ANSWER_S):
                 message = await getter.answer
             if message is None:
+                counts["get_empty"] += 1
                 break
             messages.append(message)
             size += message["payload_bytes"]
+            how = ("get", "redeliver") if message["redelivered"] else ("get",)
+            counts += sized(how, message["payload_bytes"])
             whole = truncate is None or truncate < 0
             message["payload"] = message["payload"][: None if whole else truncate]
     except TimeoutError:
@@ -88,6 +111,10 @@ async def take(
         requeue = True
         raise
     finally:
+        if not requeue:
+            for message in messages:
+                counts += sized(("ack" if acked else "reject",), message["payload_bytes"])
+        note(counts)
         await _settle(queue, [message.pop("place") for message in messages], requeue, acked)
     return messages
 

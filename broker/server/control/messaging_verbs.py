@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.access import Rights
@@ -34,7 +36,7 @@ from broker.schema.errors import (
 from broker.server.control.binding_rows import find_binding, properties_key
 from broker.server.control.connection_rows import Connections
 from broker.server.control.encoding import encode_rows, full_name
-from broker.server.control.getting import take
+from broker.server.control.getting import sized, take
 from broker.server.control.requests import (
     Caller,
     Request,
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 _REASON_MAX = 255
 HTTP_API = "HTTP API"
-"""Stands where the firehose names a connection."""
+"""Stands where the firehose names a connection, and the usage feed a client."""
 
 
 @handles("queue.declare")
@@ -148,7 +150,10 @@ async def queue_get(request: Request[QueueGet]) -> Any:
     queue = queue_of(vhost, name, caller, use=True)
     requeue = args.ackmode in ("ack_requeue_true", "reject_requeue_true")
     acked = args.ackmode == "ack_requeue_false"
-    messages = await take(queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate)
+    note = partial(_note_use, request, vhost)
+    messages = await take(
+        queue, args.count, requeue=requeue, acked=acked, truncate=args.truncate, note=note
+    )
     if vhost.tracer.on:
         who = (HTTP_API, 0, caller.name)
         pace = Pace()
@@ -230,11 +235,16 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         found = vhost.routes.route(exchange, keys, told) if queues is None else queues
         who = (HTTP_API, 0, caller.name)
         vhost.tracer.published(who, name, args.routing_key, encoded, args.payload, found)
-    routed = vhost.publish(exchange, keys, told, args.payload, queues)
+    published = vhost.publish(exchange, keys, told, args.payload, queues)
+    routed = bool(published.taken)
     request.broker.stats.publish_from_api(vhost.name, routed)
+    outcomes = ["publish", "routed" if published.queues else "drop_unroutable"]
+    if published.taken < published.queues:
+        outcomes.append("refused")
+    _note_use(request, vhost, sized(outcomes, len(args.payload)))
     if args.properties.get("delivery_mode") == 2:
         await request.broker.synced(records=True)
-    return {"routed": bool(routed)}
+    return {"routed": routed}
 
 
 @handles("binding.create")
@@ -312,6 +322,13 @@ async def _close_connections(broker: Broker, connections: list[Any], reason: str
         for connection in waiting:
             connection.close(320, reason[:_REASON_MAX])
     return closed
+
+
+def _note_use(request: Request[Any], vhost: VHost, counts: Mapping[str, int]) -> None:
+    """What a user's request adds to the user's lines in the usage feed."""
+    if request.caller.name is not None:
+        for feature in request.broker.features:
+            feature.used(vhost, request.caller.name, HTTP_API, counts)
 
 
 async def _over(vhost: VHost) -> None:
