@@ -1,9 +1,14 @@
-"""`python -m tests.bench.usage`: the usage tables with generated data, beside pyarrow and DuckDB.
+"""`python -m tests.bench.usage`: the usage tables, beside pyarrow and DuckDB.
 
 It makes a year of hours of 1,000 queues, then measures a run with one new hour, a rebuild of all
-days and months, and the report of a month, each in a process of its own with Spark's start. DuckDB
+days and months, and the report of a month, each in a process of its own with Spark's start; and the
+report once more an hour later, in the Spark that took the hour in, as the schedule has it. DuckDB
 (`pip install duckdb`, or a directory of it in PYTHONPATH) and pyarrow do the same sums over the
 same files. CPU is that of the process and its JVM; wall time depends on what else the machine does.
+
+With `--columns all` rows have what a busy queue has of all columns of the feed, not only those of
+`queue-usage`; with `--written` the new hour is one that a broker's feed wrote, in a process that
+gives its queues messages and its clock ten seconds at a time.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ import numpy
 import pyarrow as pa
 import pyarrow.parquet
 
+from broker.features.usage.records import columns_of, latency_column
 from management.reports import bronze
 from management.reports.columns import IDENTITY, MERGED
 from management.reports.job import LARGE_ROWS
@@ -39,14 +45,21 @@ LINES_AN_HOUR = 360
 WHOLE_DAYS = "????-??-??.*.parquet"
 
 
-def rows_of(day: datetime, hours: range, queues: int, seed: int) -> pa.Table:
+# What a busy queue has in every hour beside the columns of `queue-usage`, and the latencies.
+COMMON = ("confirm", "ack_bytes", "redeliver_bytes", "messages", "message_bytes", "messages_ms",
+          "message_bytes_s", "oldest_ms", "consumers", "latency_ms", "latency_max")  # fmt: skip
+BUCKETS = range(1, 13)
+RARE = 0.01
+
+
+def rows_of(day: datetime, hours: range, queues: int, seed: int, columns: str) -> pa.Table:
     """Hours of queues that are busy all the time: counters without a pattern to compress."""
     chance = numpy.random.default_rng(seed)
     count = len(hours) * queues
     number = numpy.repeat(numpy.arange(queues), len(hours))
     start = int(day.timestamp() * 1000) + numpy.tile(list(hours), queues) * 3_600_000
     publish, deliver = chance.integers(0, 100_000, (2, count))
-    columns: dict[str, Any] = {
+    found: dict[str, Any] = {
         "at": pa.array(start * 1000, pa.timestamp("us", "UTC")),
         "kind": ["queue"] * count,
         "vhost": [f"vhost-{queue % 10}" for queue in number],
@@ -62,14 +75,21 @@ def rows_of(day: datetime, hours: range, queues: int, seed: int) -> pa.Table:
         "ack": deliver,
         "messages_peak": chance.integers(0, 10_000, count),
     }
-    columns |= {name: [""] * count for name in IDENTITY if name not in columns}
-    names = [name for name in bronze.SCHEMA.names if name in columns]
-    return pa.table({name: columns[name] for name in names}).sort_by(
+    if columns == "all":
+        found |= {name: chance.integers(0, 100_000, count) for name in COMMON}
+        found |= {latency_column(one): chance.binomial(deliver, 1 / 2**one) for one in BUCKETS}
+        for column in columns_of("queue"):
+            if column.name in MERGED and column.name not in found:
+                some = chance.random(count) < RARE
+                found[column.name] = chance.integers(1, 1000, count) * some
+    found |= {name: [""] * count for name in IDENTITY if name not in found}
+    names = [name for name in bronze.SCHEMA.names if name in found]
+    return pa.table({name: found[name] for name in names}).sort_by(
         [(name, "ascending") for name in (*IDENTITY, "at")]
     )
 
 
-def make(usage: Path, days: int, queues: int) -> None:
+def make(usage: Path, days: int, queues: int, columns: str) -> None:
     """Tables of whole days before NOW's, and the closed hours of today but one, without gold."""
     work = usage / "made"
     work.mkdir(parents=True)
@@ -78,7 +98,7 @@ def make(usage: Path, days: int, queues: int) -> None:
     for back in range(days, 0, -1):
         day = midnight - timedelta(days=back)
         path = work / f"{back}.parquet"
-        rows = rows_of(day, range(24), queues, back)
+        rows = rows_of(day, range(24), queues, back, columns)
         bronze.write(rows, path)
         written.append(Written("hour", f"{day:%Y-%m-%d}", path))
     Tables(usage / "tables").publish(written, now_ms=0)
@@ -100,6 +120,34 @@ def make_hour(usage: Path, queues: int, hour: datetime) -> Path:
                         "message_bytes": count * 100, "messages_peak": count + 9,
                         "consumers": 2}  # fmt: skip
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    return path
+
+
+def written_hour(usage: Path, queues: int, hour: datetime) -> Path:
+    """One hour of the feed as a broker writes it whose queues each take three messages and give one
+    every ten seconds; its clock goes as fast as it can.
+    """
+    from broker.features.usage.feed import Feed
+    from broker.kernel import clock
+    from broker.server.app import Broker
+    from broker.settings.config import Config
+    from tests.bench.feed import INTERVAL_MS, made_up, one_round
+
+    with tempfile.TemporaryDirectory() as directory:
+        broker = Broker(Config(data_dir=Path(directory)))
+        broker.recover()
+        vhost = broker.vhosts["/"]
+        found = [vhost.declare_queue(f"queue-{number:05d}")[0] for number in range(queues)]
+        connections = [made_up(number) for number in range(queues // 10)]
+        broker.connections = {each.id: each for each in connections}
+        (feed,) = (each for each in broker.features if isinstance(each, Feed))
+        now_ms = (clock.now() // 3_600_000 + 1) * 3_600_000
+        for _ in range(LINES_AN_HOUR + 2):
+            one_round(feed, now_ms, found, connections, True)
+            now_ms += INTERVAL_MS
+        (closed,) = sorted((Path(directory) / "usage").glob("*.jsonl"))[-1:]
+        path = usage / f"{hour:%Y-%m-%dT%H}-{int(hour.timestamp() * 1000)}.jsonl"
+        shutil.copyfile(closed, path)
     return path
 
 
@@ -167,14 +215,67 @@ def _session(usage: Path, large: bool) -> Any:
     return open_session(SPARK, options, None, scratch, scratch / "java", large=large)[0]
 
 
-def step_hour(usage: Path) -> None:
+def _intake(usage: Path) -> Any:
     from management.reports.intake import Intake
     from management.reports.keeping import Keeping
 
-    intake = Intake(usage, usage / "work", Keeping(2 * 86400, 400 * 86400, 800 * 86400), NOW)
+    return Intake(usage, usage / "work", Keeping(2 * 86400, 400 * 86400, 800 * 86400), NOW)
+
+
+def step_hour(usage: Path) -> None:
+    intake = _intake(usage)
     intake.begin()
     spark = _session(usage, False)
     print(intake.finish(lambda: spark))
+
+
+def step_schedule(usage: Path) -> None:
+    """What the schedule does each hour: take the new hour in, and compute the last month anew."""
+    _run(usage, "queue-usage")
+
+
+def step_begin(usage: Path) -> None:
+    """The same, for the first time."""
+    _run(usage, "queue-usage")
+
+
+def step_night(usage: Path) -> None:
+    """What the schedule does each day, in one Spark."""
+    from management.reports.catalog import REPORTS
+
+    _run(usage, *(one.name for one in REPORTS.values() if one.every == "day" and not one.charges))
+
+
+def _run(usage: Path, *names: str) -> None:
+    from management.reports import answering, parameters
+    from management.reports.catalog import REPORTS
+    from management.reports.keeping import Keeping
+    from management.reports.orders import Outcome, Specification
+    from management.reports.progress import Watch
+    from management.reports.runs import Runs
+
+    runs = Runs(usage / "reports")
+    intake = _intake(usage)
+    intake.begin()
+    spark = _session(usage, False)
+    for name in names:
+        began = time.monotonic()
+        run = runs.new(name, None, time.time_ns() // 1_000_000)
+        directory = runs.path(name, run.run_id)
+        (directory / "scratch").mkdir()
+        order = Specification(
+            report=name, parameters={}, run_id=run.run_id, run_directory=str(directory),
+            usage_directory=str(usage), keeping=Keeping(0, 0, 0), launcher_directory="",
+            java_home=None, spark_master="", options={}, reports_directory=str(usage / "reports"),
+        )  # fmt: skip
+        intake.finish(lambda: spark)
+        outcome, chosen = Outcome(), parameters.read(REPORTS[name], {})[0]
+        question = answering.Question(order, chosen, NOW)
+        watch = Watch(lambda _: None)
+        answering.compute(spark, question, intake, directory / "scratch", watch, outcome)
+        run.state = "done"
+        runs.write(run)
+        print(name, outcome.rows_written, f"{time.monotonic() - began:.1f} s", flush=True)
 
 
 def step_rebuild(usage: Path) -> None:
@@ -208,11 +309,65 @@ def step_year(usage: Path) -> None:
     _report(usage, 365)
 
 
-def step_duckdb(usage: Path) -> None:
-    # No package of the tests: whoever compares with it brings it along.
+def _duckdb() -> Any:
+    # No package of the tests: it is brought along for a comparison.
     duckdb = importlib.import_module("duckdb")
-
     duckdb.sql("SET threads=2")
+    return duckdb
+
+
+def step_duckdb_hour(usage: Path) -> None:
+    """The lines of the new hour by object, folded into the month of days and the year of months."""
+    duckdb = _duckdb()
+    path = min(usage.glob("*.jsonl"))  # the newest: each hour made is before the one made last
+    rules = [name for name in Tables(usage / "tables").files("day")[0].columns
+             if name not in ("lines", "message_bytes_s")]  # fmt: skip
+    numbers = dict.fromkeys(rules, "BIGINT")
+    texts = dict.fromkeys(IDENTITY, "VARCHAR")
+    keys = ", ".join(f"coalesce({name}, '') {name}" for name in IDENTITY)
+    sums = ", ".join(
+        f"{'sum' if MERGED[name] == 'sum' else 'max'}({name})::BIGINT {name}" for name in rules
+    )
+    duckdb.sql(
+        f"CREATE TABLE hour AS SELECT {keys}, {sums} FROM read_json('{path}', "  # noqa: S608
+        f"format='newline_delimited', columns={texts | numbers!r}) GROUP BY ALL"
+    )
+    for grain in ("day", "month"):
+        file = Tables(usage / "tables").files(grain)[-1]  # type: ignore[arg-type]
+        old = usage / "tables" / file.path
+        duckdb.sql(
+            f'COPY (SELECT "at", {", ".join(IDENTITY)}, {sums} FROM ('  # noqa: S608
+            f"SELECT \"at\", {', '.join([*IDENTITY, *rules])} FROM read_parquet('{old}') UNION ALL "
+            f"BY NAME SELECT date_trunc('{grain}', TIMESTAMPTZ '{NOW}') \"at\", * FROM hour) "
+            f"GROUP BY ALL ORDER BY kind, vhost, name, \"at\") TO '{usage}/duckdb-new.parquet' "
+            "(COMPRESSION zstd)"
+        )
+
+
+def step_duckdb_month(usage: Path) -> None:
+    """The rows of `queue-usage` over the last month."""
+    duckdb = _duckdb()
+    first = NOW - timedelta(days=31)
+    files = [str(path) for path in Tables(usage / "tables").paths(
+        Tables(usage / "tables").files("hour", first))]  # fmt: skip
+    columns = {
+        name for file in Tables(usage / "tables").files("hour", first) for name in file.columns
+    }
+    out = "+".join(
+        name for name in ("deliver", "deliver_no_ack", "get", "get_no_ack") if name in columns
+    )
+    duckdb.sql(
+        f'COPY (SELECT "at", vhost, name, sum(publish), sum(publish_bytes), '  # noqa: S608
+        f"sum({out}), sum(deliver_bytes), sum(ack), sum(redeliver), max(messages_peak) "
+        f"FROM read_parquet("
+        f"{files!r}, union_by_name=true) WHERE kind='queue' AND \"at\" >= TIMESTAMPTZ '{first}' "
+        f"GROUP BY ALL ORDER BY \"at\" DESC, vhost, name) TO '{usage}/duckdb-result.parquet' "
+        "(COMPRESSION zstd)"
+    )
+
+
+def step_duckdb(usage: Path) -> None:
+    duckdb = _duckdb()
     rules = {name: MERGED[name] for name in Tables(usage / "tables").files("hour")[0].columns}
     sums = ", ".join(f"sum({name}) {name}" for name, rule in rules.items() if rule == "sum")
     rest = ", ".join(f"max({name}) {name}" for name, rule in rules.items() if rule != "sum")
@@ -248,6 +403,11 @@ def step_pyarrow(usage: Path) -> None:
 
 STEPS: dict[str, Callable[[Path], None]] = {
     "hour": step_hour,
+    "begin": step_begin,
+    "schedule": step_schedule,
+    "night": step_night,
+    "duckdb-hour": step_duckdb_hour,
+    "duckdb-month": step_duckdb_month,
     "rebuild": step_rebuild,
     "month": step_month,
     "year": step_year,
@@ -269,6 +429,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.usage", description=__doc__)
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--queues", type=int, default=1000)
+    parser.add_argument("--columns", choices=("report", "all"), default="report")
+    parser.add_argument("--written", action="store_true", help="new hours are a broker's")
     parser.add_argument("--only", default="", help="steps, comma-separated")
     parser.add_argument("--usage", type=Path, help="keep the data here, and use what is there")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
@@ -280,21 +442,28 @@ def main() -> None:
     usage = options.usage or Path(tempfile.mkdtemp(prefix="leveret-usage-"))
     if not (usage / "tables").exists():
         print(f"making {options.days} days of {options.queues} queues", flush=True)
-        make(usage, options.days, options.queues)
+        make(usage, options.days, options.queues, options.columns)
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     rebuilt = f"rebuild {options.days} days into days and months"
     names = {
         "rebuild": rebuilt,
+        "begin": "report: a month, with results kept by the day",
+        "schedule": "run with one new hour, and that report anew",
+        "night": "all daily reports in one Spark",
         "hour": "run with one new hour over it",
+        "duckdb-hour": "DuckDB: one new hour",
+        "duckdb-month": "DuckDB: report: a month",
         "month": "report: a month",
         "year": "report: a year",
         "duckdb": f"DuckDB: {rebuilt}",
         "pyarrow": f"pyarrow: {rebuilt}",
     }
     wanted = options.only.split(",") if options.only else list(names)
-    for step in wanted:
-        if step == "hour":
-            make_hour(usage, options.queues, NOW.replace(minute=0) - timedelta(hours=1))
+    for number, step in enumerate(wanted):
+        if step in ("hour", "schedule"):
+            hour = NOW.replace(minute=0) - timedelta(hours=number + 1)
+            path = (written_hour if options.written else make_hour)(usage, options.queues, hour)
+            print(f"an hour of the feed: {path.stat().st_size / 1e6:.0f} MB", flush=True)
         measured(names[step], step, usage)
     at_rest(usage)
     if options.usage is None:
