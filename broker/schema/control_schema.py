@@ -769,6 +769,23 @@ class TransferDelete(Arguments):
     id: int
 
 
+@verb(
+    "tiers",
+    "monitoring",
+    "node",
+    "{store, state, problem, appliance, owner, streams, objects, pending_segments, ...}",
+)
+class TiersShow(Arguments):
+    """Shows the object store that segments of streams go to: its state (`unused`, `fine`, `away`,
+    `foreign`), what waits, what was put, fetched and deleted since the start, and what it cost."""
+
+
+@verb("tiers.adopt", "administrator", "node", "{store, state, owner, ...}", changes=True)
+class TiersAdopt(Arguments):
+    """Makes the prefix in the object store this appliance's: for the copy of a backup whose
+    original is no more. From then on it puts segments there and deletes what is not needed."""
+
+
 @verb("exchange.publish", "management", "objects", "{routed}")
 class ExchangePublish(Arguments):
     """Publishes one message; a persistent one is on disk when the answer comes. The default
@@ -1439,6 +1456,7 @@ ERRORS = _errors(
         "Too many passwords are being checked, another backup runs, or an import of definitions "
         "met a change made meanwhile; try again",
     ),
+    Failure(503, "unavailable", "The object store does not do what was asked; the reason says why"),
     Failure(503, "blocked", "An alarm is in force: nothing is published until it is cleared"),
     Failure(503, "broker_away", "Made by the client: the broker is away, or went before answering"),
 )

@@ -13,6 +13,7 @@ from management.ctl import (
     processes,
     shell,
     streams,
+    tiers,
     transfers,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "processes",
     "shell",
     "streams",
+    "tiers",
     "transfers",
 ]

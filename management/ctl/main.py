@@ -37,6 +37,7 @@ _STATUSES = {
     "internal_error": SOFTWARE,
     "not_implemented": SOFTWARE,
     "busy": TEMPORARY,
+    "unavailable": TEMPORARY,
     "blocked": TEMPORARY,
     "too_many_attempts": TEMPORARY,
 }

@@ -153,6 +153,7 @@ GETS = {
     "/api/traces/{vhost}/{name}": ADMINISTRATOR,
     "/api/trace-files": ADMINISTRATOR,
     "/api/logs": MONITORING,
+    "/api/tiers": MONITORING,
 }
 # Nothing of that name is there, so who may ask is told so.
 MISSING = (
@@ -171,6 +172,7 @@ FAILING = ("/api/health/checks/port-listener/{port}",)
 
 WRITES: dict[tuple[str, str], tuple[str, ...]] = {
     ("PUT", "/api/cluster-name"): ADMINISTRATOR,
+    ("POST", "/api/tiers/adopt"): ADMINISTRATOR,
     ("PUT", "/api/vhosts/{vhost}"): ADMINISTRATOR,
     ("POST", "/api/vhosts/{vhost}/start/{node}"): ADMINISTRATOR,
     ("POST", "/api/vhosts/{vhost}/deletion/protection"): ADMINISTRATOR,

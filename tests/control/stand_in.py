@@ -35,7 +35,7 @@ from broker.vhosts.slices import Slices
 from broker.vhosts.tracing import Tracer
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
-from tests.control.stand_in_transfers import Transfers
+from tests.control.stand_in_transfers import Tiers, Transfers
 
 
 class Binding(NamedTuple):
@@ -396,7 +396,7 @@ class Broker:
     """What the control socket knows as the broker."""
 
     def __init__(self, directory: Path) -> None:
-        self.history, self.features = None, ()
+        self.history, self.features, self.tiers = None, (), Tiers()
         self.transfers, self.shovels, self.stream_indexes = Transfers(), None, None
         self.certificates = SimpleNamespace(verifies_clients=False, files=[], authorities=None)
         self.stopping = False

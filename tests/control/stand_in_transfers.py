@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+from broker.schema.tier_work import Answer
 
 
 class Transfers:
@@ -43,3 +46,18 @@ class Transfers:
 
     def resume(self, transfer: Any, rate: int | None, user: str) -> None:
         pass
+
+
+class Tiers:
+    """No stream has any."""
+
+    is_used = False
+
+    def figures(self) -> dict[str, Any]:
+        return {"store": "file:///objects/tiers", "state": "unused", "problem": ""}
+
+    def problems(self) -> list[tuple[str, str, str]]:
+        return []
+
+    def adopt(self, done: Callable[[Answer], object]) -> None:
+        done(Answer(1, owner="this"))

@@ -72,6 +72,8 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "exchange.delete": (ALL, {"vhost": "/", "name": "amq.topic"}),
     "exchange.delayed": (ALL, {"vhost": "/", "name": "amq.topic"}),
     "exchange.delayed.cancel": (ALL, {"vhost": "/", "name": "later", "id": "1-1-1"}),
+    "tiers": (MONITOR, {}),
+    "tiers.adopt": (ADMIN, {}),
     "transfer.start": (ALL, {**IN_VHOST, "mode": "move", "target": "log"}),
     "transfer.preview": (ALL, IN_VHOST),
     "transfer.replay": (ALL, {**IN_VHOST, "name": "log", "target": "q"}),

@@ -24,6 +24,7 @@ from broker.server.control import (
     sign_in_verbs,
     stream_verbs,
     subscriptions,
+    tier_verbs,
     tracing_verbs,
     transfer_verbs,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "sign_in_verbs",
     "stream_verbs",
     "subscriptions",
+    "tier_verbs",
     "tracing_verbs",
     "transfer_verbs",
 ]

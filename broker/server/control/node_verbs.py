@@ -262,6 +262,7 @@ def storage_of(broker: Broker) -> dict[str, Any]:
         "recovery_problems": list(broker.problems),
         "quarantine_count": persister.quarantine.count,
         "quarantine": persister.quarantine.entries[::-1],
+        "tiers": broker.tiers.figures() if broker.tiers is not None else None,
         **message_store_of(broker),
     }
 

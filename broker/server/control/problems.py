@@ -233,6 +233,8 @@ def _node_problems(broker: Broker, caller: Caller) -> list[dict[str, Any]]:
 
 def _inner_problems(broker: Broker) -> list[tuple[str, str, str]]:
     found = [("bad", "recovery", text) for text in broker.problems]
+    if broker.tiers is not None:
+        found += broker.tiers.problems()
     node = broker.sampling.node
     if count := broker.persister.quarantine.count:
         stretches = "stretch" if count == 1 else "stretches"

@@ -106,9 +106,30 @@ _KEY_INDEX = (
     ("bytes", "Bytes of those files on this disk", "bytes"),
 )
 
+_TIERS = (
+    ("objects", "gauge", "Objects in the object store", "objects"),
+    ("objects_to_delete", "gauge", "Of them, those that will be deleted", "objects_to_delete"),
+    ("pending_segments", "gauge", "Sealed segments that wait for their upload", "pending_segments"),
+    ("pending_bytes", "gauge", "Bytes of these segments", "pending_bytes"),
+    ("uploaded_segments_total", "counter", "Segments put into the store", "uploaded_segments"),
+    ("uploaded_bytes_total", "counter", "Bytes of these segments", "uploaded_bytes"),
+    ("upload_failures_total", "counter", "Uploads that failed; tried again", "upload_failures"),
+    ("deleted_objects_total", "counter", "Objects deleted", "deleted_objects"),
+    ("fetched_blocks_total", "counter", "Blocks fetched for readers", "fetched_blocks"),
+    ("fetch_failures_total", "counter", "Fetches that failed; tried again", "fetch_failures"),
+    ("cache_bytes", "gauge", "Bytes of copies of segments on this disk", "cache_bytes"),
+    ("cache_hits_total", "counter", "Reads that found their bytes here", "cache_hits"),
+    ("cache_misses_total", "counter", "Reads that waited for the store", "cache_misses"),
+    ("waiting_readers", "gauge", "Readers that wait for the store", "waiting_readers"),
+    ("cancelled_readers_total", "counter", "Readers told that they wait", "cancelled_readers"),
+    ("store_requests_total", "counter", "Requests to the object store", "store_requests"),
+    ("store_sent_bytes_total", "counter", "Bytes of objects sent", "store_bytes_sent"),
+    ("store_received_bytes_total", "counter", "Bytes of objects received", "store_bytes_received"),
+)
+
 
 def storage_metrics(broker: Broker) -> Iterator[str]:
-    """RabbitMQ's counters of storage, then our own under `msg_store_`."""
+    """RabbitMQ's counters of storage, then our own under `msg_store_` and `tiers_`."""
     figures = message_store_of(broker)
     for name, text, key in _OPERATIONS:
         yield metric(name, "counter", text, figures[key])
@@ -122,6 +143,19 @@ def storage_metrics(broker: Broker) -> Iterator[str]:
         yield metric("msg_store_bloom_rotating", "gauge", text, index["bloom"]["state"] != "clean")
     yield from _stream_indexes(broker)
     yield from _transfers(broker)
+    yield from _tier_metrics(broker)
+
+
+def _tier_metrics(broker: Broker) -> Iterator[str]:
+    """Segments of streams in the object store, under `tiers_`; nothing where no stream has any."""
+    if broker.tiers is None or not broker.tiers.is_used:
+        return
+    figures = broker.tiers.figures()
+    yield metric(
+        "tiers_store_up", "gauge", "is 1 if the object store takes segments", broker.tiers.may_write
+    )
+    for name, kind, text, key in _TIERS:
+        yield metric(f"tiers_{name}", kind, text, figures[key])
 
 
 def _metrics(rows: tuple[tuple[str, str, str, str], ...], figures: dict[str, Any]) -> Iterator[str]:
