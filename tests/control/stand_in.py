@@ -33,6 +33,7 @@ from broker.store.files.waits import Waits
 from broker.vhosts.policies import Policies
 from broker.vhosts.slices import Slices
 from broker.vhosts.tracing import Tracer
+from broker.vhosts.vhost import Published
 from management.broker_client import BrokerClient
 from tests.control.disks import MemoryDisk
 from tests.control.stand_in_transfers import Tiers, Transfers
@@ -295,12 +296,11 @@ class VHost:
         found: dict[str, Any],
         body: bytes,
         queues: Sequence[Any] | None = None,
-    ) -> bool:
+    ) -> Published:
         queue = self.queues.get(keys[0]) if not exchange.name else None
-        if queue is None:
-            return False
-        queue.add(keys[0], encode(found), body)
-        return True
+        if queue is not None:
+            queue.add(keys[0], encode(found), body)
+        return Published(*[int(queue is not None)] * 2)
 
 
 class Channel:
