@@ -1,4 +1,4 @@
-"""Parameters of components: shovels, and federation upstreams, which are stored and do not run."""
+"""Parameters of components: shovels, federation upstreams and their sets."""
 
 from __future__ import annotations
 
@@ -75,7 +75,23 @@ def test_parameters_of_other_vhosts_are_hidden_from_a_policymaker(
         ("shovel", [], "p should be an object"),
         ("federation-upstream", {"uri": 7}, "uri of p should be a URI or a list of URIs"),
         ("federation-upstream", {}, 'Key "uri" not found in p'),
+        ("federation-upstream", {"uri": "http://x"}, "the scheme is amqp or amqps, not 'http'"),
+        (
+            "federation-upstream",
+            {"uri": "amqp://x", "max-hop": 1},
+            'Unrecognised terms [{<<"max-hop">>,1}] in p',
+        ),
+        (
+            "federation-upstream",
+            {"uri": "amqp://x", "prefetch-count": "many"},
+            'prefetch-count should be a number, actually was <<"many">>',
+        ),
         ("federation-upstream-set", [{"name": "x"}], "should be a list of objects"),
+        (
+            "federation-upstream-set",
+            [{"upstream": "x", "uri": "amqp://x"}],
+            'Unrecognised terms [{<<"uri">>,<<"amqp://x">>}] in p',
+        ),
     ],
 )
 def test_a_parameter_that_no_broker_could_run_is_refused(

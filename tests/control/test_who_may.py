@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from broker.access import Parameter
+from broker.features.federation.feature import Federation, Running
+from broker.features.federation.links import Link
 from broker.features.shovel.feature import Shovels
 from broker.schema.control_schema import NOUNS, VERBS
 from broker.server.control import peek_verbs
@@ -195,6 +197,11 @@ def people(broker: Broker) -> Broker:
     connection.channels[1].consume(vhost.queues["q"], "t")
     broker.config.bridges_certificates = ()
     broker.shovels = Shovels(broker)
+    broker.server_properties = {}
+    broker.federation = Federation(broker)
+    link = Link("/", "exchange", "later", "up", "later", {}, "policymaker", "p", None)
+    broker.federation.get = lambda vhost, id: Running(link, 1)
+    broker.federation.bindings_since = lambda *what: {}
     broker.access.parameters.put(Parameter("shovel", "/", "s", SHOVEL))
     broker.shovels.ask_test = lambda vhost, value, owner, answer: answer([])
     broker.persister.failed_reads.add("a segment", "planted", vhost.queues["q"].wake)
