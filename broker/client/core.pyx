@@ -26,7 +26,8 @@ from broker.client.channel cimport FIRST_FRAME, OVERHEAD, ChannelCore, Link
 from broker.client.errors import ConnectionClosed, ConnectionLost, ProtocolError
 from broker.fields.codec import Malformed
 from broker.kernel.buffer cimport Buffer, load16, load32
-from broker.wire.methods import BY_INDEX, decode_arguments, method_frame
+from broker.wire.argument_lists import decode_arguments
+from broker.wire.methods import BY_INDEX, method_frame
 
 cdef enum:
     FRAME_END = 0xCE

@@ -20,7 +20,8 @@ from broker.schema.errors import (
 )
 from broker.wire.channel cimport WireChannel
 from broker.wire.delivering cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
-from broker.wire.methods import BY_INDEX, CLASSES, decode_arguments, method_frame
+from broker.wire.argument_lists import decode_arguments
+from broker.wire.methods import BY_INDEX, CLASSES, method_frame
 from broker.wire.output cimport Output
 from broker.wire.uses cimport (
     CHANNEL_USES, USE_RECV_CNT, USE_RECV_OCT, USE_SEND_CNT, USE_SEND_OCT, add_use,

@@ -1,5 +1,4 @@
-"""The methods of AMQP 0-9-1 with RabbitMQ's extensions, as one table, and their argument lists as
-bytes.
+"""The methods of AMQP 0-9-1 with RabbitMQ's extensions, as one table.
 
 A row names class, method and the fields in wire order. Field kinds: `octet short long longlong
 shortstr longstr table bit timestamp`; a name starting with `_` is reserved: sent as zero, ignored
@@ -8,11 +7,10 @@ when read. The table feeds both directions, the definitions journal and the test
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from broker.fields.codec import Malformed, Reader, encode_table, octets
+from broker.wire.argument_lists import KINDS, encode_arguments, frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +22,18 @@ class Method:
     name: str
     fields: tuple[tuple[str, str], ...]
     from_client: bool
+    index: int = field(init=False)
+    """Class and method id as they begin a payload."""
+    kinds: bytes = field(init=False)
+    """A letter of `KINDS` for each field."""
+    names: tuple[str | None, ...] = field(init=False)
+    """Of the fields; None where one is reserved."""
 
-    @property
-    def index(self) -> int:
-        return self.class_id << 16 | self.method_id
+    def __post_init__(self) -> None:
+        names = tuple(None if name[0] == "_" else name for name, _ in self.fields)
+        object.__setattr__(self, "index", self.class_id << 16 | self.method_id)
+        object.__setattr__(self, "kinds", b"".join(KINDS[kind] for _, kind in self.fields))
+        object.__setattr__(self, "names", names)
 
 
 def _row(class_id: int, method_id: int, name: str, fields: str = "", client: bool = True) -> Method:
@@ -208,87 +214,10 @@ BY_INDEX = {row.index: row for row in ROWS}
 BY_NAME = {row.name: row for row in ROWS}
 CLASSES = frozenset(row.class_id for row in ROWS)
 
-_SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8, "timestamp": 8}
-
-
-def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
-    """The arguments behind class and method id, by name, without the reserved ones. Raises
-    Malformed (501)."""
-    reader = Reader(payload, 4)
-    arguments: dict[str, Any] = {}
-    bits = 0
-    bit = 8
-    for name, kind in method.fields:
-        value: Any
-        if kind == "bit":
-            if bit == 8:
-                bits = reader.unsigned(1)
-                bit = 0
-            value = bool(bits >> bit & 1)
-            bit += 1
-        else:
-            bit = 8
-            if kind == "shortstr":
-                value = reader.short_string()
-            elif kind == "table":
-                value = reader.table()
-            elif kind == "longstr":
-                value = reader.long_string()
-            else:
-                value = reader.unsigned(_SIZES[kind])
-        if name[0] != "_":
-            arguments[name] = value
-    if reader.at != reader.end:
-        raise Malformed(
-            f"cannot decode: {reader.end - reader.at} bytes follow the arguments of {method.name}"
-        )
-    return arguments
-
 
 def encode_method(name: str, **arguments: Any) -> bytes:
     """Class id, method id and arguments: the payload of a method frame."""
     return encode_arguments(BY_NAME[name], arguments)
-
-
-def encode_arguments(method: Method, arguments: dict[str, Any]) -> bytes:
-    """The same for a row, and its arguments by name. Raises ValueError for a string that is too
-    long."""
-    parts = [struct.pack(">HH", method.class_id, method.method_id)]
-    bits = 0
-    bit = -1
-    for field, kind in method.fields:
-        value = arguments.get(field)
-        if kind == "bit":
-            bit += 1
-            if bit == 8:
-                parts.append(bytes([bits]))
-                bits = bit = 0
-            if value:
-                bits |= 1 << bit
-            continue
-        if bit >= 0:
-            parts.append(bytes([bits]))
-            bits, bit = 0, -1
-        if kind == "shortstr":
-            data = octets(value or "")
-            if len(data) > 255:
-                raise ValueError(f"{field} of {method.name} is longer than 255 bytes")
-            parts.append(bytes([len(data)]) + data)
-        elif kind == "table":
-            parts.append(encode_table(value or {}))
-        elif kind == "longstr":
-            data = value if isinstance(value, bytes) else octets(value or "")
-            parts.append(struct.pack(">I", len(data)) + data)
-        else:
-            parts.append(int(value or 0).to_bytes(_SIZES[kind], "big"))
-    if bit >= 0:
-        parts.append(bytes([bits]))
-    return b"".join(parts)
-
-
-def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """A whole frame (section 2.3.5)."""
-    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
 
 
 def method_frame(channel: int, name: str, **arguments: Any) -> bytes:

@@ -24,13 +24,14 @@ from broker.schema.errors import (
 )
 from broker.wire import commands
 from broker.wire.ack_timeouts import timeout_of
+from broker.wire.argument_lists import frame
 from broker.wire.channel import WireChannel
 from broker.wire.commands import added_queues, publishing
 from broker.wire.connection import Connection
 from broker.wire.handshake import Handshake
 from broker.wire.host import Host
 from broker.wire.long_work import LongWork
-from broker.wire.methods import frame, method_frame
+from broker.wire.methods import method_frame
 from broker.wire.settling import HeldBack, given_back, settled
 
 log = logging.getLogger("leveret.connection")

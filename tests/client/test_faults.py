@@ -13,7 +13,8 @@ from broker.client.aio import Channel, connect
 from broker.client.batch import Batch
 from broker.client.errors import ChannelClosed, ConnectionLost, ProtocolError
 from broker.client.uri import Endpoint
-from broker.wire.methods import frame, method_frame
+from broker.wire.argument_lists import frame
+from broker.wire.methods import method_frame
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 LOGIN = (

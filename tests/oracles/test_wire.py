@@ -15,6 +15,7 @@ from broker.fields.tables import check
 from broker.kernel.turn import Turn
 from broker.schema.errors import AMQPError
 from broker.wire import methods
+from broker.wire.argument_lists import decode_arguments
 from broker.wire.connection import Connection
 from tests.amqp import arguments, field_tables, raw
 from tests.amqp.methods import METHODS, PROPERTIES
@@ -172,7 +173,7 @@ def test_method_arguments_are_those_of_the_plain_codec(data: st.DataObject) -> N
     name = data.draw(st.sampled_from(sorted(set(METHODS) & set(methods.BY_NAME))))
     given_ = {field: data.draw(strategies[kind]) for field, kind in METHODS[name].fields}
     payload = raw.method(1, name, **given_)[7:-1]
-    got = methods.decode_arguments(methods.BY_NAME[name], payload)
+    got = decode_arguments(methods.BY_NAME[name], payload)
     hidden = {
         own for (own, _), (field, _) in zip(METHODS[name].fields, methods.BY_NAME[name].fields,
                                             strict=True) if field.startswith("_")

@@ -1,3 +1,4 @@
+# cython: language_level=3
 """Field values and field tables (AMQP 0-9-1 section 4.2.5.5, with the type letters that RabbitMQ
 and its clients use).
 
@@ -6,21 +7,26 @@ types (`I` below 2**31, else `l`). Wrapper classes keep what Python has no type 
 arguments round-trip.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from broker.kernel.buffer cimport load16, load32, load64
 
 from broker.schema.errors import FrameError
-from broker.schema.times import Timestamp as Timestamp
+from broker.schema.times import Timestamp
 from broker.settings.bounds import NESTING_MAX, TABLE_VALUES_MAX
 
 # A hostile table must not cost more than its bytes: nesting and element counts are bounded.
 DEPTH_MAX = NESTING_MAX
 ELEMENTS_MAX = TABLE_VALUES_MAX
+cdef int DEEPEST = NESTING_MAX
+cdef Py_ssize_t MOST = TABLE_VALUES_MAX
 
 
 class Malformed(FrameError):
@@ -47,7 +53,7 @@ class Binary(bytes):
     """Bytes that are not text (type x)."""
 
 
-def text(data: bytes) -> str:
+def text(bytes data) -> str:
     """A long or short string as text; bytes that are no UTF-8 survive a round trip."""
     return data.decode("utf-8", "surrogateescape")
 
@@ -56,49 +62,56 @@ def octets(value: str) -> bytes:
     return value.encode("utf-8", "surrogateescape")
 
 
-class Reader:
+cdef class Reader:
     """Reads values from bytes in order. Every method raises Malformed when they run out."""
 
-    __slots__ = ("at", "data", "elements", "end")
-
-    def __init__(self, data: bytes, at: int = 0) -> None:
+    def __init__(self, bytes data, Py_ssize_t at=0):
         self.data = data
         self.at = at
         self.end = len(data)
-        self.elements = 0
 
-    def take(self, count: int) -> bytes:
-        at = self.at
-        if count > self.end - at:
+    cdef const uint8_t* skip(self, Py_ssize_t count) except NULL:
+        """Where the next `count` bytes are; they are taken."""
+        cdef const uint8_t* start = <const uint8_t*> <const char*> self.data + self.at
+        if count > self.end - self.at:
             raise Malformed("cannot decode: the arguments end too early")
-        self.at = at + count
-        return self.data[at : at + count]
+        self.at += count
+        return start
 
-    def unsigned(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big")
+    cdef str text_of(self, Py_ssize_t size):
+        return PyUnicode_DecodeUTF8(<const char*> self.skip(size), size, "surrogateescape")
 
-    def signed(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big", signed=True)
+    cpdef bytes take(self, Py_ssize_t size):
+        return PyBytes_FromStringAndSize(<const char*> self.skip(size), size)
 
-    def short_string(self) -> str:
-        # One that fits is the rule, and a header table may hold twenty thousand.
-        at = self.at
-        if at < self.end:
-            stop = at + 1 + self.data[at]
-            if stop <= self.end:
-                self.at = stop
-                return text(self.data[at + 1 : stop])
-        return text(self.take(self.unsigned(1)))
+    cdef uint64_t number(self, int size) except? 0xFFFFFFFFFFFFFFFF:
+        """An unsigned integer of 1, 2, 4 or 8 octets."""
+        cdef const uint8_t* start = self.skip(size)
+        if size == 1:
+            return start[0]
+        if size == 2:
+            return load16(start)
+        if size == 4:
+            return load32(start)
+        return load64(start)
 
-    def long_string(self) -> bytes:
-        return self.take(self.unsigned(4))
+    cpdef uint64_t unsigned(self, int size) except? 0xFFFFFFFFFFFFFFFF:
+        """The same."""
+        return self.number(size)
 
-    def table(self, depth: int = 0) -> dict[str, Any]:
-        size = self.unsigned(4)
-        end = self.at + size
+    cpdef str short_string(self):
+        return self.text_of(<Py_ssize_t> self.number(1))
+
+    cpdef bytes long_string(self):
+        return self.take(<Py_ssize_t> self.number(4))
+
+    cpdef dict table(self, int depth=0):
+        cdef Py_ssize_t size = <Py_ssize_t> self.number(4)
+        cdef Py_ssize_t end = self.at + size
+        cdef dict table = {}
+        cdef str key
         if end > self.end:
             raise Malformed("cannot decode: a table is longer than what holds it")
-        table: dict[str, Any] = {}
         while self.at < end:
             key = self.short_string()
             table[key] = self.value(depth + 1)
@@ -106,84 +119,74 @@ class Reader:
             raise Malformed("cannot decode: a table's entries do not fill its length")
         return table
 
-    def array(self, depth: int = 0) -> list[Any]:
-        size = self.unsigned(4)
-        end = self.at + size
+    cpdef list array(self, int depth=0):
+        cdef Py_ssize_t size = <Py_ssize_t> self.number(4)
+        cdef Py_ssize_t end = self.at + size
+        cdef list array = []
         if end > self.end:
             raise Malformed("cannot decode: an array is longer than what holds it")
-        array = []
         while self.at < end:
             array.append(self.value(depth + 1))
         if self.at != end:
             raise Malformed("cannot decode: an array's elements do not fill its length")
         return array
 
-    def value(self, depth: int) -> Any:
-        if depth > DEPTH_MAX:
-            raise Malformed(f"cannot decode: tables are nested deeper than {DEPTH_MAX}")
+    cpdef value(self, int depth):
+        cdef uint8_t kind
+        if depth > DEEPEST:
+            raise Malformed(f"cannot decode: tables are nested deeper than {DEEPEST}")
         self.elements += 1
-        if self.elements > ELEMENTS_MAX:
-            raise Malformed(f"cannot decode: more than {ELEMENTS_MAX} values in one table")
-        at = self.at
-        if self.data[at : at + 1] == b"S":
-            start = at + 5
-            stop = start + int.from_bytes(self.data[at + 1 : start], "big")
-            if stop <= self.end:
-                self.at = stop
-                return text(self.data[start:stop])
-        kind = self.take(1)
+        if self.elements > MOST:
+            raise Malformed(f"cannot decode: more than {MOST} values in one table")
+        kind = self.skip(1)[0]
         if kind == b"S":
-            return text(self.long_string())
-        if kind in (b"I", b"l", b"L", b"s", b"i", b"u", b"U"):
-            return _INTEGERS[kind](self)
+            return self.text_of(<Py_ssize_t> self.number(4))
+        if kind == b"I":
+            return <int32_t> self.number(4)
+        if kind == b"l" or kind == b"L":
+            return <int64_t> self.number(8)
+        if kind == b"s" or kind == b"U":
+            return <int16_t> self.number(2)
+        if kind == b"i":
+            return self.number(4)
+        if kind == b"u":
+            return self.number(2)
         if kind == b"t":
-            return self.unsigned(1) != 0
+            return self.number(1) != 0
         if kind == b"F":
             return self.table(depth)
         if kind == b"A":
             return self.array(depth)
         if kind == b"V":
             return None
+        return self.rare(kind)
+
+    cdef rare(self, uint8_t kind):
         if kind == b"T":
-            return Timestamp(self.unsigned(8))
+            return Timestamp(self.number(8))
         if kind == b"d":
             return struct.unpack(">d", self.take(8))[0]
         if kind == b"f":
             return Float(struct.unpack(">f", self.take(4))[0])
         if kind == b"b":
-            return Byte(self.signed(1))
+            return Byte(<int8_t> self.number(1))
         if kind == b"B":
-            return Byte(self.unsigned(1))
+            return Byte(self.number(1))
         if kind == b"x":
             return Binary(self.long_string())
         if kind == b"D":
-            scale = self.unsigned(1)
-            return decimal.Decimal(self.signed(4)).scaleb(-scale)
-        raise Malformed(f"cannot decode: unknown field type {kind!r}")
+            scale = self.number(1)
+            return decimal.Decimal(<int32_t> self.number(4)).scaleb(-scale)
+        raise Malformed(f"cannot decode: unknown field type {bytes([kind])!r}")
 
 
-_INTEGERS = {
-    b"I": lambda reader: reader.signed(4),
-    b"l": lambda reader: reader.signed(8),
-    b"L": lambda reader: reader.signed(8),
-    b"s": lambda reader: reader.signed(2),
-    b"U": lambda reader: reader.signed(2),
-    b"i": lambda reader: reader.unsigned(4),
-    b"u": lambda reader: reader.unsigned(2),
-}
-
-
-class Writer:
+cdef class Writer:
     """Encodes values, within the bounds of `Reader`: what it writes can be read again. Every method
     raises ValueError for what AMQP has no type for and for what goes beyond the bounds."""
 
-    __slots__ = ("elements",)
-
-    def __init__(self) -> None:
-        self.elements = 0
-
-    def table(self, table: Mapping[str, Any], depth: int = 0) -> bytes:
-        parts = []
+    cdef bytes table(self, table, int depth):
+        cdef bytes name, body
+        cdef list parts = []
         for key, value in table.items():
             name = octets(key)
             if len(name) > 255:
@@ -192,16 +195,16 @@ class Writer:
         body = b"".join(parts)
         return struct.pack(">I", len(body)) + body
 
-    def array(self, array: Sequence[Any], depth: int = 0) -> bytes:
-        body = b"".join(self.value(each, depth + 1) for each in array)
+    cdef bytes array(self, array, int depth):
+        cdef bytes body = b"".join([self.value(each, depth + 1) for each in array])
         return struct.pack(">I", len(body)) + body
 
-    def value(self, value: Any, depth: int) -> bytes:
-        if depth > DEPTH_MAX:
-            raise ValueError(f"tables are nested deeper than {DEPTH_MAX}")
+    cdef bytes value(self, value, int depth):
+        if depth > DEEPEST:
+            raise ValueError(f"tables are nested deeper than {DEEPEST}")
         self.elements += 1
-        if self.elements > ELEMENTS_MAX:
-            raise ValueError(f"there are more than {ELEMENTS_MAX} values in one table")
+        if self.elements > MOST:
+            raise ValueError(f"there are more than {MOST} values in one table")
         if value is None:
             return b"V"
         if isinstance(value, bool):
@@ -243,11 +246,11 @@ class Writer:
         raise ValueError(f"a value of type {type(value).__name__} has no AMQP type")
 
 
-def encode_value(value: Any) -> bytes:
+def encode_value(value) -> bytes:
     """Type letter and value, as they may stand in a table. Raises ValueError as `Writer` does."""
     return Writer().value(value, 1)
 
 
-def encode_table(table: Mapping[str, Any]) -> bytes:
+def encode_table(table) -> bytes:
     """A field table with its length in front. Raises ValueError as `Writer` does."""
-    return Writer().table(table)
+    return Writer().table(table, 0)

@@ -1,0 +1,9 @@
+from typing import Any
+
+from broker.wire.methods import Method
+
+KINDS: dict[str, bytes]
+
+def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]: ...
+def encode_arguments(method: Method, arguments: dict[str, Any]) -> bytes: ...
+def frame(kind: int, channel: int, payload: bytes) -> bytes: ...
