@@ -40,7 +40,7 @@ class Sampling:
 
     def start(self) -> None:
         history = self._broker.history
-        self._broker.stats.keeps_steps = history is not None and history.bytes_max > 0
+        self._broker.stats.keeps_steps = history.bytes_max > 0
         self._tasks = [
             asyncio.create_task(self._sample(), name="sampling"),
             asyncio.create_task(self._read_node(), name="node reading"),
@@ -51,7 +51,7 @@ class Sampling:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._tasks and self._broker.history is not None:
+        if self._tasks and self._broker.history.bytes_max:
             try:
                 await self._write_history()
             except Exception:
@@ -85,7 +85,7 @@ class Sampling:
             except Exception:
                 log.exception("a sample of the statistics failed")
             history = self._broker.history
-            if history is not None and history.is_due(self._broker.stats.sampled_at):
+            if history.is_due(self._broker.stats.sampled_at):
                 try:
                     await self._write_history()
                 except Exception:

@@ -1,5 +1,5 @@
-"""A control socket over a stand-in broker and a client on it; and, for policies, one on a real
-broker beside an AMQP channel."""
+"""A broker in this process, a client of its control socket and a clock for its statistics; and, for
+policies, a client of a broker's process beside an AMQP channel."""
 
 from __future__ import annotations
 
@@ -11,25 +11,40 @@ from typing import Any
 import pika
 import pytest
 
+from broker.server.app import Broker
 from management.broker_client import BrokerClient
+from tests import inside
 from tests.appliance import Appliance
 from tests.control.policed import without_policies_after
-from tests.control.stand_in import Broker
 from tests.control.test_real_broker import connect
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    broker = Broker(tmp_path)
-    yield broker
-    await broker.stop()
+def directory() -> Iterator[Path]:
+    """For the data of a broker in this process."""
+    with inside.in_memory() as directory:
+        yield directory
+
+
+@pytest.fixture
+async def broker(directory: Path) -> AsyncIterator[Broker]:
+    async with inside.running(directory) as broker:
+        yield broker
 
 
 @pytest.fixture
 async def client(broker: Broker) -> AsyncIterator[BrokerClient]:
-    client = await broker.start()
+    client = BrokerClient(broker.config.control_socket)
     yield client
     await client.close()
+
+
+@pytest.fixture
+def clock(broker: Broker) -> inside.Clock:
+    """The clock of the broker's statistics, which begin anew."""
+    clock = inside.Clock()
+    inside.forget_figures(broker, clock)
+    return clock
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Each health check when it fails, with RabbitMQ's words, on a broker that stands in.
+"""Each health check when it fails, with RabbitMQ's words.
 
 The words were taken from RabbitMQ 3.10.8 by making each check fail, those of the newer checks
 from 4.x. `tests/api/test_health.py` has the statuses over HTTP.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -17,12 +17,26 @@ import pytest
 
 from broker.schema.control_schema import Health
 from broker.server.alarms import Reading
+from broker.server.app import Broker
 from broker.server.control.health_verbs import CHECKS
 from management.broker_client import BrokerClient, BrokerError
-from tests.control.stand_in import Broker, VHost
+from tests import inside
+from tests.inside import configure, put_user
 
 OK = {"status": "ok"}
 SINGLE = {"status": "ok", "reason": "single node cluster"}
+
+
+@pytest.fixture
+async def broker(directory: Path) -> AsyncIterator[Broker]:
+    """It listens for AMQP and for AMQP over WebSocket."""
+    ports = {"bind": ("127.0.0.1",), "amqp_port": 0, "ws_port": 0}
+    async with inside.running(directory, **ports) as broker:
+        yield broker
+
+
+def ports_of(broker: Broker) -> list[int]:
+    return sorted(row["port"] for row in broker.listeners)
 
 
 def test_every_check_of_the_schema_is_carried_out() -> None:
@@ -48,8 +62,8 @@ async def test_alarms_of_memory_and_disk(broker: Broker, client: BrokerClient) -
     broker.watch.judge(Reading(0, 1 << 40, 1 << 60))
     assert broker.alarms == {"disk", "memory"}
     rows = [
-        {"node": "leveret@test", "resource": "disk space"},
-        {"node": "leveret@test", "resource": "memory"},
+        {"node": broker.node_name, "resource": "disk space"},
+        {"node": broker.node_name, "resource": "memory"},
     ]
     assert await fails(client, "alarms") == {
         "reason": "There are alarms in effect in the cluster",
@@ -59,16 +73,17 @@ async def test_alarms_of_memory_and_disk(broker: Broker, client: BrokerClient) -
         "reason": "There are alarms in effect on the node",
         "alarms": rows,
     }
-    assert await fails(client, "node", "leveret@test") == {
-        "reason": "resource alarm(s) in effect:[{resource_limit,disk space,leveret@test},"
-        "{resource_limit,memory,leveret@test}]"
+    name = broker.node_name
+    assert await fails(client, "node", name) == {
+        "reason": f"resource alarm(s) in effect:[{{resource_limit,disk space,{name}}},"
+        f"{{resource_limit,memory,{name}}}]"
     }
 
 
 async def test_a_disk_that_does_not_answer_is_an_alarm(
     broker: Broker, client: BrokerClient
 ) -> None:
-    broker.config.disk_stall_after = 1.0
+    configure(broker, disk_stall_after=1.0)
     broker.stall.judge(5.0)
     for check in ("alarms", "local-alarms"):
         (row,) = (await fails(client, check))["alarms"]
@@ -82,7 +97,7 @@ async def test_another_node_is_not_found(client: BrokerClient) -> None:
 
 
 async def test_vhosts_that_lost_something(broker: Broker, client: BrokerClient) -> None:
-    broker.vhosts["/"].is_damaged = True
+    broker.vhosts["/"].begun_anew = 1
     assert await fails(client, "virtual-hosts") == {
         "reason": "Some virtual hosts are down",
         "virtual-hosts": ["/"],
@@ -92,10 +107,9 @@ async def test_vhosts_that_lost_something(broker: Broker, client: BrokerClient) 
 async def test_names_of_damaged_vhosts_are_for_who_may_see_them(
     broker: Broker, client: BrokerClient
 ) -> None:
-    broker.vhosts["secret"] = VHost("secret")
-    broker.vhosts["secret"].is_damaged = True
-    broker.add_user("tenant", "management")
-    broker.add_user("watcher", "monitoring")
+    broker.definitions.create_vhost("secret").begun_anew = 1
+    put_user(broker, "tenant", "management")
+    put_user(broker, "watcher", "monitoring")
     answer = await client.call("health", as_user="tenant", check="virtual-hosts")
     assert answer == {
         "status": "failed",
@@ -110,7 +124,7 @@ async def test_a_port_where_nothing_listens(broker: Broker, client: BrokerClient
     assert await fails(client, "port-listener", "1") == {
         "reason": "No active listener",
         "missing": 1,
-        "ports": [5672],
+        "ports": ports_of(broker),
     }
     assert (await fails(client, "port-listener", "99999999"))["missing"] == 99999999
     with pytest.raises(BrokerError, match="Invalid port") as refused:
@@ -121,7 +135,7 @@ async def test_a_port_where_nothing_listens(broker: Broker, client: BrokerClient
 async def test_listeners_of_the_web_process_count_while_it_runs(
     broker: Broker, client: BrokerClient
 ) -> None:
-    note = Path(broker.config.run_dir) / "web.json"
+    note = broker.config.run_dir / "web.json"
     facts = {"http": ["127.0.0.1", 15672], "pid": {"web": os.getpid()}}
     note.write_bytes(msgspec.json.encode(facts))
     answer = await client.call("health", check="port-listener", argument="15672")
@@ -131,7 +145,7 @@ async def test_listeners_of_the_web_process_count_while_it_runs(
     ended = await asyncio.create_subprocess_exec("true")
     await ended.wait()
     note.write_bytes(msgspec.json.encode({**facts, "pid": {"web": ended.pid}}))
-    assert (await fails(client, "port-listener", "15672"))["ports"] == [5672]
+    assert (await fails(client, "port-listener", "15672"))["ports"] == ports_of(broker)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +157,7 @@ async def test_a_protocol_that_is_not_spoken(
     assert await fails(client, "protocol-listener", asked) == {
         "reason": "No active listener",
         "missing": missing,
-        "protocols": ["amqp"],
+        "protocols": ["amqp", "http/web-amqp"],
     }
 
 
@@ -164,14 +178,15 @@ async def test_a_broker_that_stops(broker: Broker, client: BrokerClient) -> None
 
 
 async def test_a_broker_without_a_listener_for_amqp(broker: Broker, client: BrokerClient) -> None:
-    broker.listeners = [{"protocol": "ws", "ip_address": "127.0.0.1", "port": 15675}]
+    broker.listeners[:] = [row for row in broker.listeners if row["protocol"] == "ws"]
     assert await fails(client, "ready-to-serve-clients") == {
         "reason": "no active listeners for AMQP/AMQPS"
     }
 
 
 async def test_as_many_connections_as_there_may_be(broker: Broker, client: BrokerClient) -> None:
-    broker.admission = SimpleNamespace(sockets=9, limit=10)
+    broker.admission.configure(10)
+    broker.admission.sockets = 9
     assert await client.call("health", check="below-node-connection-limit") == {
         "status": "ok",
         "limit": 10,
@@ -188,7 +203,7 @@ async def test_as_many_connections_as_there_may_be(broker: Broker, client: Broke
 
 
 async def test_a_broker_without_a_vhost(broker: Broker, client: BrokerClient) -> None:
-    broker.vhosts.clear()
+    await client.call("vhost.delete", name="/")
     assert await fails(client, "metadata-store-initialized-with-data") == {
         "reason": "Metadata store has not yet been initialized: it reports to have no virtual hosts"
     }
@@ -211,8 +226,7 @@ async def test_a_time_that_is_none(client: BrokerClient, argument: str, reason: 
 
 
 async def test_a_message_that_does_not_come_back(broker: Broker, client: BrokerClient) -> None:
-    queue, _ = broker.vhosts["/"].declare_queue("aliveness-test")
-    queue.add = lambda *_: None  # type: ignore[method-assign]
+    broker.vhosts["/"].declare_queue("aliveness-test", arguments={"x-max-length": 0})
     assert await fails(client, "aliveness", "/") == {
         "reason": "no message came back from queue 'aliveness-test' in vhost '/'"
     }

@@ -9,12 +9,14 @@ import os
 import time
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from broker.server.app import Broker
 from broker.server.control.past import aged
 from broker.stats import History, Stats
 from broker.stats.history import COLUMNS, DAY_MS, HOUR_MS, NODE_KEY, TIERS
@@ -30,11 +32,26 @@ from broker.stats.history_file import (
 from broker.store.files import disk
 from management.broker_client import BrokerClient
 from tests.appliance import Appliance
-from tests.control.stand_in import Broker
+from tests.sampled import COUNTERS, SampledQueue
 
 MINUTE_MS = 60_000
 BEGIN = 20_000 * DAY_MS
 BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass
+class Sampled:
+    """A virtual host and the broker, as far as samples are taken of them."""
+
+    name: str = "/"
+    incarnation: int = 7
+    queues: dict[str, SampledQueue] = field(default_factory=dict)
+    exchanges: dict[str, Any] = field(default_factory=dict)
+    connections: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def vhosts(self) -> dict[str, Any]:
+        return {self.name: self}
 
 
 class House:
@@ -44,36 +61,33 @@ class House:
         self.directory = directory / "history"
         self.bytes_max = bytes_max
         self.now = BEGIN
-        self.broker = Broker(directory)
-        self.vhost = self.broker.vhosts["/"]
-        self.vhost.incarnation = 7  # type: ignore[attr-defined]
+        self.vhost = Sampled()
         self.start()
 
     def start(self) -> None:
         """Begins as a new process does: nothing is counted yet."""
-        self.stats = self.broker.stats = Stats(lambda: self.now)
+        self.stats = Stats(lambda: self.now)
         self.stats.keeps_steps = True
         for queue in self.vhost.queues.values():
             queue.gauge = None
-            queue.counts = dict.fromkeys(queue.counts, 0)
+            queue.sampled.update(dict.fromkeys(COUNTERS, 0))
         self.history = History(disk, str(self.directory), self.bytes_max)
         self.history.start(self.now)
 
-    def queue(self, name: str) -> Any:
-        queue, _ = self.vhost.declare_queue(name)
-        queue.incarnation = 100 + len(self.vhost.queues)  # type: ignore[attr-defined]
+    def queue(self, name: str) -> SampledQueue:
+        queue = SampledQueue(name, 100 + len(self.vhost.queues))
+        self.vhost.queues[name] = queue
         return queue
 
     def pass_time(self, milliseconds: int) -> None:
         """One sample at the end of it."""
         self.now += milliseconds
-        for _ in self.stats.sample(self.broker):
+        for _ in self.stats.sample(self.vhost):
             pass
         if self.history.is_due(self.now):
             self.write()
 
     def write(self) -> None:
-        exchanges_have_ids(self.vhost)
         for step in self.history.steps(self.stats, [self.vhost], self.now):
             if step is not None:
                 step()
@@ -88,11 +102,6 @@ class House:
         return sorted(self.directory.glob(f"{tier}-*.hist"))
 
 
-def exchanges_have_ids(vhost: Any) -> None:
-    for exchange in vhost.exchanges.values():
-        exchange.incarnation = 0
-
-
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     return House(tmp_path)
@@ -100,10 +109,8 @@ def house(tmp_path: Path) -> House:
 
 def run(house: House, queue: Any, minutes: int, publishes: int) -> None:
     for _ in range(minutes):
-        queue.counts["publish"] += publishes
-        for _ in range(3):
-            queue.add("", b"\0\0", b"x")
-            queue.counts["publish"] -= 1
+        queue.sampled["publish"] += publishes
+        queue.sampled["messages_ready"] += 3
         house.pass_time(MINUTE_MS)
 
 
@@ -166,7 +173,7 @@ def test_the_files_are_bounded_and_the_busiest_are_kept(tmp_path: Path) -> None:
     queues = [house.queue(f"q{number}") for number in range(60)]
     for _ in range(3):
         for number, queue in enumerate(queues):
-            queue.counts["publish"] += number + 1
+            queue.sampled["publish"] += number + 1
         house.pass_time(MINUTE_MS)
     for path in house.files("minute"):
         data = path.read_bytes()
@@ -408,3 +415,12 @@ async def test_memory_tells_what_lies_within_one_step_of_the_files() -> None:
     assert await aged(short, begun_now, past, {}) is short
     assert len((await aged(long, begun_now, past, {}))["msg_rates"]) == 3
     assert [round((to - since) / 1000) for since, to in asked] == [10, 600]
+
+
+def test_a_broker_that_keeps_no_history_writes_none_when_it_ends(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert broker.history.bytes_max == 0
+    # The fixture has ended its sampling.
+    messages = [record.getMessage() for record in caplog.get_records("setup")]
+    assert not [text for text in messages if "history" in text]

@@ -9,16 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from broker.access.passwords import SHA256, rabbit_hash
 from broker.schema.control_schema import List
+from broker.server.app import Broker
 from broker.server.control.connection_rows import Connections
 from broker.server.control.consumer_rows import Consumers
 from broker.server.control.queue_fields import QueueRows
 from broker.server.control.views import View
 from management.broker_client import BrokerClient, BrokerError
+from tests import inside
 from tests.appliance import Appliance
-from tests.control.stand_in import Broker
 from tests.control.test_real_broker import connect
+from tests.inside import configure, put_user
 
 LONG = 1_234
 SLICE = 100
@@ -48,7 +49,7 @@ def names(items: list[dict[str, Any]]) -> list[str]:
 
 
 def open_lists(broker: Broker) -> int:
-    return sum(len(session.lists) for session in broker.server.sessions)
+    return sum(len(session.lists) for session in broker.control.sessions)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ async def test_a_list_does_not_go_on_in_another_life_of_the_broker(
     reading = client.listed(noun="queues")
     await anext(reading)
     before = client.connections
-    (session,) = broker.server.sessions
+    (session,) = broker.control.sessions
     session.abort()
     with contextlib.suppress(BrokerError):
         await client.call("whoami")  # notices that the connection is gone
@@ -165,8 +166,7 @@ async def test_rights_that_are_taken_away_end_the_list(
     broker: Broker, client: BrokerClient
 ) -> None:
     declare(broker, LONG)
-    broker.access.put_user("reader", ["management"], rabbit_hash("secret"), SHA256)
-    broker.access.put_permission("reader", "/", "", "", "")
+    put_user(broker, "reader", "management")
     for take_away in (
         lambda: broker.access.delete_permission("reader", "/"),
         lambda: broker.access.delete_user("reader"),
@@ -185,7 +185,7 @@ async def test_rights_that_are_taken_away_end_the_list(
 
 async def test_a_list_belongs_to_who_asked_for_it(broker: Broker, client: BrokerClient) -> None:
     declare(broker, LONG)
-    broker.access.put_user("other", ["administrator"], rabbit_hash("secret"), SHA256)
+    put_user(broker, "other", "administrator", vhosts=())
     await client.call("list", noun="queues", slices=7)
     with pytest.raises(BrokerError) as caught:
         await client.call("list.more", as_user="other", list=7)
@@ -194,7 +194,7 @@ async def test_a_list_belongs_to_who_asked_for_it(broker: Broker, client: Broker
 
 async def test_one_list_too_many_is_refused(broker: Broker, client: BrokerClient) -> None:
     declare(broker, LONG)
-    broker.config.lists_read_max = 2
+    configure(broker, lists_read_max=2)
     for number in (1, 2):
         await client.call("list", noun="queues", slices=number)
     with pytest.raises(BrokerError) as caught:
@@ -249,9 +249,10 @@ async def test_what_a_list_leaves_out_is_passed_over_in_short_steps(
 ) -> None:
     """A user who sees none of 100,000 connections must not hold the loop with them."""
     declare(broker, LONG)
-    one = SimpleNamespace(name="c", user="other", vhost="/")
-    broker.connections = dict.fromkeys(range(LONG), one)
+    for _ in range(LONG):
+        await inside.connect(broker, "other")
     caller = SimpleNamespace(
+        name="nobody",
         reach=lambda *_: list(broker.vhosts.values()),
         sight=SimpleNamespace(of_every=lambda noun: False, of_noun=lambda noun, place: False),
     )

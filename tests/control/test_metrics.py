@@ -12,11 +12,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.server.app import Broker
 from broker.server.metrics import MetricsServer, objects
 from tests.amqp.raw import Client
 from tests.conftest import Make
-from tests.control.stand_in import Broker
 from tests.hostile.figures import unread
+from tests.inside import ack, connect, publish
 
 # What RabbitMQ's Overview dashboard (Grafana 10991) asks for.
 DASHBOARD = [
@@ -110,7 +111,7 @@ async def test_it_has_all_that_the_dashboard_asks_for(broker: Broker, port: int)
     assert [name for name in DASHBOARD if name not in found] == []
     ((labels, value),) = found["identity_info"]
     assert value == 1
-    assert labels["rabbitmq_node"] == "leveret@test"
+    assert labels["rabbitmq_node"] == broker.node_name
     ((labels, _),) = found["global_messages_received_total"]
     assert labels == {"protocol": "amqp091"}
     assert body.count("# TYPE rabbitmq_queues gauge") == 1
@@ -126,8 +127,9 @@ async def test_it_escapes_hostile_names(broker: Broker, port: int, name: str) ->
 
 
 async def test_it_never_counts_down_when_objects_go(broker: Broker, port: int) -> None:
-    connection = broker.connect("anna")
-    queue, _ = broker.vhosts["/"].declare_queue("q")
+    publisher, consumer = await connect(broker, "anna"), await connect(broker, "anna")
+    broker.vhosts["/"].declare_queue("q")
+    await consumer.consume("q", "tag")
     seen = []
 
     async def look() -> None:
@@ -137,17 +139,18 @@ async def test_it_never_counts_down_when_objects_go(broker: Broker, port: int) -
         seen.append({name: sum(value for _, value in found[name]) for name in names})
 
     await look()
-    connection.channels[1].published = 10
-    queue.counts["deliver"] = 7
+    await publisher.publish("q", 7)
+    await publisher.publish("unroutable", 3)
+    await consumer.fence()
     await look()
-    connection.channels[1].published = 13
-    channel = connection.channels.pop(1)
-    broker.stats.channel_closed(channel)
-    queue.counts["deliver"] = 9
-    del broker.vhosts["/"].queues["q"]
-    broker.stats.queue_deleted(queue)
-    connection.close()
-    broker.stats.connection_closed(connection)
+    await publisher.publish("q", 2)
+    await publisher.publish("unroutable")
+    await consumer.fence()
+    publisher.call(1, "channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+    broker.vhosts["/"].delete_queue("q")
+    await publisher.leave()
+    await consumer.leave()
+    assert not broker.connections
     await look()
     await look()
     for before, after in itertools.pairwise(seen):
@@ -164,16 +167,20 @@ def many(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("many")
 async def test_sums_hold_every_queue_and_every_channel(broker: Broker, port: int) -> None:
-    for place, queue in enumerate(broker.vhosts["/"].queues.values()):
-        queue.counts["ack"] = place
-    channels = [broker.connect("anna").channels[1] for _ in range(450)]
-    for place, channel in enumerate(channels):
-        channel.refused, channel.published = place, place % 2
+    vhost = broker.vhosts["/"]
+    for place, queue in enumerate(list(vhost.queues.values())):
+        publish(vhost, queue.name, place % 4)
+        ack(queue, place % 4)
+    vhost.declare_queue("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    for place in range(450):
+        client = await connect(broker, "anna")
+        client.call(1, "confirm.select")
+        await client.publish("full", place % 5)
     found = samples((await get(port, "/metrics"))[1])
     acked = found["global_messages_acknowledged_total"]
-    assert sum(value for _, value in acked) == sum(range(2_000))
-    assert [value for _, value in found["global_messages_nacked_total"]] == [sum(range(450))]
-    assert [value for _, value in found["global_publishers"]] == [225]
+    assert sum(value for _, value in acked) == 500 * (1 + 2 + 3)
+    assert [value for _, value in found["global_messages_nacked_total"]] == [90 * (1 + 2 + 3 + 4)]
+    assert [value for _, value in found["global_publishers"]] == [90 * 4]
 
 
 @pytest.mark.usefixtures("many")

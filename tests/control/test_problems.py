@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import pika
@@ -14,47 +12,41 @@ import pytest
 from pika.exceptions import NackError
 
 from broker.server.alarms import Reading
+from broker.server.app import Broker
 from broker.server.control.problems import watch_of
-from broker.stats import Stats
+from broker.vhosts.vhost import VHost
 from management.broker_client import BrokerClient, BrokerError
 from tests.appliance import Appliance
 from tests.conftest import Make
-from tests.control.stand_in import Broker, VHost
 from tests.control.test_real_broker import control, until
-from tests.control.test_stats import Clock, sample
+from tests.control.unconfirmed import unconfirmed, wait
+from tests.inside import Clock, configure, connect, publish, put_user, sample
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def begun(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Task[Any]]:
+    """The tasks that the broker begins."""
+    tasks: list[asyncio.Task[Any]] = []
+    run_task = broker.run_task
 
+    def noted(work: Any) -> asyncio.Task[Any]:
+        tasks.append(run_task(work))
+        return tasks[-1]
 
-@pytest.fixture
-def broker(tmp_path: Path, clock: Clock) -> Broker:
-    broker = Broker(tmp_path)
-    broker.stats = Stats(clock)
-    return broker
-
-
-@pytest.fixture
-async def client(broker: Broker) -> AsyncIterator[BrokerClient]:
-    client = await broker.start()
-    yield client
-    await client.close()
-    await broker.stop()
+    monkeypatch.setattr(broker, "run_task", noted)
+    return tasks
 
 
 def make_vhost(broker: Broker, name: str, user: str) -> VHost:
     """A vhost of a user of its own, with the tag management."""
-    broker.vhosts[name] = VHost(name)
-    broker.add_user(user, "management", vhosts=(name,))
-    return broker.vhosts[name]
+    vhost = broker.definitions.create_vhost(name)
+    put_user(broker, user, "management", vhosts=(name,))
+    return vhost
 
 
 def waiting(vhost: VHost, name: str, messages: int = 1) -> Any:
     queue, _ = vhost.declare_queue(name)
-    for _ in range(messages):
-        queue.add("", b"\0\0", b"x")
+    publish(vhost, name, messages)
     return queue
 
 
@@ -79,7 +71,7 @@ async def test_without_sight_of_all_it_is_not_said_that_there_are_no_problems(
 ) -> None:
     waiting(make_vhost(broker, "noisy", "loud"), "q", 5)
     make_vhost(broker, "quiet", "calm")
-    broker.add_user("watcher", "monitoring", vhosts=())
+    put_user(broker, "watcher", "monitoring", vhosts=())
     sample(broker, clock)
     for user in ("calm", "watcher"):
         health = (await client.call("overview", as_user=user))["health"]
@@ -95,18 +87,16 @@ async def test_a_quiet_tenant_sees_its_growing_queue_and_its_publisher_beside_a_
 ) -> None:
     noisy, quiet = make_vhost(broker, "noisy", "loud"), make_vhost(broker, "quiet", "calm")
     queues = [noisy.declare_queue(f"q{number}")[0] for number in range(220)]
-    mine, _ = quiet.declare_queue("mine")
-    channels = [broker.connect("loud", "noisy").channels[1] for _ in range(220)]
-    channel = broker.connect("calm", "quiet").channels[1]
+    quiet.declare_queue("mine")
+    others = [await connect(broker, "loud", "noisy") for _ in range(220)]
+    publisher = await connect(broker, "calm", "quiet")
     for _ in range(10):
         for queue in queues:
-            for _ in range(9):
-                queue.add("", b"\0\0", b"x")
-        for _ in range(3):
-            mine.add("", b"\0\0", b"x")
-        for one in channels:
-            one.published += 9
-        channel.published += 3
+            publish(noisy, queue.name, 9)
+        publish(quiet, "mine", 3)
+        for one in others:
+            await one.publish("unroutable", 9)
+        await publisher.publish("unroutable", 3)
         sample(broker, clock)
     overview = await client.call("overview", as_user="calm")
     assert [row["name"] for row in overview["top_queues"]] == ["mine"]
@@ -138,19 +128,26 @@ async def test_a_consumer_stuck_for_half_an_hour_comes_before_a_message_without_
 ) -> None:
     vhost = broker.vhosts["/"]
     waiting(vhost, "alone")
-    busy = waiting(vhost, "busy", 0)
-    channel = broker.connect("anna").channels[1]
-    stuck = channel.consume(busy, "stuck", 5)
-    channel.delivered = stuck.unacked = channel.messages_unacknowledged = 1
+    waiting(vhost, "busy", 0)
+    stuck, other = await connect(broker, "anna"), await connect(broker, "anna")
+    await stuck.consume("busy", "stuck", 5)
+    publish(vhost, "busy")
+    await stuck.fence()
     sample(broker, clock)
     # The message without a consumer has waited for a day, the consumer for half an hour.
     await client.call("overview")
     clock.now += 86_400_000
-    for _ in range(10):
-        channel.acked += 1
+    for second in range(10):
+        publish(vhost, "busy")
+        await stuck.fence()
+        await stuck.ack(second + 2)
         sample(broker, clock)
     sample(broker, clock, 10)
     clock.now += 1_800_000
+    await other.consume("busy", "other", 5, **{"x-priority": 1})
+    publish(vhost, "busy")
+    await other.fence()
+    await other.ack(1)
     sample(broker, clock)
     overview = await client.call("overview")
     assert [row["name"] for row in overview["problems"]] == ["busy", "alone"]
@@ -158,16 +155,16 @@ async def test_a_consumer_stuck_for_half_an_hour_comes_before_a_message_without_
 
 
 async def test_a_state_is_listed_when_it_has_lasted_for_the_time_of_grace(
-    broker: Broker, client: BrokerClient, clock: Clock
+    broker: Broker, client: BrokerClient, clock: Clock, begun: list[asyncio.Task[Any]]
 ) -> None:
-    broker.config.problem_grace = 60.0
+    configure(broker, problem_grace=60.0)
     watch = watch_of(broker)
-    queue = waiting(broker.vhosts["/"], "q", 3)
+    waiting(broker.vhosts["/"], "q", 3)
     for _ in range(6):
         sample(broker, clock, 10)
         # Nobody asks: the watch looks by itself and so knows since when.
         watch.sampled()
-        await asyncio.gather(*broker.tasks)
+        await asyncio.gather(*begun)
     health = (await client.call("overview"))["health"]
     assert (health["state"], health["text"]) == ("fine", "No problems.")
     sample(broker, clock, 10)
@@ -175,10 +172,11 @@ async def test_a_state_is_listed_when_it_has_lasted_for_the_time_of_grace(
     assert overview["problems"][0]["text"] == "3 messages and no consumer for 1 min"
     assert overview["problems"][0]["since"] == clock.now - 60_000
     # With a consumer for a moment the time begins anew.
-    queue.consumers.append(object())
+    consumer = await connect(broker, "anna")
+    await consumer.consume("q", "tag")
     sample(broker, clock)
     await client.call("overview")
-    queue.consumers.clear()
+    await consumer.leave()
     sample(broker, clock)
     assert (await client.call("overview"))["problem_count"] == 0
 
@@ -210,12 +208,9 @@ async def test_the_overview_has_five_and_the_pages_have_all(
 async def test_the_publisher_of_another_user_is_no_problem_of_ones_own(
     broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
-    broker.add_user("anna", "management")
-    broker.add_user("bert", "management")
-    channel = broker.connect("bert").channels[1]
-    channel.published = channel.messages_unconfirmed = 3
-    channel.oldest_unconfirmed = 7
-    sample(broker, clock, 90)
+    put_user(broker, "anna", "management")
+    put_user(broker, "bert", "management")
+    await wait(broker, clock, [await unconfirmed(broker, "bert", "q", 3)], 90)
     assert (await client.call("overview", as_user="anna"))["problem_count"] == 0
     assert (await client.call("overview", as_user="bert"))["problem_count"] == 1
 
@@ -226,14 +221,12 @@ async def test_unconfirmed_publishes_show_addresses_to_their_user_and_who_sees_c
     broker: Broker, client: BrokerClient, clock: Clock, tag: str, count: int
 ) -> None:
     """Of users of the same virtual host, whose queues both see; by no verb, list or push."""
-    broker.add_user("anna", tag)
-    broker.add_user("bert-the-owner", "management")
-    connections = [broker.connect("bert-the-owner") for _ in range(count)]
-    for connection in connections:
-        channel = connection.channels[1]
-        channel.published = channel.messages_unconfirmed = 3
-        channel.oldest_unconfirmed = 7
-    sample(broker, clock, 90)
+    put_user(broker, "anna", tag)
+    put_user(broker, "bert-the-owner", "management")
+    user = "bert-the-owner"
+    publishers = [await unconfirmed(broker, user, f"q{number}", 3) for number in range(count)]
+    await wait(broker, clock, publishers, 90)
+    connections = [one for each in publishers for one in (each.publisher, each.consumer)]
     own = await shown(client, "bert-the-owner")
     assert all(connection.name in own for connection in connections)
     others = await shown(client, "anna")
@@ -261,14 +254,14 @@ async def shown(client: BrokerClient, user: str) -> str:
 
 
 async def test_many_who_ask_after_one_sample_make_one_look(
-    broker: Broker, client: BrokerClient, clock: Clock
+    broker: Broker, client: BrokerClient, clock: Clock, begun: list[asyncio.Task[Any]]
 ) -> None:
     for number in range(200):
         waiting(broker.vhosts["/"], f"q{number}")
     sample(broker, clock)
-    before = len(broker.tasks)
     await asyncio.gather(*(client.call("overview") for _ in range(10)))
-    assert len(broker.tasks) == before + 1
+    looks = [task for task in begun if "ProblemWatch._look" in repr(task.get_coro())]
+    assert len(looks) == 1
     assert watch_of(broker).looked_at == 200
 
 
@@ -375,9 +368,9 @@ async def test_a_refused_publish_is_not_counted_as_a_rejected_message(make_broke
 async def test_the_overview_counts_the_connections_that_the_user_may_list(
     broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
-    broker.add_user("anna", "management")
+    put_user(broker, "anna", "management")
     for user in ("anna", "bert", "bert"):
-        broker.connect(user)
+        await connect(broker, user)
     sample(broker, clock)
     found = (await client.call("overview", as_user="anna"))["object_totals"]
     assert (found["connections"], found["channels"]) == (1, 1)
@@ -390,7 +383,7 @@ async def test_connections_are_found_by_what_their_clients_call_themselves(
     broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
     for name in ("orders-api", "mailer", "orders-worker"):
-        broker.connect("anna").client_properties = {"connection_name": name}
+        await connect(broker, "anna", connection_name=name)
     for noun, more in (("connections", {}), ("channels", {})):
         for wanted in ({"name": "orders"}, {"name": "^orders", "use_regex": True}):
             found = await client.call("list", noun=noun, **wanted, **more)
@@ -407,11 +400,11 @@ async def test_who_monitors_without_permission_is_told_what_is_left_out(
     broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
     make_vhost(broker, "shop", "calm")
-    broker.add_user("eye", "monitoring", vhosts=("shop",))
+    put_user(broker, "eye", "monitoring", vhosts=("shop",))
     waiting(broker.vhosts["/"], "unseen")
-    channel = broker.connect("bert").channels[1]
+    publisher = await connect(broker, "bert")
     for _ in range(5):
-        channel.published += 10
+        await publisher.publish("unroutable", 10)
         sample(broker, clock)
     overview = await client.call("overview", as_user="eye")
     assert overview["problem_count"] == 0
@@ -426,7 +419,7 @@ async def test_an_alarm_is_one_problem_for_each_user(
     broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
     for tag in ("administrator", "monitoring", "management"):
-        broker.add_user(tag, tag)
+        put_user(broker, tag, tag)
     broker.watch.judge(Reading(0, 0, 1 << 60))
     sample(broker, clock)
     for tag in ("administrator", "monitoring", "management"):

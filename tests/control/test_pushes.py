@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from broker.schema.control_schema import Request
+from broker.server.app import Broker
 from management.broker_client import BrokerClient, BrokerError, Push
-from tests.control.stand_in import Broker
+from tests.inside import publish, put_user
 
 
 @contextlib.asynccontextmanager
@@ -25,7 +26,7 @@ async def pushes(client: BrokerClient, **args: Any) -> AsyncIterator[AsyncIterat
 async def test_it_starts_the_overview_with_history_and_goes_on_with_changes(
     broker: Broker, client: BrokerClient
 ) -> None:
-    queue, _ = broker.vhosts["/"].declare_queue("q")
+    broker.vhosts["/"].declare_queue("q")
     await broker.sampling.once()
     async with pushes(client, topic="overview") as found:
         start = await anext(found)
@@ -33,7 +34,7 @@ async def test_it_starts_the_overview_with_history_and_goes_on_with_changes(
         assert start.data["state"]["object_totals"]["queues"] == 1
         assert len(start.data["history"]["times"]) == 1
         assert start.data["history"]["series"]["messages_ready"] == [0.0]
-        queue.add("", b"\0\0", b"x")
+        publish(broker.vhosts["/"], "q")
         await broker.sampling.once()
         delta = await anext(found)
         assert (delta.event, delta.seq) == ("delta", start.seq + 1)
@@ -46,7 +47,7 @@ async def test_it_starts_the_overview_with_history_and_goes_on_with_changes(
 async def test_it_pushes_only_the_rows_and_fields_that_changed(
     broker: Broker, client: BrokerClient
 ) -> None:
-    one, _ = broker.vhosts["/"].declare_queue("one")
+    broker.vhosts["/"].declare_queue("one")
     broker.vhosts["/"].declare_queue("two")
     keys = [["/", "one"], ["/", "two"], ["/", "three"]]
     async with pushes(client, topic="rows", noun="queues", keys=keys) as found:
@@ -55,7 +56,7 @@ async def test_it_pushes_only_the_rows_and_fields_that_changed(
         assert start.data["rows"][0][1]["messages"] == 0
         assert start.data["rows"][2][1] is None
         await broker.sampling.once()
-        one.add("", b"\0\0", b"x")
+        publish(broker.vhosts["/"], "one")
         await broker.sampling.once()
         delta = await anext(found)
         assert len(delta.data["rows"]) == 1
@@ -63,7 +64,7 @@ async def test_it_pushes_only_the_rows_and_fields_that_changed(
         assert key == ["/", "one"]
         assert fields["messages"] == 1
         assert "consumers" not in fields
-        del broker.vhosts["/"].queues["two"]
+        broker.vhosts["/"].delete_queue("two")
         await broker.sampling.once()
         seen = {}
         while ("/", "two") not in seen:
@@ -73,34 +74,34 @@ async def test_it_pushes_only_the_rows_and_fields_that_changed(
 
 
 async def test_it_follows_one_queue_with_its_chart(broker: Broker, client: BrokerClient) -> None:
-    queue, _ = broker.vhosts["/"].declare_queue("q")
+    broker.vhosts["/"].declare_queue("q")
     async with pushes(client, topic="item", noun="queues", key=["/", "q"]) as found:
         start = await anext(found)
         assert start.data["state"]["name"] == "q"
         assert set(start.data["history"]) == {"step_ms", "times", "series"}
-        queue.add("", b"\0\0", b"x")
+        publish(broker.vhosts["/"], "q")
         await broker.sampling.once()
         delta = await anext(found)
         assert delta.data["state"]["messages_ready"] == 1
         assert delta.data["point"]["messages_ready"] == 1
-        del broker.vhosts["/"].queues["q"]
+        broker.vhosts["/"].delete_queue("q")
         await broker.sampling.once()
         with pytest.raises(BrokerError, match="queue_not_found"):
             await anext(found)
 
 
 async def test_it_pushes_events_to_those_who_may_know(broker: Broker, client: BrokerClient) -> None:
-    broker.add_user("anna", "management")
-    broker.add_user("root", "administrator")
+    put_user(broker, "anna", "management")
+    put_user(broker, "root", "administrator")
     async with (
         pushes(client, topic="events", as_user="anna") as hers,
         pushes(client, topic="events", as_user="root") as theirs,
     ):
         assert (await anext(hers)).event == "start"
         assert (await anext(theirs)).event == "start"
-        broker.emit("queue.created", {"vhost": "secret", "name": "a", "queue": object()})
+        broker.definitions.create_vhost("secret").declare_queue("a")
         broker.emit("session.ended", {"session_id": "s"})
-        broker.emit("queue.created", {"vhost": "/", "name": "b"})
+        broker.vhosts["/"].declare_queue("b")
         push = await anext(hers)
         assert (push.event, push.data) == ("queue.created", {"vhost": "/", "name": "b"})
         events = [(await anext(theirs)).event for _ in range(3)]
@@ -110,7 +111,7 @@ async def test_it_pushes_events_to_those_who_may_know(broker: Broker, client: Br
 async def test_it_ends_a_subscription_with_the_right_to_it(
     broker: Broker, client: BrokerClient
 ) -> None:
-    broker.add_user("anna", "management")
+    put_user(broker, "anna", "management")
     async with pushes(client, topic="overview", vhost="/", as_user="anna") as found:
         await anext(found)
         broker.access.delete_permission("anna", "/")
@@ -119,7 +120,7 @@ async def test_it_ends_a_subscription_with_the_right_to_it(
             await anext(found)
     async with pushes(client, topic="overview", as_user="anna") as found:
         await anext(found)
-        broker.add_user("anna")
+        put_user(broker, "anna")
         await broker.sampling.once()
         with pytest.raises(BrokerError, match="sign in again"):
             await anext(found)
@@ -154,7 +155,7 @@ async def test_it_skips_a_slow_reader_and_tells_it_to_start_anew(
     assert frames[0]["ok"] == {"sub": 1}
     assert frames[1]["event"] == "start"
     # Answers that nobody reads fill the socket; pushes stop, and nothing piles up behind them.
-    (session,) = (one for one in broker.server.sessions if len(one.subscriptions))
+    (session,) = (one for one in broker.control.sessions if len(one.subscriptions))
     for number in range(100):
         broker.access.put_user(f"user {number}", ["x" * 5000], "", "")
     for number in range(2, 60):
@@ -207,9 +208,9 @@ async def test_it_tells_a_subscriber_that_the_broker_is_away_and_starts_anew(
 ) -> None:
     async with pushes(client, topic="overview") as found:
         assert (await anext(found)).event == "start"
-        await broker.server.close()
+        await broker.control.close()
         assert (await anext(found)).event == "away"
-        await broker.server.start(client.path)
+        await broker.control.start(client.path)
         events = [(await anext(found)).event]
         while events[-1] == "away":
             events.append((await anext(found)).event)
@@ -222,11 +223,11 @@ async def test_it_stops_pushing_when_the_iterator_is_closed(
     async with pushes(client, topic="overview") as found:
         await anext(found)
     await client.call("whoami")
-    (session,) = broker.server.sessions
+    (session,) = broker.control.sessions
     assert not len(session.subscriptions)
     await client.close()
     await asyncio.sleep(0)
-    await broker.server.close()
+    await broker.control.close()
     assert not broker.sampling.listeners
 
 
@@ -242,7 +243,7 @@ async def test_it_leaves_no_subscription_behind_when_the_asker_gives_up(
         await asking
     await client.call("whoami")
     await client.call("whoami")
-    (session,) = broker.server.sessions
+    (session,) = broker.control.sessions
     assert not len(session.subscriptions)
 
 

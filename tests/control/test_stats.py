@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from broker.queues.limits import Limits
-from broker.stats import Series, Stats, sample_details
+from broker.server.app import Broker
+from broker.stats import Series, sample_details
 from management.broker_client import BrokerClient
-from tests.control.stand_in import Broker
-
-
-class Clock:
-    """Milliseconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def broker(tmp_path: Path, clock: Clock) -> Broker:
-    broker = Broker(tmp_path)
-    broker.stats = Stats(clock)
-    return broker
-
-
-def sample(broker: Broker, clock: Clock, seconds: int = 1) -> None:
-    for _ in range(seconds):
-        clock.now += 1000
-        for _ in broker.stats.sample(broker):
-            pass
+from tests.control.unconfirmed import unconfirmed, wait
+from tests.inside import Clock, ack, configure, connect, get, publish, sample, until
 
 
 def test_it_knows_the_rate_of_the_last_five_seconds(broker: Broker, clock: Clock) -> None:
     queue, _ = broker.vhosts["/"].declare_queue("q")
     sample(broker, clock)
     for _ in range(10):
-        queue.counts["publish"] += 20
+        publish(broker.vhosts["/"], "q", 20)
         sample(broker, clock)
     gauge = broker.stats.gauge("queue", queue)
     assert gauge is not None
     assert gauge.rate("publish") == 20
-    queue.counts["publish"] += 100
+    publish(broker.vhosts["/"], "q", 100)
     sample(broker, clock)
     assert gauge.rate("publish") == 36
     sample(broker, clock, 5)
@@ -64,9 +34,9 @@ def test_the_rates_of_a_message_add_up_to_it_however_far_looks_are_apart(
     broker: Broker, clock: Clock, seconds: int, messages_before: int
 ) -> None:
     queue, _ = broker.vhosts["/"].declare_queue("q")
-    queue.counts["publish"] += messages_before
+    publish(broker.vhosts["/"], "q", messages_before)
     sample(broker, clock, 20)
-    queue.counts["publish"] += 1
+    publish(broker.vhosts["/"], "q")
     total = 0.0
     for _ in range(20):
         clock.now += seconds * 1000
@@ -89,31 +59,33 @@ def test_it_spends_nothing_on_a_queue_without_traffic(broker: Broker, clock: Clo
 def test_it_takes_rows_only_of_objects_that_changed(broker: Broker, clock: Clock) -> None:
     queues = [broker.vhosts["/"].declare_queue(f"q{number}")[0] for number in range(300)]
     for queue in queues:
-        queue.add("", b"\0\0", b"x")
+        publish(broker.vhosts["/"], queue.name)
     sample(broker, clock, 10)
     assert broker.stats.node.levels["messages_ready"] == 300
     sample(broker, clock)
     assert broker.stats.looked >= 300
     assert broker.stats.changed == 0
-    queues[7].counts["publish"] += 1
+    publish(broker.vhosts["/"], "q7")
+    ack(queues[7])
     sample(broker, clock)
-    assert broker.stats.changed == 1
+    # It, and the exchange that the message came through.
+    assert broker.stats.changed == 2
     # As long as its rate is not zero again.
     sample(broker, clock, 10)
     assert broker.stats.changed == 0
     assert broker.stats.gauge("queue", queues[7]).rate("publish") == 0  # type: ignore[union-attr]
 
 
-def test_rates_hold_with_more_than_5000_queues(broker: Broker, clock: Clock) -> None:
+async def test_rates_hold_with_more_than_5000_queues(broker: Broker, clock: Clock) -> None:
     vhost = broker.vhosts["/"]
     for number in range(6_000):
         vhost.declare_queue(f"q{number}")
     queue = vhost.queues["q4711"]
-    channel = broker.connect("anna").channels[1]
+    client = await connect(broker, "anna")
     sample(broker, clock)
     for second in range(20):
-        queue.counts["ack"] += 109
-        channel.published += 109
+        await client.publish("q4711", 109)
+        ack(queue, 109)
         sample(broker, clock)
         if second < 6:
             continue
@@ -132,9 +104,9 @@ def test_rates_hold_with_more_than_5000_queues(broker: Broker, clock: Clock) -> 
 
 def test_a_rate_after_a_rest_is_over_five_seconds(broker: Broker, clock: Clock) -> None:
     queue, _ = broker.vhosts["/"].declare_queue("q")
-    queue.counts["publish"] = 1
+    publish(broker.vhosts["/"], "q")
     sample(broker, clock, 60)
-    queue.counts["publish"] += 100
+    publish(broker.vhosts["/"], "q", 100)
     sample(broker, clock)
     gauge = broker.stats.gauge("queue", queue)
     assert gauge is not None
@@ -147,10 +119,11 @@ def test_a_rate_after_a_rest_is_over_five_seconds(broker: Broker, clock: Clock) 
 
 def test_a_queue_that_rested_is_not_stuck_at_its_next_message(broker: Broker, clock: Clock) -> None:
     queue, _ = broker.vhosts["/"].declare_queue("q")
-    queue.counts["publish"] = 1
+    publish(broker.vhosts["/"], "q")
+    ack(queue)
     sample(broker, clock, 200)
-    queue.add("", b"\0\0", b"x")
-    queue.out[1] = queue.ready.pop()
+    publish(broker.vhosts["/"], "q")
+    get(queue)
     sample(broker, clock)
     gauge = broker.stats.gauge("queue", queue)
     assert gauge is not None
@@ -160,7 +133,7 @@ def test_a_queue_that_rested_is_not_stuck_at_its_next_message(broker: Broker, cl
 def test_the_history_of_a_queue_that_rests_is_flat(broker: Broker, clock: Clock) -> None:
     queue, _ = broker.vhosts["/"].declare_queue("q")
     for _ in range(30):
-        queue.add("", b"\0\0", b"x")
+        publish(broker.vhosts["/"], "q")
         sample(broker, clock)
     sample(broker, clock, 300)
     found = broker.stats.watch("queue", queue).history(clock.now - 200_000, clock.now)
@@ -169,23 +142,20 @@ def test_the_history_of_a_queue_that_rests_is_flat(broker: Broker, clock: Clock)
     assert set(found["series"]["publish"]) == {0}
 
 
-def test_it_keeps_counting_when_objects_come_and_go(broker: Broker, clock: Clock) -> None:
+async def test_it_keeps_counting_when_objects_come_and_go(broker: Broker, clock: Clock) -> None:
     vhost = broker.vhosts["/"]
     total = 0
     for round_ in range(20):
-        connection = broker.connect("anna")
+        client = await connect(broker, "anna")
         queue, _ = vhost.declare_queue(f"q{round_}")
-        connection.channels[1].published = 5
-        queue.counts["ack"] = 3
+        await client.publish(queue.name, 5)
+        ack(queue, 3)
         if round_ % 2:
             sample(broker, clock)
-        connection.channels[1].published += 2
-        channel = connection.channels.pop(1)
-        broker.stats.channel_closed(channel)
-        connection.close()
-        broker.stats.connection_closed(connection)
-        del vhost.queues[queue.name]
-        broker.stats.queue_deleted(queue)
+        await client.publish(queue.name, 2)
+        client.call(1, "channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+        await client.leave()
+        vhost.delete_queue(queue.name)
         total += 7
         assert broker.stats.node.counters["publish"] == total
         sample(broker, clock)
@@ -193,28 +163,30 @@ def test_it_keeps_counting_when_objects_come_and_go(broker: Broker, clock: Clock
     assert broker.stats.node.counters["ack"] == 60
     assert broker.stats.vhost("/").counters["publish"] == total
     assert broker.stats.node.counters["queue_deleted"] == 20
-    assert not broker.stats._histories
+    # Only the exchange that the messages came through is still there.
+    assert list(broker.stats._histories) == [vhost.exchange("")]
 
 
-def test_it_counts_once_what_goes_while_a_sample_is_taken(broker: Broker, clock: Clock) -> None:
+async def test_it_counts_once_what_goes_while_a_sample_is_taken(
+    broker: Broker, clock: Clock
+) -> None:
     vhost = broker.vhosts["/"]
     queues = [vhost.declare_queue(f"q{number:03}")[0] for number in range(250)]
-    connections = [broker.connect("anna") for _ in range(120)]
+    clients = [await connect(broker, "anna") for _ in range(120)]
     sample(broker, clock)
     for queue in queues:
-        queue.counts["ack"] = 1
-    for connection in connections:
-        connection.channels[1].published = 1
+        publish(vhost, queue.name)
+        ack(queue)
+    for client in clients:
+        await client.publish("unroutable")
     clock.now += 1000
     steps = broker.stats.sample(broker)
     next(steps)
     for queue in queues:
-        del vhost.queues[queue.name]
-        broker.stats.queue_deleted(queue)
-    for connection in connections:
-        broker.stats.channel_closed(connection.channels.pop(1))
-        connection.close()
-        broker.stats.connection_closed(connection)
+        vhost.delete_queue(queue.name)
+    for client in clients:
+        await client.leave()
+    assert not broker.connections
     for _ in steps:
         pass
     sample(broker, clock)
@@ -229,12 +201,13 @@ def test_it_keeps_history_for_a_bounded_number_of_objects(
     queues = [broker.vhosts["/"].declare_queue(f"q{number}")[0] for number in range(50)]
     sample(broker, clock)
     for queue in queues:
-        queue.counts["publish"] += 1
-        sample(broker, clock)
-        queue.counts["publish"] += 1
-        sample(broker, clock)
+        for _ in range(2):
+            publish(broker.vhosts["/"], queue.name)
+            ack(queue)
+            sample(broker, clock)
     with_history = [queue for queue in queues if queue.gauge.history is not None]
-    assert len(with_history) == 10
+    # And the exchange that the messages came through.
+    assert len(with_history) == 9
     # Who rests makes room.
     assert queues[49].gauge.history is not None
 
@@ -243,7 +216,7 @@ def test_a_step_of_a_sample_adds_to_few_histories(broker: Broker, clock: Clock) 
     queues = [broker.vhosts["/"].declare_queue(f"q{number}")[0] for number in range(100)]
     for _ in range(2):
         for queue in queues:
-            queue.counts["publish"] += 1
+            publish(broker.vhosts["/"], queue.name)
         sample(broker, clock)
 
     def noted() -> int:
@@ -255,7 +228,7 @@ def test_a_step_of_a_sample_adds_to_few_histories(broker: Broker, clock: Clock) 
     clock.now += 3_600_000
     sample(broker, clock)
     for queue in queues:
-        queue.counts["publish"] += 1
+        publish(broker.vhosts["/"], queue.name)
     clock.now += 10_000
     before, most = noted(), 0
     for _ in broker.stats.sample(broker):
@@ -268,13 +241,13 @@ def test_a_step_of_a_sample_adds_to_few_histories(broker: Broker, clock: Clock) 
 def test_a_history_has_every_step_of_a_rest(broker: Broker, clock: Clock) -> None:
     queue, _ = broker.vhosts["/"].declare_queue("q")
     for _ in range(3):
-        queue.counts["publish"] += 10
+        publish(broker.vhosts["/"], "q", 10)
         sample(broker, clock)
     for rest in (25_000, 300_000, 3_570_000, 10_000_000):
         begin = clock.now
         clock.now += rest
         sample(broker, clock)
-        queue.counts["publish"] += 10
+        publish(broker.vhosts["/"], "q", 10)
         sample(broker, clock)
         history = queue.gauge.history.history(max(begin, clock.now - 3_500_000), clock.now)
         steps = [at // 10_000 for at in history["times"]]
@@ -311,78 +284,69 @@ def test_it_gives_samples_newest_first_as_rabbitmq_does() -> None:
     assert details["samples"][0] == {"sample": 300, "timestamp": 100_000}  # type: ignore[index]
 
 
-async def test_it_shows_samples_when_they_are_asked_for(broker: Broker, clock: Clock) -> None:
-    queue, _ = broker.vhosts["/"].declare_queue("q")
-    client = await broker.start()
+async def test_it_shows_samples_when_they_are_asked_for(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    broker.vhosts["/"].declare_queue("q")
     ages = {"msg_rates": (60, 5), "lengths": (60, 5)}
-    try:
-        queue.counts["publish"] = 1
-        sample(broker, clock, 3)
-        for answer in (
-            await client.call("overview", ages=ages),
-            await client.call("item", noun="queues", vhost="/", name="q", ages=ages),
-        ):
-            details = answer["message_stats"]["publish_details"]
-            assert len(details["samples"]) == 13
-            assert {"rate", "avg", "avg_rate"} <= details.keys()
-            assert len(answer["message_stats"]["deliver_get_details"]["samples"]) == 13
-        plain = await client.call("overview")
-        assert plain["message_stats"]["publish_details"].keys() == {"rate"}
-        huge = await client.call("overview", ages={"msg_rates": (10**9, 0)})
-        assert len(huge["message_stats"]["publish_details"]["samples"]) <= 2001
-    finally:
-        await client.close()
-        await broker.stop()
+    publish(broker.vhosts["/"], "q")
+    sample(broker, clock, 3)
+    for answer in (
+        await client.call("overview", ages=ages),
+        await client.call("item", noun="queues", vhost="/", name="q", ages=ages),
+    ):
+        details = answer["message_stats"]["publish_details"]
+        assert len(details["samples"]) == 13
+        assert {"rate", "avg", "avg_rate"} <= details.keys()
+        assert len(answer["message_stats"]["deliver_get_details"]["samples"]) == 13
+    plain = await client.call("overview")
+    assert plain["message_stats"]["publish_details"].keys() == {"rate"}
+    huge = await client.call("overview", ages={"msg_rates": (10**9, 0)})
+    assert len(huge["message_stats"]["publish_details"]["samples"]) <= 2001
 
 
-async def test_it_finds_the_word_of_trouble(broker: Broker, clock: Clock) -> None:
+async def test_it_finds_the_word_of_trouble(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
     vhost = broker.vhosts["/"]
-    client = await broker.start()
-    names = ("idle", "served not", "stuck", "full", "growing", "fine")
-    queues = {name: vhost.declare_queue(name)[0] for name in names}
-    queues["full"].limits = Limits({"x-max-length": 10})
-    for name, queue in queues.items():
-        if name != "idle":
-            queue.add("", b"\0\0", b"x")
+    consumer = await connect(broker, "anna")
+    # One delivery for the whole channel: while that is not acknowledged, its other consumers get
+    # nothing.
+    consumer.call(1, "basic.qos", **{"prefetch_count": 1, "global": True})
+    for name in ("stuck", "idle", "full", "growing", "fine", "served not"):
+        vhost.declare_queue(name, arguments={"x-max-length": 10} if name == "full" else {})
         if name != "served not":
-            queue.consumers.append(object())
-    for _ in range(9):
-        queues["full"].add("", b"\0\0", b"x")
-    queues["stuck"].out[99] = queues["stuck"].ready[0]
+            consumer.call(1, "basic.consume", queue=name)
+        if name != "idle":
+            publish(vhost, name)
+        await consumer.fence()
+    publish(vhost, "full", 9)
     for _ in range(70):
-        for _ in range(3):
-            queues["growing"].add("", b"\0\0", b"x")
-        queues["fine"].counts["ack"] += 1
+        publish(vhost, "growing", 3)
+        publish(vhost, "fine")
+        ack(vhost.queues["fine"])
         sample(broker, clock)
-    try:
-        for queue in queues.values():
-            queue.consumers = [] if not queue.consumers else queue.consumers
-        found = await client.call(
-            "list", noun="queues", sort="trouble", columns=["name", "trouble"]
-        )
-        assert [(row["name"], row["trouble"]) for row in found["items"]] == [
-            ("served not", "not served"),
-            ("stuck", "stuck"),
-            ("full", "at a limit"),
-            ("growing", "growing"),
-            ("fine", "fine"),
-            ("idle", "idle"),
-        ]
-        troubled = await client.call("list", noun="queues", state="trouble")
-        assert troubled["filtered_count"] == 4
-        overview = await client.call("overview")
-        assert [problem["name"] for problem in overview["problems"]] == [
-            "growing",
-            "stuck",
-            "full",
-            "served not",
-        ]
-        assert overview["health"] == {"state": "bad", "text": "4 problems.", "scope": ""}
-        assert overview["top_queues"][0]["name"] == "growing"
-        assert overview["queue_troubles"]["idle"] == 1
-    finally:
-        await client.close()
-        await broker.stop()
+    found = await client.call("list", noun="queues", sort="trouble", columns=["name", "trouble"])
+    assert [(row["name"], row["trouble"]) for row in found["items"]] == [
+        ("served not", "not served"),
+        ("stuck", "stuck"),
+        ("full", "at a limit"),
+        ("growing", "growing"),
+        ("fine", "fine"),
+        ("idle", "idle"),
+    ]
+    troubled = await client.call("list", noun="queues", state="trouble")
+    assert troubled["filtered_count"] == 4
+    overview = await client.call("overview")
+    assert [problem["name"] for problem in overview["problems"]] == [
+        "growing",
+        "stuck",
+        "full",
+        "served not",
+    ]
+    assert overview["health"] == {"state": "bad", "text": "4 problems.", "scope": ""}
+    assert overview["top_queues"][0]["name"] == "growing"
+    assert overview["queue_troubles"]["idle"] == 1
 
 
 async def word_of(client: BrokerClient, name: str) -> str:
@@ -391,104 +355,94 @@ async def word_of(client: BrokerClient, name: str) -> str:
 
 
 async def test_a_queue_is_stuck_after_the_time_that_the_setting_says(
-    broker: Broker, clock: Clock
+    broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
-    broker.config.stuck_after = 10
+    configure(broker, stuck_after=10.0)
     queue, _ = broker.vhosts["/"].declare_queue("q")
-    client = await broker.start()
-    try:
-        queue.add("", b"\0\0", b"x")
-        queue.consumers.append(object())
-        # Somebody opens its page, before anything was counted.
-        broker.stats.watch("queue", queue)
-        queue.out[99] = queue.ready[0]
-        for _ in range(10):
-            sample(broker, clock)
-            assert await word_of(client, "q") != "stuck"
-        for _ in range(3):
-            sample(broker, clock)
-        assert await word_of(client, "q") == "stuck"
-        (problem,) = (await client.call("overview"))["problems"]
-        assert problem["text"].startswith("consumers acknowledged nothing for 12 s; 1 ")
-    finally:
-        queue.consumers = []
-        await client.close()
-        await broker.stop()
+    await (await connect(broker, "anna")).consume("q", "tag", 1)
+    # Somebody opens its page, before anything was counted.
+    broker.stats.watch("queue", queue)
+    publish(broker.vhosts["/"], "q", 2)
+    await until(lambda: queue.messages_unacknowledged == 1)
+    assert queue.messages_ready == 1
+    for _ in range(10):
+        sample(broker, clock)
+        assert await word_of(client, "q") != "stuck"
+    for _ in range(3):
+        sample(broker, clock)
+    assert await word_of(client, "q") == "stuck"
+    (problem,) = (await client.call("overview"))["problems"]
+    assert problem["text"].startswith("consumers acknowledged nothing for 12 s; 1 ")
 
 
 async def test_a_consumer_that_comes_to_a_stuck_queue_has_its_own_time(
-    broker: Broker, clock: Clock
+    broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
     queue, _ = broker.vhosts["/"].declare_queue("q")
-    client = await broker.start()
-    try:
-        queue.add("", b"\0\0", b"x")
-        queue.out[99] = queue.ready[0]
-        queue.consumers.append(object())
-        for _ in range(70):
-            sample(broker, clock)
-        assert await word_of(client, "q") == "stuck"
-        queue.consumers.append(object())
-        sample(broker, clock)
-        assert await word_of(client, "q") == "fine"
-        for _ in range(70):
-            sample(broker, clock)
-        assert await word_of(client, "q") == "stuck"
-    finally:
-        queue.consumers = []
-        await client.close()
-        await broker.stop()
+    await (await connect(broker, "anna")).consume("q", "first", 1)
+    publish(broker.vhosts["/"], "q", 2)
+    await until(lambda: queue.messages_unacknowledged == 1)
+    sample(broker, clock, 70)
+    assert await word_of(client, "q") == "stuck"
+    await (await connect(broker, "bert")).consume("q", "second", 1)
+    await until(lambda: queue.messages_unacknowledged == 2)
+    sample(broker, clock)
+    assert await word_of(client, "q") == "fine"
+    sample(broker, clock, 70)
+    assert await word_of(client, "q") == "stuck"
 
 
-async def test_it_finds_the_consumer_that_is_stuck(broker: Broker, clock: Clock) -> None:
-    queue, _ = broker.vhosts["/"].declare_queue("q")
-    client = await broker.start()
-    channels = {
-        tag: broker.connect("anna").channels[1] for tag in ("idle", "stuck", "slow", "full")
-    }
-    consumers = {tag: channel.consume(queue, tag, 5) for tag, channel in channels.items()}
-    for tag, unacked in (("stuck", 2), ("slow", 2), ("full", 5)):
-        consumers[tag].unacked = channels[tag].messages_unacknowledged = unacked
-        channels[tag].delivered = unacked
+async def test_it_finds_the_consumer_that_is_stuck(
+    broker: Broker, client: BrokerClient, clock: Clock
+) -> None:
+    vhost = broker.vhosts["/"]
+    vhost.declare_queue("q")
+    # Each comes with a higher priority than those before it, and takes what it holds.
+    peers = {}
+    for priority, (tag, count) in enumerate({"idle": 0, "stuck": 2, "slow": 2, "full": 5}.items()):
+        peers[tag] = await connect(broker, "anna")
+        await peers[tag].consume("q", tag, 5, **{"x-priority": priority})
+        publish(vhost, "q", count)
+        await peers[tag].fence()
     for second in range(90):
-        channels["full"].acked += 1
-        channels["slow"].acked += second % 40 == 0
+        await peers["full"].ack(second + 1)
+        publish(vhost, "q")
+        await peers["full"].fence()
+        if second % 40 == 0:
+            await peers["slow"].ack(second // 40 + 1)
+            publish(vhost, "q")
+            await peers["slow"].fence()
         sample(broker, clock)
-    try:
-        found = await client.call(
-            "list", noun="consumers", sort="trouble", columns=["consumer_tag", "trouble"]
-        )
-        assert [(row["consumer_tag"], row["trouble"]) for row in found["items"]] == [
-            ("stuck", "stuck"),
-            ("full", "full"),
-            ("slow", "fine"),
-            ("idle", "idle"),
-        ]
-        named = await client.call("list", noun="consumers", state="stuck")
-        assert named["filtered_count"] == 1
-        (problem,) = (await client.call("overview"))["problems"]
-        assert (problem["name"], problem["consumer"]) == ("q", "stuck")
-        assert problem["text"] == "consumer stuck acknowledged nothing for 1 min; it holds 2 of 5"
-    finally:
-        await client.close()
-        await broker.stop()
+    found = await client.call(
+        "list", noun="consumers", sort="trouble", columns=["consumer_tag", "trouble"]
+    )
+    assert [(row["consumer_tag"], row["trouble"]) for row in found["items"]] == [
+        ("stuck", "stuck"),
+        ("full", "full"),
+        ("slow", "fine"),
+        ("idle", "idle"),
+    ]
+    named = await client.call("list", noun="consumers", state="stuck")
+    assert named["filtered_count"] == 1
+    (problem,) = (await client.call("overview"))["problems"]
+    assert (problem["name"], problem["consumer"]) == ("q", "stuck")
+    assert problem["text"] == "consumer stuck acknowledged nothing for 1 min; it holds 2 of 5"
 
 
 async def test_it_finds_the_publisher_whose_oldest_message_is_not_confirmed(
-    broker: Broker, clock: Clock
+    broker: Broker, client: BrokerClient, clock: Clock
 ) -> None:
-    client = await broker.start()
-    waiting, moving = (broker.connect("anna").channels[1] for _ in range(2))
-    for channel in (waiting, moving):
-        channel.published = channel.messages_unconfirmed = 3
-        channel.oldest_unconfirmed = 7
-    for _ in range(90):
-        moving.oldest_unconfirmed += 1
-        sample(broker, clock)
-    try:
-        (problem,) = (await client.call("overview"))["problems"]
-        assert (problem["kind"], problem["name"]) == ("connection", waiting.connection.name)
-        assert problem["text"] == "channel 1 has waited 1 min for a confirm; 3 unconfirmed"
-    finally:
-        await client.close()
-        await broker.stop()
+    waiting = await unconfirmed(broker, "anna", "waits", 3)
+    broker.vhosts["/"].declare_queue("moves", arguments={"x-confirm-on": "ack"})
+    publisher, consumer = await connect(broker, "anna"), await connect(broker, "anna")
+    await consumer.consume("moves", "tag")
+    publisher.call(1, "confirm.select")
+    await publisher.publish("moves", 3)
+    for second in range(90):
+        await publisher.publish("moves")
+        await wait(broker, clock, [waiting], 1)
+        await consumer.ack(second + 1)
+        assert publisher.channel.messages_unconfirmed >= 3
+    (problem,) = (await client.call("overview"))["problems"]
+    assert (problem["kind"], problem["name"]) == ("connection", waiting.publisher.name)
+    assert problem["text"] == "channel 1 has waited 1 min for a confirm; 3 unconfirmed"

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from broker.schema.control_schema import NOUNS, VERBS
+from broker.server.app import Broker
 from broker.server.control.binding_rows import properties_key
+from broker.server.control.queue_fields import QueueRows
 from broker.server.control.requests import HANDLERS
 from management.broker_client import BrokerClient, BrokerError
-from tests.control.stand_in import Broker
+from tests.inside import connect, publish, put_user
 
 ODD_NAMES = [
     "a/b",
@@ -29,7 +31,7 @@ ODD_NAMES = [
     "\u202ertl",
     "null\x00byte",
     "q" * 255,
-    "amq.default2",
+    "not.amq.default",
     "..",
     "{}",
 ]
@@ -62,9 +64,13 @@ async def test_it_names_what_is_wrong_with_a_request(client: BrokerClient) -> No
 
 
 async def test_it_answers_on_when_a_verb_breaks(
-    broker: Broker, client: BrokerClient, caplog: pytest.LogCaptureFixture
+    broker: Broker,
+    client: BrokerClient,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broker.vhosts["/"].queues = None  # type: ignore[assignment]
+    broker.vhosts["/"].declare_queue("q")
+    monkeypatch.setattr(QueueRows, "build", None)
     broken = await refusal(client, "list", noun="queues")
     assert (broken.status, broken.error) == (500, "internal_error")
     assert "control verb list failed" in caplog.text
@@ -150,9 +156,8 @@ async def test_it_pages_sorts_and_filters_in_the_broker(
     broker: Broker, client: BrokerClient
 ) -> None:
     for number in range(250):
-        queue, _ = broker.vhosts["/"].declare_queue(f"q{number:03}")
-        for _ in range(number % 7):
-            queue.add("", b"\0\0", b"x")
+        broker.vhosts["/"].declare_queue(f"q{number:03}")
+        publish(broker.vhosts["/"], f"q{number:03}", number % 7)
     page = await client.call("list", noun="queues", page=2, page_size=100, sort="name")
     assert [row["name"] for row in page["items"]] == [f"q{n:03}" for n in range(100, 200)]
     assert (page["page_count"], page["filtered_count"], page["total_count"]) == (3, 250, 250)
@@ -209,7 +214,7 @@ async def test_it_pages_ten_thousand_queues_quickly_and_lets_others_through(
             longest = max(longest, time.thread_time() - before)
 
     # Processor time of this thread, so that what else the machine does is not counted. The budget
-    # of a page is 50 ms for the broker alone; here the client takes part, and objects are Python's.
+    # of a page is 50 ms for the broker alone; here the client takes part.
     for sort in ("name", "messages", "trouble", "message_stats.publish_details.rate"):
         took = []
         for _ in range(3):
@@ -230,13 +235,13 @@ async def test_it_pages_ten_thousand_queues_quickly_and_lets_others_through(
 
 
 async def test_it_lists_every_noun(broker: Broker, client: BrokerClient) -> None:
-    broker.add_user("anna", "administrator")
+    put_user(broker, "anna", "administrator")
     broker.access.put_topic_permission("anna", "/", "amq.topic", ".*", ".*")
     broker.access.parameters.put_vhost_limit("/", "max-queues", 5)
     broker.access.put_user_limit("anna", "max-channels", 5)
     broker.access.parameters.put_global("cluster_name", "here")
     broker.vhosts["/"].declare_queue("q")
-    broker.connect("anna")
+    await connect(broker, "anna")
     empty = {"policies", "operator-policies", "consumers"}
     for noun in NOUNS:
         found = await client.call("list", noun=noun, page=1)
@@ -247,13 +252,21 @@ async def test_it_lists_every_noun(broker: Broker, client: BrokerClient) -> None
 
 
 async def test_it_waits_for_the_disk_before_it_answers_a_change(
-    broker: Broker, client: BrokerClient
+    broker: Broker, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    calls: list[bool] = []
+    synced = broker.synced
+
+    async def counted(records: bool = False) -> None:
+        calls.append(records)
+        await synced(records)
+
+    monkeypatch.setattr(broker, "synced", counted)
     await client.call("user.put", name="bob", tags="monitoring, policymaker", password="secret")
-    assert b'"bob"' in broker.disk.files[str(broker.files.path("users.json"))]
-    assert broker.synced_count == 1
+    assert b'"bob"' in (broker.config.data_dir / "users.json").read_bytes()
+    assert len(calls) == 1
     await client.call("item", noun="users", name="bob")
-    assert broker.synced_count == 1
+    assert len(calls) == 1
 
 
 async def test_it_gets_messages_and_puts_them_back(broker: Broker, client: BrokerClient) -> None:
@@ -277,7 +290,7 @@ async def test_it_gets_messages_and_puts_them_back(broker: Broker, client: Broke
     taken = await client.call("queue.get", ackmode="ack_requeue_false", **args)
     assert [message["payload"] for message in taken] == [b"\xff\x00", b"two", b"three"]
     assert await client.call("queue.get", **args) == []
-    assert queue.counts["ack"] == 3
+    assert queue.counters()["ack"] == 3
     assert (await refusal(client, "queue.get", vhost="/", name="none")).status == 404
     unroutable = {"vhost": "/", "name": "amq.default", "routing_key": "none", "payload": b""}
     assert await client.call("exchange.publish", **unroutable) == {"routed": False}
@@ -305,33 +318,32 @@ async def test_it_refuses_in_amqps_words_with_https_status(
 
 
 async def test_it_closes_a_connection_with_the_reason(broker: Broker, client: BrokerClient) -> None:
-    broker.add_user("anna")
-    connection = broker.connect("anna")
+    connection = await connect(broker, "anna")
     await client.call("connection.close", name=connection.name, reason="go away")
-    assert connection.closed == (320, "go away")
+    assert await connection.is_closed() == (320, "CONNECTION_FORCED - go away")
     assert (await refusal(client, "connection.close", name=connection.name)).status == 404
 
 
 async def test_it_closes_the_connections_of_a_deleted_user_and_vhost(
     broker: Broker, client: BrokerClient
 ) -> None:
-    broker.add_user("anna")
     await client.call("vhost.put", name="shop")
-    one, two = broker.connect("anna"), broker.connect("bob", "shop")
+    one, two = await connect(broker, "anna"), await connect(broker, "bob", "shop")
     await client.call("user.delete", name="anna")
-    assert one.closed == (320, "user 'anna' is deleted")
+    assert await one.is_closed() == (320, "CONNECTION_FORCED - user 'anna' is deleted")
     await client.call("vhost.delete", name="shop")
-    assert two.closed == (320, "vhost 'shop' is deleted")
+    assert await two.is_closed() == (320, "CONNECTION_FORCED - vhost 'shop' is deleted")
 
 
 async def test_it_authenticates_for_the_web(broker: Broker, client: BrokerClient) -> None:
-    broker.add_user("anna", "administrator")
+    put_user(broker, "anna", "administrator")
     args = {"user": "anna", "peer": "192.0.2.1"}
     answer = await client.call("authenticate", password="secret", **args)
-    assert answer == {"name": "anna", "tags": ["administrator"], "epoch": 1}
+    epoch = broker.access.users["anna"].epoch
+    assert answer == {"name": "anna", "tags": ["administrator"], "epoch": epoch}
     wrong = await refusal(client, "authenticate", password="wrong", **args)
     assert (wrong.status, wrong.error, wrong.reason) == (401, "not_authorized", "Not_Authorized")
-    session = {"user": "anna", "epoch": 1, "session_id": "s"}
+    session = {"user": "anna", "epoch": epoch, "session_id": "s"}
     assert (await client.call("session.valid", **session))["valid"]
     await client.call("session.end", session_id="s", expires_at=int(time.time() * 1000) + 60_000)
     assert not (await client.call("session.valid", **session))["valid"]
@@ -346,10 +358,10 @@ async def test_it_authenticates_for_the_web(broker: Broker, client: BrokerClient
 
 async def test_it_says_when_the_broker_is_away(broker: Broker, client: BrokerClient) -> None:
     await client.call("whoami")
-    await broker.server.close()
+    await broker.control.close()
     away = await refusal(client, "whoami")
     assert (away.status, away.error) == (503, "broker_away")
-    await broker.server.start(client.path)
+    await broker.control.start(client.path)
     async with asyncio.timeout(30):
         await client._connected.wait()
     assert await client.call("whoami")

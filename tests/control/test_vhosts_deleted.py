@@ -3,68 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from broker.server.app import Broker
 from broker.server.control import admin_verbs
 from broker.server.control.messaging_verbs import close_connections_to
+from broker.wire.session import Session
 from management.broker_client import BrokerClient
-from tests.control.stand_in import Broker, Connection
+from tests.inside import Peer, connect, put_user, until
 
 
-def as_it_closes(connection: Connection, happens: Callable[[], object]) -> None:
-    """What happens when the connection is closed, before those behind it are."""
+def as_it_closes(
+    monkeypatch: pytest.MonkeyPatch, client: Peer, happens: Callable[[], object]
+) -> None:
+    """What happens when the client's connection is closed, before those behind it are."""
+    close = Session.close
 
-    def close(code: int, text: str) -> None:
-        Connection.close(connection, code, text)
-        happens()
+    def closing(session: Session, code: int, text: str) -> None:
+        close(session, code, text)
+        if session is client.session:
+            happens()
 
-    connection.close = close  # type: ignore[method-assign]
+    monkeypatch.setattr(Session, "close", closing)
 
 
 async def test_nobody_opens_a_vhost_while_its_connections_are_being_closed(
-    broker: Broker, client: BrokerClient
+    broker: Broker, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.call("vhost.put", name="shop")
-    one, two = broker.connect("anna", "shop"), broker.connect("bob", "shop")
+    one, two = await connect(broker, "anna", "shop"), await connect(broker, "bob", "shop")
 
-    def come() -> None:
-        with contextlib.suppress(KeyError):
-            broker.connect("carl", "shop")
+    put_user(broker, "carl", vhosts=("shop",))
+    comers: list[asyncio.Future[Peer]] = []
 
-    as_it_closes(one, come)
+    as_it_closes(
+        monkeypatch,
+        one,
+        lambda: comers.append(asyncio.ensure_future(connect(broker, "carl", "shop"))),
+    )
     await client.call("vhost.delete", name="shop")
-    assert one.closed == two.closed == (320, "vhost 'shop' is deleted")
-    assert broker.connections == {}
+    (comer,) = comers
+    with pytest.raises(AssertionError, match="vhost shop not found"):
+        await comer
+    forced = (320, "CONNECTION_FORCED - vhost 'shop' is deleted")
+    assert [await one.is_closed(), await two.is_closed()] == [forced, forced]
+    await until(lambda: not broker.connections)
 
 
 async def test_a_vhost_made_again_while_it_is_being_deleted_keeps_what_it_is_given(
-    broker: Broker, client: BrokerClient
+    broker: Broker, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.add_user("anna", vhosts=())
+    put_user(broker, "anna", vhosts=())
     await client.call("vhost.put", name="shop")
 
     def put_again() -> None:
         broker.definitions.create_vhost("shop")
         broker.access.put_permission("anna", "shop", "a", "b", "c")
-        broker.connect("anna", "shop")
+        comers.append(asyncio.ensure_future(connect(broker, "anna", "shop")))
 
-    as_it_closes(broker.connect("bob", "shop"), put_again)
+    comers: list[asyncio.Future[Peer]] = []
+    as_it_closes(monkeypatch, await connect(broker, "bob", "shop"), put_again)
     await client.call("vhost.delete", name="shop")
+    await comers[0]
+    await until(lambda: len(broker.connections) == 1)
     assert broker.access.vhost_access("anna", "shop")
     assert [each.user for each in broker.connections.values()] == ["anna"]
 
 
 async def test_connections_are_closed_to_the_last_when_who_asked_goes_away(broker: Broker) -> None:
-    connections = [broker.connect("anna") for _ in range(5)]
+    clients = [await connect(broker, "anna") for _ in range(5)]
     closing = asyncio.create_task(close_connections_to(broker, broker.vhosts["/"], "away"))
     await asyncio.sleep(0)
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    assert [each.closed for each in connections] == [(320, "away")] * 5
+    assert [await each.is_closed() for each in clients] == [(320, "CONNECTION_FORCED - away")] * 5
 
 
 async def test_nothing_in_a_vhost_goes_before_the_disk_knows_that_the_vhost_does(

@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from broker.access import Parameter
-from broker.features.federation.feature import Federation, Running
-from broker.features.federation.links import Link
-from broker.features.shovel.feature import Shovels
 from broker.schema.control_schema import NOUNS, VERBS
-from broker.server.control import peek_verbs
+from broker.server.app import Broker
 from broker.vhosts.policies import Policy
 from broker.vhosts.tracing import Trace
 from management.broker_client import BrokerClient, BrokerError
-from tests.control.stand_in import Broker, Holding
+from tests.inside import connect, put_user
 
 TAGS = ("none", "management", "policymaker", "monitoring", "administrator")
 ALL = set(TAGS) - {"none"}
@@ -71,18 +68,18 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "stream.read": (ALL, {"vhost": "/", "name": "log"}),
     "stream.search": (ALL, {"vhost": "/", "name": "log", "value": "1"}),
     "exchange.declare": (ALL, {"vhost": "/", "name": "x"}),
-    "exchange.delete": (ALL, {"vhost": "/", "name": "amq.topic"}),
+    "exchange.delete": (ALL, {"vhost": "/", "name": "later"}),
     "exchange.delayed": (ALL, {"vhost": "/", "name": "amq.topic"}),
-    "exchange.delayed.cancel": (ALL, {"vhost": "/", "name": "later", "id": "1-1-1"}),
+    "exchange.delayed.cancel": (ALL, {"vhost": "/", "name": "later"}),
     "tiers": (MONITOR, {}),
     "tiers.adopt": (ADMIN, {}),
     "transfer.start": (ALL, {**IN_VHOST, "mode": "move", "target": "log"}),
     "transfer.preview": (ALL, IN_VHOST),
     "transfer.replay": (ALL, {**IN_VHOST, "name": "log", "target": "q"}),
     "transfer.list": (ALL, {}),
-    "transfer.pause": (ADMIN, {"id": 7}),
-    "transfer.resume": (ADMIN, {"id": 7}),
-    "transfer.delete": (ADMIN, {"id": 7}),
+    "transfer.pause": (ADMIN, {}),
+    "transfer.resume": (ADMIN, {}),
+    "transfer.delete": (ADMIN, {}),
     "exchange.publish": (
         ALL,
         {"vhost": "/", "name": "amq.default", "routing_key": "q", "payload": b""},
@@ -137,7 +134,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "bridges.tested": (NOBODY, {"id": 1, "steps": []}),
     "bridges.login": (NOBODY, {"owner": "policymaker", "vhost": "/"}),
     "federation.list": (POLICY | MONITOR, {}),
-    "federation.restart": (POLICY, {"vhost": "/", "id": "l"}),
+    "federation.restart": (POLICY, {"vhost": "/", "id": "none"}),
     "federation.follow": (NOBODY, {"version": -1}),
     "federation.bindings": (NOBODY, {"vhost": "/", "exchange": "later", "serial": -1}),
     "federation.report": (NOBODY, {"links": []}),
@@ -168,44 +165,46 @@ LISTED = {
 }
 
 
-@pytest.fixture(autouse=True)
-def looks_into_a_queue_that_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peek_verbs, "Peek", lambda queue, *how: queue.peek(*how))
-
-
 @pytest.fixture
-def people(broker: Broker) -> Broker:
+async def people(broker: Broker) -> Broker:
     """A user per tag with full permissions in `/`, and another one who owns a connection."""
     for tag in TAGS:
-        broker.add_user(tag, *([] if tag == "none" else [tag]))
-    broker.add_user("other", "management")
+        put_user(broker, tag, *([] if tag == "none" else [tag]))
+    put_user(broker, "other", "management")
     broker.access.put_topic_permission("other", "/", "amq.topic", ".*", ".*")
     broker.access.parameters.put_global("there", 1)
     broker.access.parameters.put_vhost_limit("/", "max-connections", 99)
     for operator in (False, True):
         broker.policies.put(Policy("/", "there", "^q", {"max-length": 9}), operator=operator)
     vhost = broker.vhosts["/"]
-    vhost.declare_queue("q")
-    vhost.declare_queue("log", arguments={"x-queue-type": "stream"})
+    queue, _ = vhost.declare_queue("q")
+    vhost.declare_queue("log", durable=True, arguments={"x-queue-type": "stream"})
     vhost.bind("amq.topic", "q", "queue", "there", {})
-    vhost.declare_exchange("later")
-    vhost.exchanges["later"].holding = Holding()
-    vhost.declare_exchange("amq.rabbitmq.trace", "topic")
+    vhost.declare_exchange("later", "x-delayed-message", arguments={"x-delayed-type": "direct"})
     vhost.tracer.traces["there"] = Trace("there", "#", "gone", is_own=False)
-    connection = broker.connect("other")
-    connection.name = "other"
-    connection.channels[1].consume(vhost.queues["q"], "t")
-    broker.config.bridges_certificates = ()
-    broker.shovels = Shovels(broker)
-    broker.server_properties = {}
-    broker.federation = Federation(broker)
-    link = Link("/", "exchange", "later", "up", "later", {}, "policymaker", "p", None)
-    broker.federation.get = lambda vhost, id: Running(link, 1)
-    broker.federation.bindings_since = lambda *what: {}
+    other = await connect(broker, "other")
+    other.session.name = "other"
+    await other.consume("q", "t")
     broker.access.parameters.put(Parameter("shovel", "/", "s", SHOVEL))
     broker.shovels.ask_test = lambda vhost, value, owner, answer: answer([])
-    broker.persister.failed_reads.add("a segment", "planted", vhost.queues["q"].wake)
+    broker.persister.failed_reads.add("a segment", "planted", queue.wake)
     return broker
+
+
+async def named(broker: Broker, client: BrokerClient, verb: str) -> dict[str, Any]:
+    """The arguments of a verb that name what is made for it: a delayed message, a transfer."""
+    vhost = broker.vhosts["/"]
+    if verb == "exchange.delayed.cancel":
+        delay = {"headers": {"x-delay": 3_600_000}}
+        vhost.bind("later", "q", "queue", "key", {})
+        assert vhost.publish(vhost.exchange("later"), ["key"], delay, b"later")
+        held = await client.call("exchange.delayed", vhost="/", name="later")
+        return {"id": held["items"][0]["id"]}
+    if verb == "transfer.delete":
+        ends = {"vhost": "/", "name": "q", "mode": "move", "target": "log"}
+        transfer = await client.call("transfer.start", as_user="other", **ends)
+        return {"id": transfer["id"]}
+    return {}
 
 
 def rows() -> list[tuple[str, str]]:
@@ -218,6 +217,7 @@ async def test_it_lets_each_verb_through_by_tag(
     people: Broker, client: BrokerClient, verb: str, tag: str
 ) -> None:
     allowed, args = EXPECTED[verb]
+    args = {**args, **await named(people, client, verb)}
     if tag in allowed and verb == "stream.search":
         with pytest.raises(BrokerError, match="has no index"):
             await client.call(verb, as_user=tag, **args)
@@ -291,7 +291,7 @@ async def test_it_hides_vhosts_from_who_has_no_permission_there(
 async def test_an_overview_without_figures_counts_only_ones_own_connections(
     people: Broker, client: BrokerClient
 ) -> None:
-    people.connect("administrator")
+    await connect(people, "administrator")
     people.stats.node.levels["connections"] = 1
     people.stats.vhost("/").levels["connections"] = 1
     seen = await client.call("overview", as_user="management", disable_stats=True)
@@ -303,7 +303,7 @@ async def test_an_overview_without_figures_counts_only_ones_own_connections(
 async def test_a_channel_number_of_any_length_is_only_not_found(
     people: Broker, client: BrokerClient
 ) -> None:
-    name = people.connect("administrator").name
+    name = (await connect(people, "administrator")).name
     for number in ("9", "9" * 5_000, "٣"):
         with pytest.raises(BrokerError) as caught:
             await client.call("item", noun="channels", name=f"{name} ({number})")
@@ -351,7 +351,7 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
         ("queue.peek", {"name": "q"}, ("", "", "q")),
         ("stream.read", {"name": "log"}, ("", "", "log")),
         ("exchange.delayed", {"name": "amq.topic"}, ("", "", "amq.topic")),
-        ("exchange.delayed.cancel", {"name": "later", "id": "1-1-1"}, ("later", "", "")),
+        ("exchange.delayed.cancel", {"name": "later"}, ("later", "", "")),
         ("transfer.start", {"name": "q", "mode": "move", "target": "log"}, ("", "log", "q")),
         ("transfer.preview", {"name": "q"}, ("", "", "q")),
         ("transfer.replay", {"name": "log", "target": "q"}, ("", "q", "log")),
@@ -366,7 +366,7 @@ async def test_it_lets_an_administrator_look_but_not_write_without_permission(
             {"name": "x", "arguments": {"alternate-exchange": "other"}},
             ("x", "other", "x"),
         ),
-        ("exchange.delete", {"name": "amq.topic"}, ("amq.topic", "", "")),
+        ("exchange.delete", {"name": "later"}, ("later", "", "")),
         (
             "exchange.publish",
             {"name": "amq.default", "routing_key": "q", "payload": b""},
@@ -396,6 +396,7 @@ async def test_it_asks_for_the_permissions_that_amqp_asks_for(
     args: dict[str, Any],
     needed: tuple[str, str, str],
 ) -> None:
+    args = {**args, **await named(people, client, verb)}
     exact = [f"^{name}$".replace(".", r"\.") if name else "" for name in needed]
     for missing in range(3):
         if not needed[missing]:
@@ -414,7 +415,7 @@ async def test_it_asks_for_the_permissions_that_amqp_asks_for(
 async def test_it_shows_connections_of_others_only_to_who_may_monitor(
     people: Broker, client: BrokerClient
 ) -> None:
-    people.connect("management")
+    own = await connect(people, "management")
     for tag, count in (("management", 1), ("policymaker", 0), ("monitoring", 2)):
         for noun in ("connections", "channels"):
             found = await client.call("list", as_user=tag, noun=noun)
@@ -425,9 +426,8 @@ async def test_it_shows_connections_of_others_only_to_who_may_monitor(
         assert caught.value.status == 404
     with pytest.raises(BrokerError, match="Not administrator user"):
         await client.call("connection.close", as_user="monitoring", name="other")
-    own = next(one for one in people.connections.values() if one.user == "management")
     await client.call("connection.close", as_user="management", name=own.name)
-    assert own.closed == (320, "Closed via management plugin")
+    assert await own.is_closed() == (320, "CONNECTION_FORCED - Closed via management plugin")
 
 
 async def test_it_keeps_routing_keys_from_who_may_not_publish_them(

@@ -34,6 +34,7 @@ from tests.fuzz.found import (
 )
 from tests.fuzz.mutations import mutate
 from tests.hostile.figures import resident_bytes
+from tests.inside import Wire
 
 DOOR = "amqp-inside"
 SIDE_BY_SIDE = 8
@@ -43,32 +44,6 @@ CLOSE_OK = b"".join(
     raw.method(channel, "channel.close-ok") + raw.method(channel, "channel.open")
     for channel in (1,)
 )
-
-
-class Wire:
-    """The transport of one connection: what is written is kept until it is looked at."""
-
-    def __init__(self) -> None:
-        self.out = bytearray()
-        self.ended = False
-
-    def write(self, data: bytes) -> None:
-        self.out += data
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    def abort(self) -> None:
-        self.ended = True
-
-    def close(self) -> None:
-        self.ended = True
-
-    def is_closing(self) -> bool:
-        return self.ended
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
 
 
 class Errors(logging.Handler):

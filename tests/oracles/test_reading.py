@@ -12,7 +12,7 @@ from broker.stats import Gauge
 from broker.stats.gauges import DELIVERING, KINDS
 from broker.stats.ordering import figures
 from broker.stats.reading import Fields, counters_now, rates
-from tests.control.stand_in import Queue
+from tests.sampled import SampledQueue
 
 NAMES, LEVELS = KINDS["queue"]
 
@@ -61,7 +61,7 @@ def test_queues_are_sorted_by_the_rates_that_their_rows_show(several: list[Gauge
     """Otherwise rows that all show 0.0 stand in an order that nobody can explain."""
     queues = []
     for number, gauge in enumerate(several):
-        queue = Queue("/", f"q{number}")
+        queue = SampledQueue(f"q{number}")
         queue.gauge = gauge
         queues.append(queue)
     rows = [counters_now(NAMES, {}, gauge) for gauge in several]
@@ -84,7 +84,7 @@ def test_idle_queues_are_told_apart_to_the_millisecond() -> None:
     now = 1_790_000_000_000
     queues = []
     for later in (2, 0, 1):
-        queue = Queue("/", f"q{later}")
+        queue = SampledQueue(f"q{later}")
         queue.used_at = now - 1000
         queue.gauge = Gauge("queue", now + later)
         queue.gauge.add(now + later, [1.0] * len(queue.gauge.names))

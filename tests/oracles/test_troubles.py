@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.queues.limits import Limits
 from broker.stats import Gauge
 from broker.stats.trouble import having_word, limit_share, of_queue
-from tests.control.stand_in import Queue
 from tests.oracles import troubles
+from tests.sampled import SampledQueue
 
 NOW = 1_000_000
 STUCK_AFTER = 60.0
@@ -22,7 +22,7 @@ counts = st.integers(0, 3)
 
 @st.composite
 def queues(draw: st.DrawFn) -> Any:
-    queue = Queue("/", "q")
+    queue: Any = SampledQueue()
     queue.type = draw(st.sampled_from(["classic", "classic", "stream"]))
     queue.paused = draw(st.integers(0, 5)) == 0
     if draw(st.integers(0, 5)) == 0:
@@ -33,11 +33,9 @@ def queues(draw: st.DrawFn) -> Any:
         )
     )
     queue.limits = Limits(arguments) if arguments else None
-    for place in range(draw(counts)):
-        queue.ready.append((place, "", "", b"", b"x", False))
-    for place in range(draw(counts)):
-        queue.out[place] = (place, "", "", b"", b"x", False)
-    queue.consumers = [None] * draw(st.integers(0, 1))
+    queue.message_bytes_ready = queue.sampled["messages_ready"] = draw(counts)
+    queue.sampled["messages_unacknowledged"] = draw(counts)
+    queue.consumer_count = draw(st.integers(0, 1))
     if draw(st.booleans()):
         queue.gauge = gauge = Gauge("queue", NOW)
         row = [0.0] * len(gauge.names)

@@ -15,7 +15,7 @@ from broker.features.usage.feed import Feed, Step
 from broker.kernel.contracts import Exchange
 from broker.kernel.turn import Turn
 from broker.settings.bounds import DEFAULTS
-from tests.reports.counted import CountedConnection, CountedQueue
+from tests.counted import CountedConnection, CountedQueue
 
 HOUR_MS = 3_600_000
 # 2026-11-21 10:00:00 UTC

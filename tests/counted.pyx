@@ -1,6 +1,6 @@
 # cython: language_level=3
-"""Queues and connections as the usage feed reads them, in C, that have counted what a test says:
-a mapping by the names of `broker.features.usage.accounts`."""
+"""Queues and connections as the usage feed and the statistics read them, in C, that have counted
+what a test says."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -8,6 +8,9 @@ from broker.queues.declared cimport DeclaredQueue
 from broker.wire.connection cimport Connection
 
 from broker.features.usage import accounts
+from broker.stats.gauges import KINDS
+
+cdef tuple SAMPLED = (*KINDS["queue"][0], *KINDS["queue"][1])
 
 
 cdef int fill(object counted, tuple names, uint64_t* row) except -1:
@@ -18,9 +21,12 @@ cdef int fill(object counted, tuple names, uint64_t* row) except -1:
 
 
 cdef class CountedQueue(DeclaredQueue):
-    """`counted` is what it fills its row with."""
+    """`counted` is what it fills its row of the feed with, by the names of
+    `broker.features.usage.accounts`, `sampled` that of the statistics, by those of
+    `broker.stats.gauges`."""
 
     cdef public object counted
+    cdef public dict sampled
     cdef public uint64_t messages
     cdef public uint64_t message_bytes
     cdef public int consumer_count
@@ -33,12 +39,16 @@ cdef class CountedQueue(DeclaredQueue):
         size[0] = self.message_bytes
 
     cdef int sample(self, double* row, double* signs) except -1:
+        cdef int place
+        if self.sampled is not None:
+            for place in range(len(SAMPLED)):
+                row[place] = self.sampled.get(SAMPLED[place], 0)
         signs[0] = self.consumer_count
         return 0
 
 
 cdef class CountedConnection(Connection):
-    """`counted` is what it fills its row with."""
+    """`counted` is what it fills its row of the feed with, as a queue does."""
 
     cdef public object counted
 

@@ -3,6 +3,7 @@ from broker.wire.connection import Connection
 
 class CountedQueue(DeclaredQueue):
     counted: dict[str, int]
+    sampled: dict[str, int]
     messages: int
     message_bytes: int
     consumer_count: int
