@@ -259,9 +259,6 @@ class Access:
         """Whether the user has a permission row for the vhost."""
         return (user, vhost) in self.permissions
 
-    def vhosts_of(self, user: str) -> set[str]:
-        return {vhost for name, vhost in self.permissions if name == user}
-
     def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
         """Whether the user may do this to a queue or an exchange of that name."""
         grants = self._grants.get((user, vhost))

@@ -65,11 +65,6 @@ def _masked_uri(text: str) -> str:
     return f"{bare[:end]}{user}:{STARS}@{rest}" if had_password else bare
 
 
-def has_secrets(value: Any) -> bool:
-    """Whether anything in a JSON value is secret."""
-    return without_secrets(value) is not value
-
-
 def _without_password(text: str) -> str:
     scheme = _SCHEME.match(text)
     if scheme is None:

@@ -99,11 +99,3 @@ cdef class Unconfirmed:
         self.settled, self.sent_ns = settled, sent_ns
         self.mask = room - 1
         return 0
-
-    def published(self) -> int:
-        """For tests: notes a publish and returns its number."""
-        return self.publish()
-
-    def confirm(self, uint64_t tag, bint multiple, bint ack):
-        """For tests: as a frame of the server would."""
-        self.settle(tag, multiple, ack)

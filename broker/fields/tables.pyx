@@ -84,8 +84,3 @@ cdef int check_table(const uint8_t* p, uint32_t length) except -1:
     if fault == TOO_MANY:
         raise Malformed(f"cannot decode: more than {ELEMENTS_MAX} values in one table")
     raise Malformed("cannot decode: a header of an unknown field type")
-
-
-def check(bytes fields not None) -> None:
-    """`check_table` for tests."""
-    check_table(<const uint8_t*> <char*> fields, <uint32_t> len(fields))

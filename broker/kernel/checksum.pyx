@@ -53,5 +53,5 @@ def crc32c(const uint8_t[::1] data, uint32_t seed=0) -> int:
 
 
 def seed_of(uint64_t incarnation, uint32_t segment, uint32_t position) -> int:
-    """What `place_seed` gives, for tests and tools."""
+    """`place_seed`, for what is not on a message's way."""
     return place_seed(incarnation, segment, position)

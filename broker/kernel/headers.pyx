@@ -85,8 +85,7 @@ cdef const uint8_t* find_header(const uint8_t* properties, uint32_t length, cons
 
 
 def header(bytes properties, str name):
-    """The raw value of a header, type octet first, or None. For tests and for what is not on a
-    message's way."""
+    """The raw value of a header, type octet first, or None. For what is not on a message's way."""
     cdef uint32_t size = 0
     encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) > 255:

@@ -147,13 +147,6 @@ cdef class StreamFilter:
             hits += segment.may_hold(<uint64_t> hash)
         return hits == <uint32_t> len(self.hashes) if self.match == ALL else hits > 0
 
-    def takes_properties(self, bytes properties) -> bool:
-        """Whether a message with these properties is wanted."""
-        cdef Message message
-        message.properties = <const uint8_t*> <char*> properties
-        message.properties_length = <uint32_t> len(properties)
-        return self.takes(&message)
-
 
 cdef bint is_value(Header* found, bytes value) except -1:
     """Whether a header has this value, compared as text."""

@@ -444,10 +444,6 @@ cdef class DeliveringChannel(ReplyingChannel):
         elif self.connection.has_ack_timeout(consumer.queue):
             self.watch_acks()
 
-    def requeue_all(self):
-        """Puts every unacked delivery back at once."""
-        self.settle_up_to(self.ledger.next - 1, SETTLE_REQUEUE)
-
     def deliver_pending(self):
         """Lets the queues of its consumers deliver what came for them in this turn so far."""
         cdef Consumer consumer

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from tests.amqp import raw
 from tests.amqp.wired import PLACE, Wired
 from tests.appliance import ROOT
+from tests.inner import requeue_all
 
 REQUEUE = 2
 
@@ -107,7 +108,7 @@ class Unacked(RuleBasedStateMachine):
         self.next = self.channel.next_tag
 
     def teardown(self) -> None:
-        self.channel.requeue_all()
+        requeue_all(self.channel)
         assert self.channel.messages_unacknowledged == 0
 
     @rule(count=st.integers(1, 40), without=st.integers(0, 3))
@@ -150,7 +151,7 @@ class Unacked(RuleBasedStateMachine):
 
     @rule()
     def recover(self) -> None:
-        self.channel.requeue_all()
+        requeue_all(self.channel)
         self.open.clear()
 
     @rule(since=st.integers(0, 300), more=st.integers(0, 300))

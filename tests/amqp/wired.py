@@ -17,6 +17,7 @@ from broker.wire.channel import WireChannel
 from broker.wire.connection import Connection
 from broker.wire.settling import settled
 from tests.amqp import raw
+from tests.inner import requeue_all
 from tests.store.driven import Driven
 
 PLACE = (1, 0, 0, False, 0)
@@ -103,7 +104,7 @@ class Wired:
 
     def stop(self) -> None:
         """To be called at the end."""
-        self.channel.requeue_all()
+        requeue_all(self.channel)
         self.driven.stop()
 
     def queue(self, **arguments: Any) -> ClassicQueue:

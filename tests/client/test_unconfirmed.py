@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from broker.client.errors import ProtocolError
 from broker.client.measuring import Histogram
 from broker.client.unconfirmed import Unconfirmed
+from tests.inner import publish, settle
 
 
 @settings(max_examples=100, deadline=None)
@@ -22,29 +23,29 @@ def test_confirms_in_any_order_settle_each_publish_once(data: st.DataObject) -> 
     for _ in range(data.draw(st.integers(1, 60))):
         if not outstanding or data.draw(st.booleans()):
             for _ in range(data.draw(st.sampled_from([1, 5, 3000]))):
-                outstanding.add(unconfirmed.published())
+                outstanding.add(publish(unconfirmed))
         else:
             tag = data.draw(st.sampled_from(sorted(outstanding)[:50]))
             multiple, ack = data.draw(st.booleans()), data.draw(st.booleans())
             settled = {one for one in outstanding if one <= tag} if multiple else {tag}
-            unconfirmed.confirm(tag, multiple, ack)
+            settle(unconfirmed, tag, multiple, ack)
             outstanding -= settled
             counts[ack] += len(settled)
         assert unconfirmed.count == len(outstanding)
         assert unconfirmed.base == min(outstanding, default=unconfirmed.next)
         assert (unconfirmed.acked, unconfirmed.nacked) == (counts[True], counts[False])
     assert histogram.count == sum(counts.values())
-    unconfirmed.confirm(0, True, True)
+    settle(unconfirmed, 0, True, True)
     assert unconfirmed.count == 0
 
 
 def test_a_confirm_that_was_given_already_is_the_servers_fault() -> None:
     unconfirmed = Unconfirmed()
-    assert [unconfirmed.published() for _ in range(3)] == [1, 2, 3]
-    unconfirmed.confirm(2, False, True)
+    assert [publish(unconfirmed) for _ in range(3)] == [1, 2, 3]
+    settle(unconfirmed, 2, False, True)
     for tag, multiple in ((2, False), (4, False), (4, True), (0, False)):
         with pytest.raises(ProtocolError):
-            unconfirmed.confirm(tag, multiple, True)
+            settle(unconfirmed, tag, multiple, True)
     assert unconfirmed.count == 2
 
 

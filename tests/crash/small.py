@@ -15,6 +15,7 @@ from tests.crash.inside import Inside, publish
 from tests.crash.profiles import EMBED_BELOW, Profile, small_bodies
 from tests.crash.stream_script import ARGUMENTS, NAME, PERSISTENT
 from tests.crash.workload import LATE
+from tests.inner import keep_place
 
 WHOLLY = ("offsets.", "due.")
 KEPT = {"definitions.journal", "LOCK", "LOG"}
@@ -51,7 +52,7 @@ class Small:
         self.inside.sync()
         taken = self.inside.take(vhost.queues["q"])
         vhost.queues["q"].settle_place(taken.place)
-        vhost.queues[NAME].store.keep_place("tag", 1)
+        keep_place(vhost.queues[NAME].store, "tag", 1)
         self.inside.tick()
 
     def end(self, clean: bool) -> None:

@@ -10,6 +10,7 @@ from broker.fields import properties
 from broker.queues.stream_arguments import Start
 from tests.crash.inside import Inside, publish
 from tests.crash.stream_promises import Entry, Kept, StreamPromises
+from tests.inner import keep_place
 
 NAME = "stream"
 KEEPS = 20
@@ -82,7 +83,7 @@ class StreamScript:
         ]
         if safe:
             rows.append(Kept(self._chance.choice(safe[:5]), self._now()))
-            inside.vhost.queues[NAME].store.keep_place(tag, rows[-1].offset)
+            keep_place(inside.vhost.queues[NAME].store, tag, rows[-1].offset)
 
     def purge(self, inside: Inside) -> None:
         """All goes; it stays gone from the next tick on."""

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from broker.definitions.document import Fault, parse
-from broker.fields import properties, tables
+from broker.fields import properties
 from broker.fields.codec import Reader, encode_table
 from broker.schema.control_schema import VERBS, Request
 from broker.schema.errors import AMQPError
@@ -31,6 +31,7 @@ from tests.amqp import raw
 from tests.fuzz.doors import masked_frame
 from tests.fuzz.found import TURN_MAX_S, Count, FoundError, chance_of, corpus, keep, minimise
 from tests.fuzz.mutations import mutate
+from tests.inner import check_table
 from tests.websocket.standin import Admission
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,7 +61,7 @@ def _tables() -> list[bytes]:
 
 
 def _check_table(data: bytes) -> None:
-    tables.check(data)
+    check_table(data)
     Reader(len(data).to_bytes(4, "big") + data).table()
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from broker.fields import codec as fields
 from broker.fields import properties
-from broker.fields.tables import check
 from broker.kernel.turn import Turn
 from broker.schema.errors import AMQPError
 from broker.wire import methods
@@ -19,6 +18,7 @@ from broker.wire.argument_lists import decode_arguments
 from broker.wire.connection import Connection
 from tests.amqp import arguments, field_tables, raw
 from tests.amqp.methods import METHODS, PROPERTIES
+from tests.inner import check_table
 
 short = st.text(max_size=60).filter(lambda text: len(text.encode("utf-8", "replace")) <= 255)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -112,7 +112,9 @@ def test_headers_are_taken_if_and_only_if_they_can_be_decoded(
     del whole[len(whole) - data.draw(st.integers(0, 3)) :]
     listed = bytes(whole)
     framed = struct.pack(">I", len(listed)) + listed
-    assert is_refused(lambda: check(listed)) == is_refused(lambda: fields.Reader(framed).table())
+    assert is_refused(lambda: check_table(listed)) == is_refused(
+        lambda: fields.Reader(framed).table()
+    )
 
 
 @given(st.binary(max_size=200))

@@ -20,6 +20,7 @@ from broker.store.bodies.store import BodyStore
 from broker.store.commit.persister import Persister
 from broker.store.files import disk
 from broker.store.index.location_index import IndexSettings
+from tests.inner import body_references
 
 BACKENDS = ("ram", "leveldb")
 backends = pytest.mark.parametrize("backend", BACKENDS)
@@ -239,7 +240,7 @@ class Rig:
 
     def image(self) -> dict[bytes, int]:
         """References of every id, as the index has them."""
-        return self.bodies.references_of_all()
+        return body_references(self.bodies)
 
 
 def threads_fds(threads: Any) -> Any:

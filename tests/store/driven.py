@@ -122,7 +122,7 @@ class Driven:
             self.persister.tick()
             if self.persister.gathering > busy:
                 self._completed_after(before)
-            self.pump(lambda: not self.persister.busy_in_background)
+            self.pump(lambda: not self.persister.remover.open)
 
     def _completed_after(self, number: int) -> None:
         self.pump(lambda: self.persister.completed > number)

@@ -12,6 +12,7 @@ import pytest
 from broker.store.bodies.file import HEADER_BYTES, RECORD_OVERHEAD, BodyFile
 from broker.store.bodies.files import BodyFiles
 from broker.store.index.location_index import ENTRY
+from tests.inner import body_entries
 from tests.store import recorder
 from tests.store.bodies_rig import backends, body
 from tests.store.body_crashes import LIMIT, crashes_of_a_collection, filled, kept
@@ -126,7 +127,7 @@ def test_a_damaged_body_is_in_quarantine_before_its_file_goes(tmp_path: Path, ba
     rig = filled(tmp_path / "data", backend)
     expected = kept(rig)
     directory = rig.path / "bodies"
-    places = {id: ENTRY.unpack(value)[:3] for id, value in rig.bodies.entries()}
+    places = {id: ENTRY.unpack(value)[:3] for id, value in body_entries(rig.bodies)}
 
     def file_of(id: bytes) -> Path:
         (path,) = directory.glob(f"{places[id][0]:010d}-*.bdy")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.store.index.body_census import CannotCount
+from tests.inner import body_entries
 from tests.store import recorder
 from tests.store.bodies_rig import Rig, backends, body, settings_of
 from tests.store.test_location_index import first_form
@@ -113,20 +114,20 @@ def test_l3_a_rebuilt_index_equals_the_one_before(tmp_path: Path, backend: str) 
         rig.queues[0].settle_place(rig.get(0).place)
     rig.queues[3].purge()
     rig.settle()
-    before = dict(rig.bodies.entries())
+    before = dict(body_entries(rig.bodies))
     rig.restart()
     assert rig.was_clean
-    assert dict(rig.bodies.entries()) == before
+    assert dict(body_entries(rig.bodies)) == before
     clean = rig.bodies.figures()
     rig.crash()
     assert not rig.was_clean
-    assert dict(rig.bodies.entries()) == before
+    assert dict(body_entries(rig.bodies)) == before
     again = rig.bodies.figures()
     for name in ("files", "bytes", "live_bytes", "garbage_bytes"):
         assert again[name] == clean[name]
     # Recovering twice is recovering once.
     rig.crash()
-    assert dict(rig.bodies.entries()) == before
+    assert dict(body_entries(rig.bodies)) == before
     rig.stop()
 
 
@@ -182,7 +183,7 @@ def test_it_takes_up_an_index_of_the_first_version_without_a_word(tmp_path: Path
         rig.publish(body(number), [0, 1])
     rig.settle()
     held = rig.image()
-    old = first_form(rig.bodies.entries())
+    old = first_form(body_entries(rig.bodies))
     rig.stop()
     (rig.path / "bodies/index.ram").write_bytes(old)
     rig.start()

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from broker.kernel.checksum import crc32c, seed_of
-from broker.store.bodies.file import header, record_of, scan
+from broker.store.bodies.file import header, scan
 from broker.store.commit.persister import Persister
 from broker.store.directory import journal
 from broker.store.files.sound_search import damaged_stretch
+from tests.inner import body_record
 from tests.oracles.segment_files import Record
 from tests.store.bodies_rig import PROPERTIES, Rig, Taken
 from tests.store.driven import Driven, Taker
@@ -134,7 +135,7 @@ def test_heads_that_claim_all_that_follows_cost_no_time(
 
 
 def test_what_is_sound_behind_such_heads_is_found(tmp_path: Path) -> None:
-    body = record_of(b"\1" * 16, b"sound" * 1000, INCARNATION)
+    body = body_record(b"\1" * 16, b"sound" * 1000, INCARNATION)
     rows, gaps, problems = scan(
         header(1, 1) + struct.pack("<II16s", 10_000, 0, b"\1" * 16) * 300 + body, INCARNATION
     )

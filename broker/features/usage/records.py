@@ -70,17 +70,9 @@ def latency_column(bucket: int) -> str:
     return f"latency_{bucket:02d}"
 
 
-def latency_bucket(ms: int) -> int:
-    """The bucket of a latency: two for each doubling, from 1 ms on. Bucket 0 is below 1 ms, the
-    last one has no upper end."""
-    if ms < 2:
-        return max(0, ms)
-    octave = ms.bit_length() - 1
-    return min(LATENCY_BUCKETS - 1, 2 * octave + (ms >> (octave - 1) & 1))
-
-
 def latency_from(bucket: int) -> int:
-    """The least latency of a bucket, ms; it ends before that of the next one."""
+    """The least latency of a bucket, ms; it ends before that of the next one. Two buckets for each
+    doubling from 2 ms on, as in `broker.queues.latencies`."""
     if bucket < 2:
         return bucket
     return (2 + bucket % 2) << (bucket // 2 - 1)

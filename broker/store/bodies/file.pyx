@@ -8,7 +8,7 @@ it valid. Layout: docs/formats/bodies.md.
 
 import struct
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from broker.kernel.buffer cimport Buffer
@@ -143,12 +143,3 @@ def is_sound(bytes record, uint64_t incarnation) -> bool:
     cdef const BodyHead* head = <const BodyHead*> <const char*> record
     return (len(record) >= BODY_HEAD and head.length + BODY_HEAD == len(record)
             and head.check == body_check(head, incarnation))
-
-
-def record_of(bytes id, bytes body, uint64_t incarnation) -> bytes:
-    """A record, for tests."""
-    data = bytearray(struct.pack("<II", len(body), 0) + id + body)
-    cdef uint8_t[::1] view = data
-    cdef BodyHead* head = <BodyHead*> &view[0]
-    head.check = body_check(head, incarnation)
-    return bytes(data)

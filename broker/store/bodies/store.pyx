@@ -591,7 +591,7 @@ cdef class BodyStore(BodyBlocks):
             self.leave(old)
         self.freed(merged.first, 0)
 
-    # -- for Python: dead letters, the API, tests --------------------------------------------------
+    # -- for Python: dead letters, the API ---------------------------------------------------------
 
     def share_bytes(self, bytes body) -> bytes:
         """Takes in a body that is published to several queues; `release_bytes` has to follow.
@@ -607,22 +607,11 @@ cdef class BodyStore(BodyBlocks):
     def release_bytes(self, bytes reference) -> None:
         self.release(reference)
 
-    def take_bytes(self, bytes reference, bint durable=True) -> None:
-        self.take(reference, durable)
-
     def drop_ids(self, ids) -> None:
         """One record less for each of the ids."""
         cdef bytes id
         for id in ids:
             self.drop(id)
-
-    def entries(self):
-        """(id, packed location) of everything that is written, for tests."""
-        return self.index.fold()
-
-    def references_of_all(self) -> dict:
-        """Id -> references of everything that is written, for tests."""
-        return {id: ENTRY.unpack(value)[3] for id, value in self.index.fold()}
 
     # -- figures -----------------------------------------------------------------------------------
 

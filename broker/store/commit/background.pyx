@@ -162,11 +162,6 @@ cdef class Background(OpenFiles):
         self.removing[self.removals] = None
         return self.removals
 
-    @property
-    def busy_in_background(self):
-        """Whether files are being removed, summaries written or holes made."""
-        return self.remover.open > 0
-
     def write_files(self, str directory, dict files):
         """Writes whole small files (names to bytes) in the background, unsynced, after making the
         directory."""

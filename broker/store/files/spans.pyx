@@ -98,15 +98,3 @@ cdef void settled_free(Settled* settled) noexcept nogil:
     free(settled.spans)
     free(settled.returns)
     settled.spans = settled.returns = NULL
-
-
-def settled_spans(bytes data, uint64_t incarnation, uint32_t segment):
-    """The stretches that an acks file settles, as (position, length) in order."""
-    cdef Settled settled
-    cdef const uint8_t* content = data
-    cdef int error = read_settled(content, len(data), incarnation, segment, &settled)
-    if error:
-        raise MemoryError("no memory for settled positions")
-    spans = [(settled.spans[i].position, settled.spans[i].length) for i in range(settled.count)]
-    settled_free(&settled)
-    return spans

@@ -58,10 +58,6 @@ cdef class ReferenceCounter:
         """One reference more to a body; 0 if there is no such body."""
         raise NotImplementedError
 
-    def refer(self, const uint8_t[::1] id) -> bool:
-        """`count_reference`, for tests."""
-        return self.count_reference(&id[0]) != 0
-
 
 cdef class FileSums:
     """How many bytes live in each file."""

@@ -145,10 +145,6 @@ cdef class StreamStore(Segments):
             self.persister.add(self)
         return 0
 
-    def keep_place(self, str tag, uint64_t offset) -> None:
-        """As `keep_offset`, by the consumer's tag. For Python."""
-        self.keep_offset(self.offsets.track(tag.encode("utf-8", "surrogateescape")), offset)
-
     # -- finding -----------------------------------------------------------------------------------
 
     cdef uint32_t limit(self, Summary summary) noexcept:

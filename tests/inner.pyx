@@ -1,0 +1,84 @@
+# cython: language_level=3
+"""Compiled functions that tests call and no Python of the product does."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from broker.client.unconfirmed cimport Unconfirmed
+from broker.fields.tables cimport check_table as check_fields
+from broker.kernel.message cimport Message
+from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
+from broker.queues.stream_filter cimport StreamFilter
+from broker.store.bodies.store cimport BodyStore
+from broker.store.files.body_record cimport BodyHead, body_check
+from broker.store.index.body_census cimport ReferenceCounter
+from broker.store.streams.store cimport StreamStore
+from broker.wire.delivering cimport DeliveringChannel, SETTLE_REQUEUE
+
+import struct
+
+from broker.store.bodies.store import ENTRY
+
+
+def check_table(bytes fields not None) -> None:
+    """Raises Malformed where these are no fields of a table, as sent without their length."""
+    check_fields(<const uint8_t*> <char*> fields, <uint32_t> len(fields))
+
+
+def body_record(bytes id, bytes body, uint64_t incarnation) -> bytes:
+    """The record of a shared body."""
+    data = bytearray(struct.pack("<II", len(body), 0) + id + body)
+    cdef uint8_t[::1] view = data
+    cdef BodyHead* head = <BodyHead*> &view[0]
+    head.check = body_check(head, incarnation)
+    return bytes(data)
+
+
+def body_entries(BodyStore bodies) -> list:
+    """(id, packed location) of every shared body that is written."""
+    return list(bodies.index.fold())
+
+
+def body_references(BodyStore bodies) -> dict:
+    """Id -> references of every shared body that is written."""
+    return {id: ENTRY.unpack(location)[3] for id, location in body_entries(bodies)}
+
+
+def count_reference(ReferenceCounter counter, const uint8_t[::1] id) -> bool:
+    """Counts one reference more to a body; whether there is such a body."""
+    return counter.count_reference(&id[0]) != 0
+
+
+def publish(Unconfirmed unconfirmed) -> int:
+    """Notes a publish; its sequence number."""
+    return unconfirmed.publish()
+
+
+def settle(Unconfirmed unconfirmed, uint64_t tag, bint multiple, bint ack) -> None:
+    """As basic.ack or basic.nack of the server."""
+    unconfirmed.settle(tag, multiple, ack)
+
+
+def latency_bucket(int64_t ms) -> int:
+    """The bucket that a latency is counted in."""
+    cdef int bucket
+    cdef Latencies latencies = Latencies()
+    latencies.add(ms, 1)
+    return [latencies.buckets[bucket] for bucket in range(LATENCY_BUCKETS)].index(1)
+
+
+def takes(StreamFilter wanted, bytes properties) -> bool:
+    """Whether a filter takes a message with these properties."""
+    cdef Message message
+    message.properties = <const uint8_t*> <char*> properties
+    message.properties_length = <uint32_t> len(properties)
+    return wanted.takes(&message)
+
+
+def keep_place(StreamStore store, str tag, uint64_t offset) -> None:
+    """The consumer with this tag is done with everything up to the offset."""
+    store.keep_offset(store.offsets.track(tag.encode("utf-8", "surrogateescape")), offset)
+
+
+def requeue_all(DeliveringChannel channel) -> None:
+    """Puts every unacknowledged delivery back."""
+    channel.settle_up_to(channel.ledger.next - 1, SETTLE_REQUEUE)
