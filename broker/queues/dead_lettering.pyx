@@ -74,8 +74,6 @@ cdef class DeadLetteringQueue(ConfirmingQueue):
         return True
 
     def deaths(self) -> dict:
-        """By RabbitMQ's word for the reason: how many messages were discarded because there is no
-        dead-letter exchange, and how many were published to one."""
         return {reason_name(reason): (self.given_up[reason], self.lettered[reason])
                 for reason in range(REASON_COUNT)}
 

@@ -85,6 +85,16 @@ cdef class DeclaredQueue(Queue):
     def arguments(self):
         return self._arguments or {}
 
+    # -- what some types of queue do not do --------------------------------------------------------
+
+    refusals = property(lambda self: None)
+    refused = property(lambda self: 0)
+
+    def deaths(self) -> dict:
+        """By RabbitMQ's word for the reason: how many messages were discarded because there is no
+        dead-letter exchange, and how many were published to one."""
+        return {}
+
     # -- figures that some types of queue cannot give: None ----------------------------------------
 
     messages_persistent = property(lambda self: None)

@@ -11,7 +11,6 @@ from broker.stats.gauge cimport SIGNS, WIDTH_MAX
 from broker.wire.channel cimport WireChannel
 
 from broker.queues.dying import reason_name
-from broker.stats.ended import counts_of
 from broker.stats.gauges import QUEUE_COUNTERS
 
 if READY != len(QUEUE_COUNTERS):
@@ -26,49 +25,38 @@ cdef class QueueCounts:
     cdef uint64_t[REASON_COUNT] given_up
     cdef uint64_t[REASON_COUNT] lettered
     cdef bint has_deaths                 # queues of this type count them
-    cdef dict others                     # of queues that are not compiled
 
-    cdef int add(self, object thing) except -1:
+    cdef int add(self, DeclaredQueue queue) except -1:
         cdef double row[WIDTH_MAX]
         cdef double signs[SIGNS]
         cdef DeadLetteringQueue mortal
         cdef int place
-        if not isinstance(thing, DeclaredQueue):
-            return self.add_other(thing)
         memset(row, 0, sizeof(row))
-        (<DeclaredQueue> thing).sample(row, signs)
+        queue.sample(row, signs)
         for place in range(READY):
             self.counters[place] += <uint64_t> row[place]
-        if isinstance(thing, LimitedQueue) and (<LimitedQueue> thing).refusals is not None:
-            self.refused += (<LimitedQueue> thing).refusals.total
-        if isinstance(thing, DeadLetteringQueue):
-            mortal = <DeadLetteringQueue> thing
+        if isinstance(queue, LimitedQueue) and (<LimitedQueue> queue).refusals is not None:
+            self.refused += (<LimitedQueue> queue).refusals.total
+        if isinstance(queue, DeadLetteringQueue):
+            mortal = <DeadLetteringQueue> queue
             self.has_deaths = True
             for place in range(REASON_COUNT):
                 self.given_up[place] += mortal.given_up[place]
                 self.lettered[place] += mortal.lettered[place]
         return 0
 
-    cdef int add_other(self, thing) except -1:
-        if self.others is None:
-            self.others = {}
-        for name, value in counts_of(thing).items():
-            self.others[name] = self.others.get(name, 0) + value
-        return 0
-
     def counts(self) -> dict:
         """By name, the sum."""
         cdef int place
-        found = dict(self.others or ())
+        found = {}
         for place, name in enumerate(QUEUE_COUNTERS):
-            found[name] = found.get(name, 0) + self.counters[place]
-        found["refused"] = found.get("refused", 0) + self.refused
+            found[name] = self.counters[place]
+        found["refused"] = self.refused
         if self.has_deaths:
             for place in range(REASON_COUNT):
                 for way, value in (("given_up", self.given_up[place]),
                                    ("lettered", self.lettered[place])):
-                    name = f"{way}.{reason_name(place)}"
-                    found[name] = found.get(name, 0) + value
+                    found[f"{way}.{reason_name(place)}"] = value
         return found
 
 
@@ -103,11 +91,7 @@ cdef class ChannelCounts:
         cdef Py_ssize_t place
         cdef WireChannel channel
         for place in range(start, min(stop, len(channels))):
-            thing = channels[place]
-            if not isinstance(thing, WireChannel):
-                self.add_other(thing)
-                continue
-            channel = <WireChannel> thing
+            channel = channels[place]
             self.refused += channel.refused
             self.publishers += channel.published > 0
             self.unacknowledged += channel.ledger.count
@@ -116,12 +100,3 @@ cdef class ChannelCounts:
             if channel.transaction is not None:
                 self.uncommitted += <uint64_t> channel.messages_uncommitted
                 self.acks_uncommitted += <uint64_t> channel.acks_uncommitted
-
-    cdef int add_other(self, channel) except -1:
-        self.refused += <uint64_t> channel.refused
-        self.publishers += channel.published > 0
-        self.unconfirmed += <uint64_t> channel.messages_unconfirmed
-        self.unacknowledged += <uint64_t> channel.messages_unacknowledged
-        self.uncommitted += <uint64_t> channel.messages_uncommitted
-        self.acks_uncommitted += <uint64_t> channel.acks_uncommitted
-        return 0

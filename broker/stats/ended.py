@@ -15,12 +15,10 @@ def counts_of(queue: MessageQueue) -> dict[str, int]:
     without an ack where there is no dead-letter exchange, `lettered.<reason>` those that went to
     one; the reasons are RabbitMQ's words."""
     counts: dict[str, int] = dict(queue.counters())
-    counts["refused"] = getattr(queue, "refused", 0)
-    deaths = getattr(queue, "deaths", None)
-    if deaths is not None:
-        for reason, (given_up, lettered) in deaths().items():
-            counts[f"given_up.{reason}"] = given_up
-            counts[f"lettered.{reason}"] = lettered
+    counts["refused"] = queue.refused
+    for reason, (given_up, lettered) in queue.deaths().items():
+        counts[f"given_up.{reason}"] = given_up
+        counts[f"lettered.{reason}"] = lettered
     return counts
 
 

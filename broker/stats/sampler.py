@@ -356,9 +356,7 @@ class Stats:
 
 
 def _vhost_of_connection(connection: Session) -> str:
-    vhost = connection.vhost
-    name = getattr(vhost, "name", vhost)
-    return name if isinstance(name, str) else ""
+    return connection.vhost.name if connection.vhost is not None else ""
 
 
 def _vhost_of_channel(channel: WireChannel) -> str:

@@ -64,83 +64,46 @@ cdef class Sums:
         return found
 
 
-cdef int read_queue(object thing, double* row, double* signs) except -1:
-    if isinstance(thing, DeclaredQueue):
-        memset(row, 0, WIDTH_MAX * sizeof(double))
-        return (<DeclaredQueue> thing).sample(row, signs)
-    read_counted("queue", thing, row)
-    row[READY] = thing.messages_ready
-    row[UNACKED] = thing.messages_unacknowledged
-    row[BYTES] = thing.message_bytes_ready + thing.message_bytes_unacknowledged
-    signs[0] = thing.consumer_count
-    signs[1] = thing.paused
-    signs[2] = signs[3] = 0
-    return 0
+cdef int read_queue(DeclaredQueue queue, double* row, double* signs) except -1:
+    memset(row, 0, WIDTH_MAX * sizeof(double))
+    return queue.sample(row, signs)
 
 
-cdef int count_channel(object thing, double* row) except -1:
+cdef void count_channel(WireChannel channel, double* row) noexcept:
     """The counters of a channel."""
-    cdef WireChannel channel
-    if isinstance(thing, WireChannel):
-        channel = <WireChannel> thing
-        row[0] = channel.published
-        row[1] = channel.confirmed
-        row[2] = channel.returned
-        row[3] = channel.dropped
-        row[4] = channel.delivered
-        row[5] = channel.delivered_no_ack
-        row[6] = channel.got
-        row[7] = channel.got_no_ack
-        row[8] = channel.got_empty
-        row[9] = channel.acked
-        row[10] = channel.redelivered
-        row[11] = channel.rejected
-    else:
-        read_counted("channel", thing, row)
-    return 0
+    row[0] = channel.published
+    row[1] = channel.confirmed
+    row[2] = channel.returned
+    row[3] = channel.dropped
+    row[4] = channel.delivered
+    row[5] = channel.delivered_no_ack
+    row[6] = channel.got
+    row[7] = channel.got_no_ack
+    row[8] = channel.got_empty
+    row[9] = channel.acked
+    row[10] = channel.redelivered
+    row[11] = channel.rejected
 
 
-cdef int read_channel(object thing, double* row, double* signs) except -1:
-    count_channel(thing, row)
-    signs[0] = thing.messages_unacknowledged
-    signs[1] = len(thing.consumers)
-    signs[2] = thing.oldest_unconfirmed
+cdef int read_channel(WireChannel channel, double* row, double* signs) except -1:
+    count_channel(channel, row)
+    signs[0] = channel.messages_unacknowledged
+    signs[1] = len(channel.consumers)
+    signs[2] = channel.oldest_unconfirmed
     signs[3] = 0
     return 0
 
 
-cdef int read_other(str kind, object thing, double* row, double* signs) except -1:
-    cdef Exchange exchange
-    cdef Connection connection
-    memset(signs, 0, SIGNS * sizeof(double))
-    if kind == "exchange":
-        if isinstance(thing, Exchange):
-            exchange = <Exchange> thing
-            row[0] = exchange.publish_in
-            row[1] = exchange.publish_out
-        else:
-            row[0] = thing.publish_in
-            row[1] = thing.publish_out
-    elif isinstance(thing, Connection):
-        connection = <Connection> thing
-        row[0] = connection.recv_oct
-        row[1] = connection.send_oct
-        row[2] = connection.recv_cnt
-        row[3] = connection.send_cnt
-    else:
-        row[0] = thing.recv_oct
-        row[1] = thing.send_oct
-        row[2] = thing.recv_cnt
-        row[3] = thing.send_cnt
-    return 0
+cdef void read_exchange(Exchange exchange, double* row) noexcept:
+    row[0] = exchange.publish_in
+    row[1] = exchange.publish_out
 
 
-cdef int read_counted(str kind, object thing, double* row) except -1:
-    cdef int place
-    counters = thing.counters()
-    for place, name in enumerate(KINDS[kind][0]):
-        row[place] = counters.get(name, 0)
-    return 0
+cdef void read_connection(Connection connection, double* row) noexcept:
+    row[0] = connection.recv_oct
+    row[1] = connection.send_oct
+    row[2] = connection.recv_cnt
+    row[3] = connection.send_cnt
 
 
 cdef int read(str kind, object thing, double* row, double* signs) except -1:
@@ -148,7 +111,12 @@ cdef int read(str kind, object thing, double* row, double* signs) except -1:
         return read_queue(thing, row, signs)
     if kind == "channel":
         return read_channel(thing, row, signs)
-    return read_other(kind, thing, row, signs)
+    memset(signs, 0, SIGNS * sizeof(double))
+    if kind == "exchange":
+        read_exchange(thing, row)
+    else:
+        read_connection(thing, row)
+    return 0
 
 
 cdef int visit(str kind, object thing, int64_t at, int64_t before, Sums sums, bint anew) except -1:

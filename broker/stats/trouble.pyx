@@ -8,7 +8,7 @@ slowly.
 
 from libc.stdint cimport int64_t
 
-from broker.queues.declared cimport PUBLISH, READY, REDELIVER, UNACKED
+from broker.queues.declared cimport DeclaredQueue, PUBLISH, READY, REDELIVER, UNACKED
 from broker.queues.limited cimport LimitedQueue
 from broker.queues.limits cimport Limits, PAUSED
 from broker.stats.ahead cimport look_ahead
@@ -65,8 +65,8 @@ cdef str word_of_consumer(object consumer, Gauge gauge, int64_t now, double stuc
     return "idle" if gauge is None or gauge.still() else "fine"
 
 
-cdef str word_of(object queue, Gauge gauge, const double* row, const double* signs, int64_t now,
-                 double stuck_after):
+cdef str word_of(DeclaredQueue queue, Gauge gauge, const double* row, const double* signs,
+                 int64_t now, double stuck_after):
     cdef bint is_paused, is_stream
     cdef double share
     cdef bint is_full
@@ -76,7 +76,7 @@ cdef str word_of(object queue, Gauge gauge, const double* row, const double* sig
         is_paused = (<LimitedQueue> queue).features & PAUSED
         is_stream = False
     else:
-        refusals = getattr(queue, "refusals", None)
+        refusals = queue.refusals
         is_paused = queue.paused
         is_stream = queue.type == "stream"
     if refusals is not None and refusals.is_going_on:

@@ -38,7 +38,7 @@ class Past:
         self, vhost: VHost, from_ms: int, to_ms: int, series: list[str] | None = None
     ) -> dict[str, Any]:
         totals = self._broker.stats.vhost(vhost.name)
-        key = getattr(vhost, "incarnation", 0)
+        key = vhost.incarnation
         return await self._told("vhost", key, totals.series, totals, from_ms, to_ms, series)
 
     async def of_object(

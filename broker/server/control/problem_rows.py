@@ -195,7 +195,7 @@ def _span(milliseconds: int) -> str:
 
 def refusals_of(broker: Broker, caller: Caller, queue: MessageQueue) -> dict[str, Any]:
     """What a queue refuses, which limit makes it, and whose publishes they are."""
-    refusals = getattr(queue, "refusals", None)
+    refusals = queue.refusals
     if refusals is None:
         return {"is_refusing": False, "rate": 0.0, "refused": 0, "since": None, "limits": [],
                 "publishers": [], "others": 0}  # fmt: skip

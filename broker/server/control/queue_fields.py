@@ -35,8 +35,7 @@ TOTALS = ("messages", *LEVELS)
 
 def refuse_rate(queue: MessageQueue) -> float:
     """Publishes that the full queue refused, a second."""
-    refusals = getattr(queue, "refusals", None)
-    return float(refusals.rate) if refusals is not None else 0.0
+    return queue.refusals.rate if queue.refusals is not None else 0.0
 
 
 def _net_rate(queue: MessageQueue) -> float:

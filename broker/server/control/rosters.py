@@ -60,14 +60,10 @@ class Roster:
         self._version: object = None
 
     async def bring_up(self, present: dict[str, Any], version: object, pace: Pace) -> list[Any]:
-        """The list as of now. `version` changes with every declaration and deletion; None: it is
-        not known."""
+        """The list as of now. `version` changes with every declaration and deletion."""
         # Where clients declare without a pause, the last pass but one is new enough.
         for _ in range(_PASSES_MAX):
-            if version is not None and (version, len(present)) == (
-                self._version,
-                len(self.things),
-            ):
+            if (version, len(present)) == (self._version, len(self.things)):
                 break
             known = self.things
             kept = []
@@ -89,7 +85,7 @@ class Roster:
             else:
                 kept = await in_order([*kept, *added], _name, pace)
             self.things, self._version = kept, version
-            if version is None or len(kept) == len(present):
+            if len(kept) == len(present):
                 break
         return self.things
 
@@ -161,7 +157,7 @@ class Kept:
     """Lists of things and of what never changes of them, each until a thing comes or goes.
 
     `held` has by scope the version and the list, or None where it was wanted once; the newest come
-    last. `version` tells the version of now; None: it is not known, and nothing is kept.
+    last. `version` tells the version of now.
     """
 
     def __init__(
@@ -182,7 +178,7 @@ class Kept:
         changed. `scope` names the things and what is made of them: the list is kept under it for
         the next request, as long as nothing comes or goes. None: it is not kept."""
         version = self.version
-        if scope is None or version is None:
+        if scope is None:
             return await make()
         made, found = self._held.pop(scope, (None, None))
         if made != version or found is None:
@@ -197,7 +193,7 @@ class Kept:
         asked for before and nothing came or went since. Where things come and go all the time,
         picking those few is less work."""
         version = self.version
-        if scope is None or version is None:
+        if scope is None:
             return False
         known = self._held.get(scope)
         if known is not None and known[0] == version:
@@ -217,22 +213,19 @@ class Rosters:
     """All of one broker."""
 
     def __init__(self, broker: Broker) -> None:
-        self._topology = getattr(broker, "topology", None)
+        self._topology = broker.topology
         self._queues: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._exchanges: WeakKeyDictionary[Any, Roster] = WeakKeyDictionary()
         self._bindings: WeakKeyDictionary[Any, BindingRoster] = WeakKeyDictionary()
         self.of_things = Kept({}, lambda: self.version)
-        clients = getattr(broker, "clients", None)
-        self.of_clients = Kept(
-            {} if clients is None else clients.kept,
-            lambda: None if clients is None else (clients.version, self.version),
-        )
+        clients = broker.clients
+        self.of_clients = Kept(clients.kept, lambda: (clients.version, self.version))
         self.whole_lists = asyncio.Semaphore(WHOLE_LISTS_AT_ONCE)
 
     @property
     def version(self) -> object:
-        """Changes with every declaration and deletion; None: it is not known."""
-        return None if self._topology is None else self._topology.version
+        """Changes with every declaration and deletion."""
+        return self._topology.version
 
     async def queues(self, vhosts: Iterable[Any], pace: Pace) -> list[Any]:
         """Queues by vhost and name. The list is not to be changed."""

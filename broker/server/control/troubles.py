@@ -30,5 +30,4 @@ WORRYING = frozenset(RANK) - {"fine", "idle"}
 
 def is_refusing(queue: MessageQueue) -> bool:
     """Whether the queue is full and refuses publishes, or did so some seconds ago."""
-    refusals = getattr(queue, "refusals", None)
-    return refusals is not None and refusals.is_going_on
+    return queue.refusals is not None and queue.refusals.is_going_on

@@ -116,7 +116,7 @@ def losses(scope: Scope) -> Iterator[str]:
         yield ""
     yield head(refused, "counter", "Publishes that a queue refused")
     for labels, queue in scope.queues():
-        count = getattr(queue, "refused", 0)
+        count = queue.refused
         yield line(refused, count, {**labels, "reason": "maxlen"}) if count else ""
 
 
