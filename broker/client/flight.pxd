@@ -13,6 +13,7 @@ cdef class Flight:
     cdef public bint rewrite_all
     cdef public bint with_names
     cdef public object repeat
+    cdef public bint holds_acks  # the source sends no more than its prefetch meanwhile
     cdef bint mandatory
     cdef public bint acks
     cdef public str on_refused
@@ -37,6 +38,7 @@ cdef class Flight:
     cdef readonly list refusals  # of Message: refused ones that were taken apart
 
     cdef int put(self, Batch batch, size_t first, size_t last) except -1
+    cdef int send_acks(self) except -1
     cdef int publish(self, size_t start) except -1
     cdef int pass_left_out(self) except -1
     cdef int append_left_out(self, Entry* found) except -1

@@ -9,6 +9,7 @@ class Flight:
     target: ChannelCore
     rewrite_all: bool
     with_names: bool
+    holds_acks: bool
     repeat: Callable[[bytes], bytes] | None
     acks: bool
     on_refused: str

@@ -306,7 +306,8 @@ cdef class Flight:
         if self.on_refused == "drop":
             self.dropped += 1
             return self.settle(entry.tag, was_stray)
-        self.flush_acks()
+        # From now on tags are acknowledged one by one.
+        self.send_acks()
         self.strays += not was_stray
         if self.on_refused == "hold":
             copy(self.held, self.sent, self.head)
@@ -326,10 +327,15 @@ cdef class Flight:
             self.source.ack(message.delivery_tag, False)
 
     def flush_acks(self):
-        """Acknowledges at the source what may be."""
+        """Acknowledges at the source what may be, unless `holds_acks`."""
+        if not self.holds_acks:
+            self.send_acks()
+
+    cdef int send_acks(self) except -1:
         if self.ack_tag:
             self.source.settle(ACK, self.ack_tag, 1)
             self.ack_tag = 0
+        return 0
 
     def ack_all(self):
         """Acknowledges everything that was delivered; for the end, when all of it is settled."""

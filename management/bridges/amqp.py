@@ -146,6 +146,7 @@ class AmqpCarrier:
         self._flight.repeat = self._handling.repeat
         self._flight.limit, self._flight.ack_most = limit.count, limit.ack_most
         self._flight.acks = self._plan.acks
+        self._source.hold_acks = self._hold_acks
         refused = given["on-refused"]
         self._flight.on_refused = "apart" if refused == "dead-letter" else refused
         self._ending.follow(self._source)
@@ -178,6 +179,12 @@ class AmqpCarrier:
             self._ending.fail(ShovelFailed(f"a message cannot be published: {error}"))
         if self._flight.waiting_count:
             self._has_waiting.set()
+
+    def _hold_acks(self, is_held: bool) -> None:
+        """Acknowledges nothing at the source for a while, or what may be since then."""
+        self._flight.holds_acks = is_held
+        self._flight.flush_acks()
+        self._source.end.connection.flush()
 
     def _written(self) -> None:
         """Messages were given to the connection of the destination."""

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from broker.client.aio import OnBatch
+from broker.client.aio import Channel, OnBatch
+from broker.client.batch import Batch
 from broker.client.errors import ChannelClosed, ClientError
 from broker.settings.config import Config
 from management.bridges.amqp import AmqpCarrier, Handling, close
@@ -24,6 +25,7 @@ from management.broker_client import BrokerClient
 LOCAL = "amqp://"
 DELAY_LEAST_S = 1.0
 CLEAN_UP_TIMEOUT_S = 15.0
+CREDIT_MOST = 16_384
 BELOW_LOCAL = -1
 """Priority of the consumer on a queue: those of the upstream's own clients come first."""
 
@@ -34,14 +36,18 @@ def _same(listed: bytes) -> bytes:
 
 
 class Wish:
-    """Whether consumers of a queue here want more than it has."""
+    """Whether consumers of a queue here want more than it has. The broker says so again whenever
+    they have taken all that came since it said so last."""
 
     def __init__(self, wants: bool) -> None:
         self.wants = wants
         self.changed = asyncio.Event()
+        self.count = 0
+        """How often it was said."""
 
     def put(self, wants: bool) -> None:
         self.wants = wants
+        self.count += 1
         self.changed.set()
 
 
@@ -83,7 +89,8 @@ class ExchangeSource(Source):
 
 
 class QueueSource(Source):
-    """A queue of the upstream, consumed while consumers here want more."""
+    """A queue of the upstream, consumed while consumers here want more: at first as many messages
+    as the prefetch, twice as many each time that they have taken all of them."""
 
     def __init__(self, plan: Plan, link: LinkPlan, end: End, wish: Wish) -> None:
         super().__init__(plan, end)
@@ -91,6 +98,9 @@ class QueueSource(Source):
         self._wish = wish
         self._on_batch: OnBatch
         self._is_consuming = False
+        self._credit = self._window = self._left = 0
+        """Messages to begin with, messages each time, and what is left of them."""
+        self._heard = 0
 
     async def prepare(self) -> None:
         """Declares the queue as the one here is, if it is not there. Raises ShovelFailed."""
@@ -122,6 +132,7 @@ class QueueSource(Source):
     async def consume(self, on_batch: OnBatch, prefetch: int) -> None:
         """Notes what deliveries go to; consuming is a matter of `watch`."""
         self._on_batch = on_batch
+        self._credit = prefetch or CREDIT_MOST
         try:
             await self.channel.call("basic.qos", prefetch_count=prefetch)
         except ClientError as error:
@@ -137,7 +148,9 @@ class QueueSource(Source):
                 elif not self._wish.wants and self._is_consuming:
                     await self.channel.cancel(self.consumer)
                     self._is_consuming = False
+                    self.hold_acks(False)
                 elif self._is_consuming:
+                    self._renew()
                     await self._cancelled_or_changed()
                     if self.consumer.cancelled.is_set():
                         break
@@ -148,10 +161,28 @@ class QueueSource(Source):
         if not self.channel.ended.done():
             fail(ShovelFailed(f"upstream {self.end.shown}: the queue {self.queue} was deleted"))
 
+    def _take(self, channel: Channel, batch: Batch) -> None:
+        self._left -= batch.count
+        self._on_batch(channel, batch)
+        if self._left <= 0:
+            # The upstream sends what its prefetch still allows, and no more.
+            self.hold_acks(True)
+
+    def _renew(self) -> None:
+        """The broker has said once more that more is wanted."""
+        if self._heard != self._wish.count:
+            self._heard = self._wish.count
+            if self._left <= 0:
+                self._window = min(2 * self._window, max(CREDIT_MOST, self._credit))
+            self._left = self._window
+            self.hold_acks(False)
+
     async def _begin(self) -> None:
+        self._heard = self._wish.count
+        self._left = self._window = self._credit
         self.consumer = await self.channel.consume(
             self.queue,
-            self._on_batch,
+            self._take,
             no_ack=self._link.value["ack-mode"] == "no-ack",
             arguments={"x-priority": BELOW_LOCAL},
             tag=self._link.tag,

@@ -19,6 +19,8 @@ class Source:
         self.queue = ""
         self.message_count = 0
         """What was in the queue at the start."""
+        self.hold_acks: Callable[[bool], None] = lambda is_held: None
+        """Set by what carries messages from here."""
         self.channel: Channel
         self.consumer: Consumer
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.federation")
 
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.02
 LOOKS_AT_ONCE = 500
 FEDERATED_AT_ONCE = 100
 AWAY = "the process that runs links is being started"

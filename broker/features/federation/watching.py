@@ -39,17 +39,21 @@ class BindingLog:
 
 class Demand:
     """Whether a queue should be fed: it begins when it is empty and a consumer could take a
-    message, and ends when none could."""
+    message, and ends when none could. It is told again when consumers have taken what came."""
 
     def __init__(self, queue: Any) -> None:
         self.queue = queue
         self.wants = False
+        self._published = 0
 
     def look(self) -> bool:
-        """Looks again; whether it is another answer than before."""
-        takes = self.queue.could_take
-        now = takes and (self.wants or not self.queue.messages_ready)
-        if now == self.wants:
+        """Looks again; whether there is something to tell."""
+        queue = self.queue
+        is_empty = not queue.messages_ready
+        now = queue.could_take and (self.wants or is_empty)
+        has_taken = now and is_empty and queue.published != self._published
+        if now == self.wants and not has_taken:
             return False
         self.wants = now
+        self._published = queue.published
         return True
