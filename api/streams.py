@@ -10,7 +10,7 @@ from pydantic import Field
 
 from api import payload
 from api.ask import ask, given
-from api.shapes import Number, Text
+from api.shapes import Flag, Number, Text
 from management.broker_client import BrokerError
 from management.replay_words import replay_arguments
 from management.search_words import BadWords, check, moment
@@ -49,6 +49,7 @@ class Replay(Schema):
     header_value: Text | None = None
     limit: Number | None = None
     rate: Number | None = None
+    record: Flag | None = None
 
 
 @router.get("/streams/{seg:vhost}/{seg:name}/search")
@@ -57,6 +58,13 @@ async def search_stream(
 ) -> Any:
     """Find the newest messages of a stream that have a key, by the stream's index
     (`x-stream-index`). `complete` is false where some may be missing, for the `reasons`."""
+    found = await search(request, vhost, name, query)
+    rows = [payload.shown(message, query.encoding) for message in found["messages"]]
+    return {**found, "messages": rows}
+
+
+async def search(request: HttpRequest, vhost: str, name: str, query: SearchQuery) -> dict[str, Any]:
+    """The answer of `stream.search`. Raises BrokerError."""
     now_ms = time.time_ns() // 1_000_000
     try:
         first = None if query.first is None else moment(query.first, now_ms)
@@ -64,7 +72,7 @@ async def search_stream(
         check(first, last)
     except BadWords as error:
         raise BrokerError(400, "bad_request", str(error)) from None
-    found = await ask(
+    found: dict[str, Any] = await ask(
         request,
         "stream.search",
         vhost=vhost,
@@ -73,8 +81,7 @@ async def search_stream(
         max=query.max,
         **given(key=query.key, first=first, last=last, truncate=query.truncate),
     )
-    rows = [payload.shown(message, query.encoding) for message in found["messages"]]
-    return {**found, "messages": rows}
+    return found
 
 
 @router.post("/streams/{seg:vhost}/{seg:name}/replay", response={201: Any})

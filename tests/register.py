@@ -8,6 +8,7 @@ The values that are refused are tables of their own: `tests/amqp/bad_values.py` 
 from __future__ import annotations
 
 _AMQP = "tests/amqp/test_"
+_HISTORY = "tests/control/test_message_history.py::test_"
 _POLICIES = "tests/control/test_policy_keys.py::test_it_"
 _STREAMS = f"{_AMQP}streams.py::test_it_"
 _TIERS = "tests/tiers/test_tiers.py::test_"
@@ -136,6 +137,9 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "stream-local-max-bytes": f"{_TIERS}a_policy_turns_tiers_on_and_off",
         "stream-local-max-age": f"{_TIERS}what_is_old_leaves_this_disk",
         "stream-max-segment-size-bytes": f"{_POLICIES}begins_segments_at_the_size_of_the_policy",
+        "history": f"{_HISTORY}it_records_what_is_published_with_headers_that_tell_what_came_of_it",
+        "history-keys": f"{_HISTORY}records_are_found_by_the_keys_of_all_policies_together",
+        "history-retention": f"{_HISTORY}the_longest_retention_of_all_policies_holds",
         "alternate-exchange": f"{_POLICIES}routes_through_an_alternate_exchange_at_once",
         "delayed-message": f"{_POLICIES}holds_messages_back_while_a_policy_says_so",
         # Keys of rule `none` share one: it is named for each of them.

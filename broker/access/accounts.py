@@ -1,8 +1,7 @@
 """Users, their tags, permissions and limits, and the questions asked about them.
 
-Rules and refusal texts are RabbitMQ's (its guides "Access Control" and "Authentication"). Nothing
-here waits: `verify` is the only slow function and belongs in a thread; changes reach the disk when
-the server flushes the settings files.
+Rules and refusal texts are RabbitMQ's (its guides "Access Control" and "Authentication"). Only
+`verify` is slow, and belongs in a thread; the server flushes the settings files to the disk.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from broker.access import passwords
+from broker.access import history_rule, passwords
 from broker.access.login import EndedSessions, Job, Refused, Tickets, VerifiedPairs
 from broker.access.parameters import Parameters
 from broker.access.patterns import Pattern, filled_in
@@ -280,10 +279,11 @@ class Access:
         """
         if resource_kind == "exchange" and not name:
             name = "amq.default"
-        if not self.allowed(user, vhost, kind, name):
+        why = history_rule.refusal(self, user, vhost, kind, resource_kind, name)
+        if why or not self.allowed(user, vhost, kind, name):
             raise AccessRefused(
                 f"{kind} access to {resource_kind} '{name}' in vhost '{vhost}' "
-                f"refused for user '{user}'"
+                f"refused for user '{user}'{why}"
             )
 
     def check_topic(

@@ -16,6 +16,7 @@ from broker.access.passwords import SHA256
 from broker.access.secrets import without_secrets
 from broker.definitions.targets import DELAYED, Target
 from broker.kernel.through import Through
+from broker.schema.message_history import HISTORY
 from broker.schema.times import Timestamp
 from broker.vhosts.policies import Policy
 
@@ -254,7 +255,7 @@ class Export:
     def _queues(self) -> Iterator[_Row | None]:
         for vhost in self._vhosts:
             for queue in Through(vhost.queues.values()):
-                row = None if queue.exclusive or queue.deleted else self._queue(vhost, queue)
+                row = None if _is_own(queue) else self._queue(vhost, queue)
                 if row is not None:
                     self._there.add(("queue", vhost.name, queue.name))
                 yield row
@@ -404,6 +405,11 @@ class Export:
 def _is_exclusive(vhost: VHost, binding: Any) -> bool:
     queue = vhost.queues.get(binding.destination)
     return binding.destination_type == "queue" and queue is not None and queue.exclusive
+
+
+def _is_own(queue: MessageQueue) -> bool:
+    """Whether it is no definition: it belongs to a connection or to the broker, or goes."""
+    return queue.exclusive or queue.deleted or queue.name == HISTORY
 
 
 def _is_text(text: str) -> bool:

@@ -17,6 +17,7 @@ NAMES = (
     "federation",
     "stream_index",
     "tiers",
+    "history",
 )
 
 

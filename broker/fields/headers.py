@@ -46,6 +46,10 @@ class ListedProperties:
         raw = self._headers.get(name)
         return Reader(raw).value(1) if raw is not None else None
 
+    def names(self) -> list[str]:
+        """Of the headers, in their order."""
+        return list(self._headers)
+
     def set_header(self, name: str, value: Any) -> None:
         """Adds a header or replaces it; does nothing where the others cannot be read."""
         if self._unreadable is None:

@@ -3,6 +3,7 @@ from typing import Any
 
 from broker.kernel.turn import Task
 
+STORED: int
 REJECTED: int
 
 class Topology:

@@ -11,24 +11,33 @@ from libc.string cimport memcmp
 from broker.kernel.buffer cimport load16, load32
 
 
-cdef const uint8_t* header_table(const uint8_t* properties, uint32_t length) noexcept nogil:
-    """Where the length of the header table stands, or NULL if there are no headers."""
+cdef const uint8_t* header_place(const uint8_t* properties, uint32_t length) noexcept nogil:
+    """Where the length of the header table stands, or would stand; NULL if the properties end
+    before."""
     cdef uint32_t at = 2
     cdef uint16_t flags
     cdef int bit
     if length < 2:
         return NULL
     flags = load16(properties)
-    if not flags >> 13 & 1:
-        return NULL
     for bit in range(15, 13, -1):
         if flags >> bit & 1:
             if at >= length:
                 return NULL
             at += 1 + <uint32_t> properties[at]
-    if at + 4 > length or load32(properties + at) > length - at - 4:
+    return properties + at if at <= length else NULL
+
+
+cdef const uint8_t* header_table(const uint8_t* properties, uint32_t length) noexcept nogil:
+    """Where the length of the header table stands, or NULL if there are no headers."""
+    cdef const uint8_t* table = header_place(properties, length)
+    cdef uint32_t rest
+    if table == NULL or not load16(properties) >> 13 & 1:
         return NULL
-    return properties + at
+    rest = length - <uint32_t> (table - properties)
+    if rest < 4 or load32(table) > rest - 4:
+        return NULL
+    return table
 
 
 cdef uint64_t value_bytes(const uint8_t* p, uint64_t have) noexcept nogil:

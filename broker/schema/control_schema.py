@@ -692,8 +692,8 @@ class TransferReplay(Arguments):
     in that range, the newest `max` of them, in the order of their offsets; `complete` is false
     where some may be missing, for the `reasons`. `routing_key` is a pattern, `header` and
     `header_value` say what a header reads; `limit` is how many messages are handed over at most,
-    `rate` how many a second. Needs read permission on the stream and write permission on the
-    target."""
+    `rate` how many a second. `record`: it goes into the history of the target, too. Needs read
+    permission on the stream and write permission on the target."""
 
     vhost: str
     name: str
@@ -712,6 +712,7 @@ class TransferReplay(Arguments):
     header_value: str | None = None
     limit: int | None = None
     rate: int | None = None
+    record: bool = False
 
 
 @verb("transfer.preview", "management", "objects", "{looked, matched, ready}")

@@ -11,22 +11,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from broker.schema.arguments import BY_OWNER, Argument, against_lean, fault
+from broker.schema.arguments import BY_OWNER, Argument, against_lean, fault, is_there
 from broker.schema.index_keys import keys_of
+from broker.schema.message_history import LEVELS
 from broker.schema.times import age_ms
 
 APPLY_TO = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
 
-Rule = Literal["lower", "argument", "none"]
+Rule = Literal["lower", "argument", "policy", "none"]
 
 
 class PolicyKey(NamedTuple):
     """One row.
 
     `argument` is carried out in place of the key. `rule`: with an argument of the declaration too,
-    the `lower` number holds, or the `argument`; `none` is for keys that are kept and shown and do
-    nothing here, as `text` says. `operator`: an operator policy may set it. `wrong` ends
-    RabbitMQ's "is not a valid ..."; `unit` is ms, bytes or what is counted.
+    the `lower` number holds, or the `argument`; `policy` is for keys without an argument, which
+    hold for queues and exchanges alike, the operator policy's before the policy's; `none` is for
+    keys that are kept and shown and do nothing here, as `text` says. `operator`: an operator policy
+    may set it. `wrong` ends RabbitMQ's "is not a valid ..."; `unit` is ms, bytes or what is
+    counted.
     """
 
     name: str
@@ -65,6 +68,13 @@ def _kept(name: str, kind: str, wrong: str, text: str, **bounds: Any) -> PolicyK
     return PolicyKey(name, row, "none", wrong, text, operator)
 
 
+def _apart(name: str, kind: str, wrong: str, text: str, **bounds: Any) -> PolicyKey:
+    """A key of rule `policy`."""
+    row = Argument(name, "queue", kind, text, built=_RECORDS, **bounds)
+    return PolicyKey(name, row, "policy", wrong, text, operator=True)
+
+
+_RECORDS = is_there("features.history") and is_there("queues.stream_type")
 _ONE_NODE = "kept and shown; there is one node"
 _ON_DISK = "kept and shown; messages are on disk anyway"
 _UPSTREAMS = "; exchanges and queues under it take messages from there"
@@ -216,6 +226,26 @@ KEYS: dict[str, PolicyKey] = {
             "an exchange holds messages back by their x-delay header",
             owner="exchange",
         ),
+        _apart(
+            "history",
+            "string",
+            "history value",
+            "what is kept of messages in the vhost's stream amq.history: off, headers or full",
+            choices=LEVELS,
+        ),
+        _apart(
+            "history-keys",
+            "any",
+            "list of index keys. Valid are message_id, correlation_id and header:NAME",
+            "keys that the history can be searched by, as of stream-index",
+        ),
+        _apart(
+            "history-retention",
+            "string",
+            "max age",
+            "how long records stay: a number and Y, M, D, h, m or s, such as 7D; the longest of"
+            " all policies of the vhost holds",
+        ),
         _kept(
             "queue-mode",
             "string",
@@ -275,7 +305,7 @@ KEYS: dict[str, PolicyKey] = {
 }
 
 
-AGES = frozenset({"max-age", "stream-local-max-age"})
+AGES = frozenset({"max-age", "stream-local-max-age", "history-retention"})
 """Keys whose values are a number and a unit, such as 7D."""
 
 
@@ -297,7 +327,7 @@ def check(definition: Mapping[str, Any], *, operator: bool = False) -> None:
         wrong = (
             fault(row.argument, value) is not None
             or (name in AGES and not age_ms(value))
-            or (name == "stream-index" and not keys_of(value))
+            or (name in ("stream-index", "history-keys") and not keys_of(value))
         )
         if wrong:
             raise BadDefinition(f"{term(value)} is not a valid {row.wrong}")
@@ -327,7 +357,9 @@ def _unrecognised(names: list[str], definition: Mapping[str, Any], operator: boo
     listed = ",".join(f"{{{term(name)},{term(definition[name])}}}" for name in names[:8])
     text = f"[{listed}] are not recognised policy settings"
     if any(name.startswith("history") for name in names):
-        text += "; keys that begin with history are reserved and cannot be set yet"
+        text += "; of keys that begin with history there are " + ", ".join(
+            name for name in KEYS if name.startswith("history")
+        )
     elif operator and all(name in KEYS for name in names):
         allowed = ", ".join(
             row.name for row in KEYS.values() if row.operator and row.rule != "none"

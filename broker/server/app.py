@@ -124,6 +124,7 @@ class Broker(SignIn):
         self.federation: Any = None
         self.stream_indexes: Any = None
         self.tiers: Any = None
+        self.histories: Any = None
         self.features = features.build(self)
         self.connections: dict[int, Session] = {}
         # A quarter of the sockets at most: new clients shall find room.
@@ -425,8 +426,7 @@ class Broker(SignIn):
             with contextlib.suppress(OSError):
                 data_directory.note_failed_sync(str(self.config.data_dir), text)
         self.exit_status = EXIT_SYNC_FAILED
-        # What is in memory may not match the disk any more: no more words to clients, no clean
-        # stop.
+        # Memory may not match the disk any more: no more words to clients, no clean stop.
         logging.shutdown()
         os._exit(EXIT_SYNC_FAILED)
 

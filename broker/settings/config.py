@@ -829,6 +829,15 @@ class Config:
         least=0.1,
         most=600.0,
     )
+    history_retention: float = setting(
+        "queues",
+        604_800.0,
+        "time",
+        "how long the history of a virtual host keeps its records where no policy says so"
+        " (history-retention)",
+        least=1,
+        most=3_153_600_000.0,
+    )
     stream_searches_max: int = setting(
         "queues",
         4,

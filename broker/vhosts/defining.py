@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from broker.fields.codec import octets
 from broker.kernel import clock
 from broker.kernel.contracts import Topology
+from broker.kernel.recording import Recorder
 from broker.queues import types as queue_types
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import Binding, BoundExchange
 from broker.routing.types import TYPES
 from broker.schema import arguments as argument_table
 from broker.schema.errors import AccessRefused, NotFound, PreconditionFailed, describe
+from broker.schema.message_history import HISTORY
 from broker.settings.bounds import DEFAULTS, Bounds
 from broker.store.bodies.settings import BodySettings
 from broker.store.bodies.store import BodyStore
@@ -49,7 +51,7 @@ from broker.vhosts.declaring import (
     locked,
     server_name,
 )
-from broker.vhosts.policies import Policies, move
+from broker.vhosts.policies import Policies, effective, move
 from broker.vhosts.routes import Routes
 from broker.vhosts.slices import Slices
 from broker.vhosts.unbinding import Unbinding
@@ -123,6 +125,7 @@ class DefiningVHost:
         self._journal: Journal | None = None
         self._replaying = False
         self._unused = UnusedQueues(later, self._delete_unused)
+        self.recorder = Recorder()
 
     @property
     def queues_directory(self) -> str:
@@ -443,6 +446,31 @@ class DefiningVHost:
         self._emit("queue.created", {"vhost": self.name, "name": name})
         return self.queues[name], True
 
+    def declare_own(self, name: str, arguments: dict[str, Any]) -> MessageQueue:
+        """A durable queue that the broker itself has, under a name that clients cannot declare."""
+        if name not in self.queues:
+            change = {
+                "queue": name,
+                "durable": True,
+                "exclusive": False,
+                "auto_delete": False,
+                "arguments": arguments,
+            }
+            incarnation = self._next_incarnation()
+            self._change("queue.declare", change, durable=True, incarnation=incarnation)
+            self._emit("queue.created", {"vhost": self.name, "name": name})
+        return self.queues[name]
+
+    def set_arguments(self, queue: MessageQueue, arguments: dict[str, Any]) -> None:
+        """Of such a queue, until the next start."""
+        self.argument_memory.give_back(queue.arguments)
+        queue.arguments.update(arguments)
+        for name in queue.arguments.keys() - arguments.keys():
+            del queue.arguments[name]
+        self.argument_memory.take(queue.arguments)
+        queue.reconfigure(effective("queue", queue.arguments, queue.policy))
+        self.queue_configured(queue)
+
     def _add_queue(self, change: dict[str, Any], incarnation: int, owner: Any) -> None:
         queue: MessageQueue = queue_types.of(change["arguments"]).make(
             self._turn,
@@ -503,6 +531,11 @@ class DefiningVHost:
         if queue is None:
             return 0
         self.check_owner(queue, owner)
+        if name == HISTORY and self.recorder.on:
+            raise PreconditionFailed(
+                f"{describe('queue', name, self.name)} is written while a policy has 'history'; "
+                "change the policies first"
+            )
         queue.deliver_pending()
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{describe('queue', name, self.name)} in use")

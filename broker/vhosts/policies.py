@@ -321,7 +321,7 @@ def effective(
     kind = queue_types.of(arguments) if owner == "queue" else None
     for key, value in in_force.definition.items():
         row = KEYS[key]
-        if row.rule == "none" or row.owner != owner:
+        if row.rule in ("none", "policy") or row.owner != owner:
             continue
         name = row.argument.name
         if kind is not None and not kind.uses(name):
@@ -346,7 +346,9 @@ def settings(
             yield Setting(name, None, value, Source("argument", "", value), [])
         return
     holding = effective(owner, arguments, in_force)
-    by_argument = {row.argument.name: row for row in KEYS.values() if row.rule != "none"}
+    by_argument = {
+        row.argument.name: row for row in KEYS.values() if row.rule in ("lower", "argument")
+    }
     for name, value in holding.items():
         row = by_argument.get(name)
         sources = []
@@ -367,6 +369,22 @@ def settings(
             against = against_lean({**holding, name: source.value})
         overruled = [each for each in sources if each is not source or against is not None]
         yield Setting(name, row.name if row else None, value, source, overruled, against)
+    for name, value in in_force.definition.items():
+        if KEYS[name].rule == "policy":
+            yield _set_apart(name, value, in_force)
+
+
+def _set_apart(name: str, value: Any, in_force: InForce) -> Setting:
+    """A key that no argument stands for."""
+    sources = [
+        Source(kind, policy.name, policy.definition[name])
+        for kind, policy in (
+            ("operator policy", in_force.operator_policy),
+            ("policy", in_force.policy),
+        )
+        if policy is not None and name in policy.definition
+    ]
+    return Setting(name, name, value, sources[0], sources[1:])
 
 
 def _own(name: str, arguments: Mapping[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from broker.kernel import clock
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import NO_PROPERTIES, Binding, BoundExchange
+from broker.schema.message_history import HISTORY
 from broker.vhosts.bindings import Bindings
 
 
@@ -106,7 +107,8 @@ class Routes:
                 if not ahead.name:
                     for routing_key in routing_keys:
                         queue = self.queues.get(routing_key)
-                        if queue is not None:
+                        # The history is written by the broker alone.
+                        if queue is not None and routing_key != HISTORY:
                             found[queue] = None
                             any_queue = True
                 elif not (due and ahead is exchange) and ahead.holds(headers):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from broker.fields import properties
 from broker.fields.codec import octets
-from broker.kernel.contracts import REJECTED
+from broker.kernel.contracts import REJECTED, STORED
 from broker.kernel.through import Through
 from broker.queues.types import MessageQueue
 from broker.routing.exchange import BoundExchange
@@ -257,11 +257,13 @@ class VHost(DefiningVHost):
         found: dict[str, Any],
         body: bytes,
         queues: Sequence[Any] | None = None,
+        who: tuple[str, str] = ("", ""),
     ) -> Published:
         """Publishes a message that comes over no channel.
 
         `keys` are its routing key and those of CC and BCC, `found` its properties by name, both as
-        checked; `queues` are those it goes to, where that is known already.
+        checked; `queues` are those it goes to, where that is known already;
+        `who` is the user and the connection that the history names.
         """
         headers = found.get("headers", {})
         listed = properties.encode(found)
@@ -284,6 +286,17 @@ class VHost(DefiningVHost):
             self.bodies.release_bytes(reference)
         if taken < len(queues) and exchange.duplicates is not None:
             exchange.duplicates.forget(listed)
+        if self.recorder.on:
+            answer = REJECTED if taken < len(queues) else STORED
+            self.recorder.begin(*who).keep(
+                exchange,
+                octets(exchange.name),
+                octets(keys[0]),
+                listed,
+                body,
+                tuple(queues),
+                answer,
+            )
         exchange.publish_in += 1
         exchange.bytes_in += len(body)
         if not queues:

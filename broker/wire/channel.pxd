@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.contracts cimport Exchange, Topology
 from broker.kernel.message cimport Message
+from broker.kernel.recording cimport Recorder, Recording
 from broker.store.bodies.store cimport BodyStore
 from broker.wire.collecting cimport CollectingChannel
 
@@ -11,6 +12,8 @@ cdef class WireChannel(CollectingChannel):
     cdef BodyStore bodies
     cdef uint32_t share_from             # bodies of this length on are shared by several queues
     cdef Topology topology
+    cdef public Recorder recorder        # of the vhost
+    cdef Recording recording             # once it records
     # content
     cdef const uint8_t* method           # payload of basic.publish behind class and method id
     cdef uint32_t method_length
@@ -51,5 +54,7 @@ cdef class WireChannel(CollectingChannel):
     cdef int end_memo(self, uint64_t published) except -1
     cdef int note_flow(self, tuple route, uint64_t count) except -1
     cdef int route(self, Message* message, bint mandatory) except -1
+    cdef int record(self, Message* message, Exchange exchange, tuple targets,
+                    int answer) except -1
     cdef int trace_publish(self, Message* message, tuple targets) except -1
     cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1

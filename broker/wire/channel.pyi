@@ -2,6 +2,7 @@ from typing import Any
 
 from broker.kernel.contracts import Topology
 from broker.kernel.large_body import LargeBody
+from broker.kernel.recording import Recorder
 from broker.store.bodies.store import BodyStore
 from broker.store.commit.persister import Persister
 from broker.wire.collecting import CollectingChannel
@@ -12,6 +13,7 @@ class WireChannel(CollectingChannel):
     last_queue: str | None
     reply_name: str | None
     gauge: Any
+    recorder: Recorder
     def __init__(
         self,
         connection: Session,

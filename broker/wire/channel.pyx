@@ -22,6 +22,7 @@ from broker.kernel.ledger cimport Ledger
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, set_parts,
 )
+from broker.kernel.recording import NOT_RECORDING
 from broker.schema.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
@@ -109,6 +110,7 @@ cdef class WireChannel(CollectingChannel):
         self.number = number
         self.persister = persister
         self.topology = topology
+        self.recorder = NOT_RECORDING
         self.bodies = bodies
         self.share_from = bodies.embed_below if bodies is not None else 0xFFFFFFFF
         self.expect = EXPECT_METHOD
@@ -432,6 +434,8 @@ cdef class WireChannel(CollectingChannel):
                 if is_looked_at:
                     self.connection.refused(
                         exchange, message.properties[:message.properties_length])
+        if self.recorder.on:
+            result |= self.record(message, exchange, targets, result)
         if self.traced:
             self.trace_publish(message, targets)
         if self.confirm_mode:
@@ -448,6 +452,13 @@ cdef class WireChannel(CollectingChannel):
                 self.settled_sequence = self.sequence
                 self.output.touch_confirm(self)
         return result
+
+    cdef int record(self, Message* message, Exchange exchange, tuple targets,
+                    int answer) except -1:
+        """A policy of the vhost has its messages kept in a history."""
+        if self.recording is None:
+            self.recording = self.recorder.begin(self.connection.user, self.connection.name)
+        return self.recording.record(message, exchange, targets, answer)
 
     cdef int trace_publish(self, Message* message, tuple targets) except -1:
         # A body that is collected in a file is not there.

@@ -383,6 +383,7 @@ class Session(Connection):
             bodies=self.vhost.bodies,
         )
         channel.traced = self.vhost.tracer.on
+        channel.recorder = self.vhost.recorder
         self.put_channel(channel)
         self._host.channel_opened(channel)
         self._host.clients.changed()

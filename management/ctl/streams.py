@@ -1,4 +1,4 @@
-"""Commands on streams."""
+"""Commands on streams, and on the history, which is one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from broker.schema.message_history import HISTORY
 from management.ctl import output
 from management.ctl.table import (
     USAGE,
@@ -18,6 +19,7 @@ from management.ctl.table import (
     runs,
     whole,
 )
+from management.history_rows import record
 from management.search_words import BadWords, parse
 
 
@@ -43,6 +45,46 @@ from management.search_words import BadWords, parse
     )
 )
 async def search_stream(call: Call) -> Rows:
+    messages = await _found(call, call.options["queue"])
+    columns = ("offset", "timestamp", "exchange", "routing_key", "properties", "payload")
+    return Rows(columns, [[_readable(row[one]) for one in columns] for row in messages])
+
+
+@runs(
+    Command(
+        name="search_history",
+        group="queues",
+        help="Finds the newest records of a virtual host's history that have a key "
+        "(policy history, history-keys). The words are those of search_stream.",
+        examples=("search_history 'order_id=4711 since yesterday'",),
+        verb="stream.search",
+        parameters=(
+            Parameter(name="words", help="What to search for."),
+            Parameter(name="--count", help="How many at most.", read=whole, default=10),
+        ),
+        says="Searching the history of vhost '{vhost}' ...",
+        vhost=True,
+    )
+)
+async def search_history(call: Call) -> Rows:
+    records = [record(message) for message in await _found(call, HISTORY)]
+    columns = (
+        "timestamp",
+        "exchange",
+        "routing_key",
+        "user",
+        "connection",
+        "outcome",
+        "queues",
+        "payload_bytes",
+        "properties",
+        "payload",
+    )
+    return Rows(columns, [[_readable(row[one]) for one in columns] for row in records])
+
+
+async def _found(call: Call, stream: str) -> list[dict[str, Any]]:
+    """The messages that the words of a call find. Raises CommandError."""
     try:
         words = parse(call.options["words"], time.time_ns() // 1_000_000)
     except BadWords as error:
@@ -51,15 +93,15 @@ async def search_stream(call: Call) -> Rows:
     found = await call.ask(
         "stream.search",
         vhost=call.vhost,
-        name=call.options["queue"],
+        name=stream,
         value=words.value,
         max=call.options["count"],
         **{name: value for name, value in wanted.items() if value is not None},
     )
     for reason in found["reasons"]:
         print(f"Not complete: {output.safe_lines(reason)}", file=sys.stderr)
-    columns = ("offset", "timestamp", "exchange", "routing_key", "properties", "payload")
-    return Rows(columns, [[_readable(row[one]) for one in columns] for row in found["messages"]])
+    messages: list[dict[str, Any]] = found["messages"]
+    return messages
 
 
 def _readable(value: Any) -> Any:

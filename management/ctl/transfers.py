@@ -104,6 +104,7 @@ async def _replay(call: Call) -> str:
         target=options["target"],
         target_type="exchange" if options["to_exchange"] else "queue",
         **picked,
+        record=options["record"],
         **_given(call, *_REPLAYED),
     )
     for reason in row["reasons"]:
@@ -179,6 +180,9 @@ enter(
             ),
             Parameter(name="--to", help="Last offset, or a time in the same way.", default=""),
             Parameter(name="--search", help="Words of search_stream.", default=""),
+            Parameter(
+                name="--record", flag=True, help="It goes into the history of the target, too."
+            ),
             *_REPLAYED,
         ),
         run=_replay,

@@ -80,6 +80,7 @@ ADD_ONS = {
         "stream_index", queue(x_queue_type="stream", x_stream_index="message_id")
     ),
     "tiers": feature("tiers"),
+    "history": feature("history"),
     "consistent hash": exchange_type("consistent_hash", "x-consistent-hash", "routing/hashing.py"),
     "random": exchange_type("random", "x-random"),
     "stream": AddOn(

@@ -92,6 +92,7 @@ GETS = {
     "/api/queues/{vhost}/{name}": ALL,
     "/api/queues/{vhost}/{name}/bindings": ALL,
     "/api/streams/{vhost}/{name}/search": ALL,
+    "/api/history/{vhost}/search": ALL,
     "/api/queues/{vhost}/{name}/unacked": ALL,
     "/api/bindings": ALL,
     "/api/bindings/{vhost}": ALL,
@@ -291,6 +292,9 @@ def test_it_lets_read_who_may(
             assert answer.status_code in (200, 404), (identity, answer.text)
         elif "{component}/{vhost}/{name}" in template or "global-parameters/" in template:
             assert answer.status_code == 404, (identity, answer.text)
+        elif template == "/api/history/{vhost}/search":
+            # No value to look for, or no right to the history.
+            assert answer.status_code == 400, (identity, answer.text)
         elif template == "/api/streams/{vhost}/{name}/search":
             assert answer.status_code == 400, (identity, answer.text)  # a queue, and no key
         elif template in FAILING:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.access import BadSetting
-from broker.schema.policy_keys import KEYS, BadDefinition, check, lower, term
+from broker.schema.policy_keys import KEYS, BadDefinition, PolicyKey, check, lower, term
 from broker.schema.times import AGE_MOST, age_ms
 from broker.server.control.policy_rows import governed, setting_rows
 from broker.settings.files import SettingsError, SettingsFiles
@@ -217,12 +217,15 @@ def test_it_takes_each_key_of_the_table(name: str) -> None:
 def test_it_says_what_an_operator_policy_may_set() -> None:
     with pytest.raises(BadDefinition) as caught:
         check({"dead-letter-exchange": "x"}, operator=True)
-    allowed = "max-length, max-length-bytes, overflow, message-ttl, expires, delivery-limit"
+    allowed = (
+        "max-length, max-length-bytes, overflow, message-ttl, expires, delivery-limit, "
+        "history, history-keys, history-retention"
+    )
     assert str(caught.value).endswith(f"; an operator policy may set {allowed}")
 
 
-def test_it_keeps_the_keys_of_history_for_later() -> None:
-    with pytest.raises(BadDefinition, match="begin with history are reserved"):
+def test_it_names_the_keys_of_history_where_another_is_asked_for() -> None:
+    with pytest.raises(BadDefinition, match="there are history, history-keys, history-retention"):
         check({"history-max-age": "7D"})
 
 
@@ -455,9 +458,12 @@ def test_it_refuses_a_policy_that_is_there_twice(policies: Policies, disk: Memor
 
 
 def test_it_has_a_page_that_names_every_key() -> None:
+    def argument(row: PolicyKey) -> str:
+        return f"`{row.argument.name}`" if row.rule in ("lower", "argument") else ""
+
     page = (ROOT / "docs/policies.md").read_text()
     rows = [
-        f"| `{row.name}` | {f'`{row.argument.name}`' if row.rule != 'none' else ''} | {row.rule} "
+        f"| `{row.name}` | {argument(row)} | {row.rule} "
         f"| {'yes' if row.operator else ''} | {row.text} |"
         for row in KEYS.values()
     ]

@@ -283,9 +283,11 @@ async def test_it_keeps_and_shows_a_key_without_effect(
     channel.queue_delete(queue)
 
 
-@pytest.mark.parametrize("key", ["history", "history-max-age", "history.length"])
-async def test_it_reserves_keys_of_history(policing: BrokerClient, key: str) -> None:
+@pytest.mark.parametrize("key", ["history-max-age", "history.length"])
+async def test_it_names_the_keys_of_history_instead_of_an_unknown_one(
+    policing: BrokerClient, key: str
+) -> None:
     for verb in ("policy.put", "operator-policy.put"):
-        with pytest.raises(BrokerError, match="begin with history are reserved") as caught:
+        with pytest.raises(BrokerError, match="begin with history there are history, ") as caught:
             await put(policing, "history", {key: "7D"}, verb=verb)
         assert caught.value.status == 400

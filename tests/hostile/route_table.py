@@ -93,7 +93,8 @@ RULES: dict[str, list[str]] = {
         /api/queues/<vhost>/<name>/unacked /api/queues/detailed
         /api/queues/<vhost>/<name>/copy /api/queues/<vhost>/<name>/move
         /api/queues/<vhost>/<name>/preview /api/queues/<vhost>/<name>/transfers
-        /api/streams/<vhost>/<name>/replay /api/streams/<vhost>/<name>/search /api/transfers
+        /api/history/<vhost>/search /api/streams/<vhost>/<name>/replay
+        /api/streams/<vhost>/<name>/search /api/transfers
         /api/transfers/<id> /api/transfers/<id>/pause /api/transfers/<id>/resume
         /api/user-limits /api/user-limits/<user> /api/vhost-limits /api/vhost-limits/<vhost>
         /consumers /exchange /exchanges /exchanges/<vhost>/<name> /policies /policy

@@ -26,6 +26,7 @@ LONG_FILES: dict[str, str] = {
     "broker/store/log/segments.pyx": "one class: memory and disk of the same segments",
     "broker/wire/connection.pyx": "one loop over the frames, compiled, and all that stops it",
     "broker/wire/session.py": "one state machine: what a connection is told and asked",
+    "broker/wire/channel.pyx": "one class: a publish from its first frame to its confirm",
     "broker/vhosts/defining.py": "the one door: all changes share its checks",
     "tests/amqp/error_rows.py": "one table, a row per error",
 }

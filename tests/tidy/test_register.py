@@ -40,6 +40,7 @@ OTHER_NAMES = {
     "x-last-death-": "begins names of headers that dead lettering writes",
     "x-delivery-count": "a header that the broker writes",
     "x-stream-offset": "an argument of a consumer, and a header that the broker writes",
+    "x-history-": "begins names of headers that records of the history have",
     "x-replay-": "begins names of headers that a replay writes",
     "x-recent-history": "an exchange type of RabbitMQ that is refused by name",
     "x-modulus-hash": "an exchange type of RabbitMQ that is refused by name",

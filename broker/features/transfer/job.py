@@ -22,8 +22,9 @@ from broker.features.transfer.moving import (
 from broker.features.transfer.pace import Pace
 from broker.features.transfer.records import Transfer
 from broker.features.transfer.rules import Rules
-from broker.features.transfer.sources import FromQueue, FromStream
+from broker.features.transfer.sources import FromQueue, FromStream, Record
 from broker.features.transfer.target import ToExchange, ToQueue
+from broker.fields.codec import octets
 from broker.kernel import clock
 from broker.schema.errors import AMQPError, describe
 
@@ -117,7 +118,6 @@ class Job:
         if transfer.mode == "move":
             # What was handed over is not there any more; the rest is looked at from its head.
             transfer.looked, transfer.total = 0, source.messages_ready
-        kind = FromStream if source.type == "stream" else FromQueue
         self._source = None
         if source.type == "stream" or source.store is not None:
             rules = rules_of(
@@ -127,7 +127,26 @@ class Job:
                 since=transfer.since,
                 until=transfer.until,
             )
-            self._source = kind(source, transfer, rules, self._hand_over)
+            if source.type == "stream":
+                record = self._record_of(target_vhost, target)
+                self._source = FromStream(source, transfer, rules, self._hand_over, record)
+            else:
+                self._source = FromQueue(source, transfer, rules, self._hand_over)
+
+    def _record_of(self, vhost: Any, target: Any) -> Record | None:
+        """What writes a replay into the history of its target, where that was asked for."""
+        transfer = self.transfer
+        if not transfer.record:
+            return None
+        exchange = target if transfer.target_type == "exchange" else None
+        name = octets(exchange.name) if exchange is not None else b""
+
+        def record(routing_key: bytes, listed: bytes, body: bytes, queues: tuple[Any, ...]) -> None:
+            if vhost.recorder.on:
+                recording = vhost.recorder.begin(transfer.user or "", f"replay {transfer.id}")
+                recording.keep(exchange, name, routing_key, listed, body, queues, 0)
+
+        return record
 
     def _end_source(self) -> None:
         if self._source is not None:

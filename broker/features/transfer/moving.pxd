@@ -28,7 +28,7 @@ cdef class HandOver:
     cdef int held                        # queues that answer for the last message later
 
     cdef bint same_bodies                # source and targets are in one vhost
-    cdef object targets                  # of the message at hand
+    cdef readonly object targets         # of the message at hand
     cdef bytes exchange
     cdef bytes body                      # None: it goes as a reference
     cdef bint is_given                   # to one queue at least

@@ -40,6 +40,8 @@ class Transfer(msgspec.Struct, kw_only=True):
     """Of a stream: the first offset that is handed over."""
     search: str | None = None
     """What the messages of a replay were found by: key and value."""
+    record: bool = False
+    """Of a replay: it goes into the history of the target, too, where a policy has one."""
     offsets: list[int] | None = None
     """Of such a replay: those that are still to be handed over, in their order."""
     created: int
@@ -89,6 +91,7 @@ class Transfer(msgspec.Struct, kw_only=True):
             "limit": self.limit,
             "rate": self.rate,
             "search": self.search,
+            "record": self.record,
             **self._range(),
             "created": self.created,
             "ended": self.ended,

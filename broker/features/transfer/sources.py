@@ -8,6 +8,7 @@ over, `next_bound` how far the next note of progress lets it go.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,9 @@ from broker.features.transfer.moving import (
 from broker.features.transfer.records import Transfer
 from broker.features.transfer.stamp import Stamp
 from broker.fields.headers import ListedProperties
+from broker.fields.history_headers import lacks_body, remove_ours
 from broker.kernel import clock
+from broker.schema.message_history import HISTORY
 from broker.store.log.walk import Walk, ends_of
 
 SLICE_NS = 500_000
@@ -35,6 +38,8 @@ BOUND_OFFSETS = 4096
 """Messages of a stream between two notes of progress."""
 
 Place = tuple[int, int]
+Record = Callable[[bytes, bytes, bytes, tuple[Any, ...]], object]
+"""Routing key, properties, body and queues of a message that was handed over."""
 
 
 def end_of(queue: Any) -> dict[int, int]:
@@ -111,8 +116,18 @@ class FromStream:
 
     in_flight = 0
 
-    def __init__(self, queue: Any, transfer: Transfer, rules: Any, hand_over: HandOver) -> None:
+    def __init__(
+        self,
+        queue: Any,
+        transfer: Transfer,
+        rules: Any,
+        hand_over: HandOver,
+        record: Record | None = None,
+    ) -> None:
+        """`record` writes what is handed over into the history of the target."""
         self._queue = queue
+        self._record = record
+        self._has_records = transfer.mode == "replay" and transfer.source == HISTORY
         self._rules = rules
         self._hand_over = hand_over
         self._most = transfer.limit
@@ -164,6 +179,12 @@ class FromStream:
             offset, timestamp, _, routing_key, listed, _ = self._rows[0]
             if offset >= self._bound:
                 return AT_BOUND
+            if self._has_records and lacks_body(ListedProperties(listed)):
+                # Only the headers of that message were recorded.
+                self._pass(offset)
+                self.passed += 1
+                del self._rows[0]
+                continue
             if self._rules.takes(routing_key, listed, timestamp):
                 if self._hand_over.handed >= self._hand_over.allowed:
                     return PACED
@@ -187,19 +208,25 @@ class FromStream:
     ) -> int:
         properties = ListedProperties(listed)
         properties.remove_header("x-stream-offset")
+        if self._has_records:
+            remove_ours(properties)
         if self._stamp is not None:
             self._stamp.put(properties, offset, timestamp)
             # Its time to live begins now, as with a message that is published now.
             timestamp = clock.now()
-        return self._hand_over.give_row(
+        given = properties.encode()
+        refused = self._hand_over.give_row(
             exchange,
             routing_key,
-            properties.encode(),
+            given,
             body,
             timestamp,
             True,
             offset <= self._doubtful,
         )
+        if not refused and self._record is not None:
+            self._record(routing_key, given, body, self._hand_over.targets)
+        return refused
 
     # -- reading -----------------------------------------------------------------------------------
 

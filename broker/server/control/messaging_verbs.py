@@ -235,7 +235,9 @@ async def exchange_publish(request: Request[ExchangePublish]) -> Any:
         found = vhost.routes.route(exchange, keys, told) if queues is None else queues
         who = (HTTP_API, 0, caller.name)
         vhost.tracer.published(who, name, args.routing_key, encoded, args.payload, found)
-    published = vhost.publish(exchange, keys, told, args.payload, queues)
+    published = vhost.publish(
+        exchange, keys, told, args.payload, queues, (caller.name or "", HTTP_API)
+    )
     routed = bool(published.taken)
     request.broker.stats.publish_from_api(vhost.name, routed)
     outcomes = ["publish", "routed" if published.queues else "drop_unroutable"]

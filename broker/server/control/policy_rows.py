@@ -126,10 +126,13 @@ def governed(owner: str, thing: Any) -> dict[str, Any]:
     policy_arguments = [
         key
         for key, value in in_force.definition.items()
-        if KEYS[key].rule != "none"
-        and KEYS[key].owner == owner
-        and KEYS[key].argument.name in holding
-        and KEYS[key].argument.name not in arguments
+        if KEYS[key].rule == "policy"
+        or (
+            KEYS[key].rule != "none"
+            and KEYS[key].owner == owner
+            and KEYS[key].argument.name in holding
+            and KEYS[key].argument.name not in arguments
+        )
     ]
     return {
         "policy": in_force.name,

@@ -93,7 +93,7 @@ async def policy_keys(request: Request[PolicyKeys]) -> Any:
     return [
         {
             "name": row.name,
-            "argument": row.argument.name if row.rule != "none" else None,
+            "argument": row.argument.name if row.rule in ("lower", "argument") else None,
             "owner": row.owner,
             "kind": row.argument.kind,
             "choices": [one for one in row.argument.choices if one not in row.argument.unbuilt],

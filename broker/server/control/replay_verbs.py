@@ -58,6 +58,7 @@ async def transfer_replay(request: Request[TransferReplay]) -> Any:
         begin=picked.begin,
         offsets=picked.offsets,
         search=picked.search,
+        record=args.record,
         **wanted,
     )
     return {**transfer.shown(), "complete": not picked.reasons, "reasons": picked.reasons}

@@ -143,6 +143,7 @@ def storage_metrics(broker: Broker) -> Iterator[str]:
         yield metric("msg_store_bloom_rotating", "gauge", text, index["bloom"]["state"] != "clean")
     yield from _stream_indexes(broker)
     yield from _transfers(broker)
+    yield from _histories(broker)
     yield from _tier_metrics(broker)
 
 
@@ -195,3 +196,14 @@ def _transfers(broker: Broker) -> Iterator[str]:
             yield line(f"transfer_{name}_total", count, {"mode": mode})
     text = "Offers of transfers that a target did not take"
     yield metric("transfer_refused_total", "counter", text, figures.refused)
+
+
+def _histories(broker: Broker) -> Iterator[str]:
+    """What was recorded in the histories of all virtual hosts since the start."""
+    if broker.histories is None:
+        return
+    records, size = broker.histories.counts()
+    text = "Messages recorded in the histories of virtual hosts"
+    yield metric("history_records_total", "counter", text, records)
+    text = "Bytes of bodies recorded in the histories of virtual hosts"
+    yield metric("history_record_bytes_total", "counter", text, size)

@@ -1,0 +1,48 @@
+"""The headers of a record that are the same for all messages of a publisher that go one way
+(docs/history.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.fields.codec import encode_value, octets
+from broker.schema.message_history import (
+    BODY,
+    CONNECTION,
+    DELAYED,
+    OUTCOME,
+    QUEUE_COUNT,
+    QUEUES,
+    QUEUES_MAX,
+    REFUSED,
+    ROUTED,
+    UNROUTABLE,
+    USER,
+)
+
+
+def first_fields(
+    user: str, connection: str, exchange: Any, targets: tuple[Any, ...], has_body: bool
+) -> list[bytes]:
+    """Fields of a header table for each outcome: routed, unroutable, refused. What an exchange
+    holds back has reached no queue yet."""
+    holding = getattr(exchange, "holding", None)
+    queues = [target.name for target in targets if target is not holding]
+    same = _fields(
+        {
+            USER: user,
+            CONNECTION: connection,
+            QUEUES: queues[:QUEUES_MAX],
+            QUEUE_COUNT: len(queues),
+            BODY: has_body,
+        }
+    )
+    routed = ROUTED if len(queues) == len(targets) else DELAYED
+    return [same + _fields({OUTCOME: outcome}) for outcome in (routed, UNROUTABLE, REFUSED)]
+
+
+def _fields(headers: dict[str, Any]) -> bytes:
+    return b"".join(
+        bytes([len(octets(name))]) + octets(name) + encode_value(value)
+        for name, value in headers.items()
+    )

@@ -1,0 +1,147 @@
+# cython: language_level=3
+"""Writes the records of a history, without an object for a message that goes the way of the one
+before it.
+
+A record is the message itself, as its queues have it, with headers in front of its own that say
+what came of it; with HEADERS its body is left out. It is published to the stream within the same
+call as the message to its queues, so that both are part of one round.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from broker.kernel cimport clock
+from broker.kernel.buffer cimport Buffer, load16, load32, store16, store32, store64
+from broker.kernel.contracts cimport Exchange, REJECTED
+from broker.kernel.headers cimport header_place, header_table
+from broker.kernel.message cimport Message, PERSISTENT, set_parts
+
+from broker.features.history.fields import first_fields
+from broker.fields.history_headers import without_ours
+
+cdef extern from "<string.h>" nogil:
+    void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)
+
+
+cpdef enum:
+    OFF = 0
+    HEADERS = 1
+    FULL = 2
+
+cdef enum:
+    HEADERS_FLAG = 1 << 13
+    BYTES_FIELD = 25             # name, type and value of x-history-bytes
+
+cdef enum:
+    ROUTED = 0                   # places in `fields`
+    UNROUTABLE = 1
+    REFUSED = 2
+
+
+cdef class Book:
+    """What is recorded in one vhost, and where."""
+
+    def __cinit__(self):
+        self.levels = {}
+
+    def set_level(self, owner, int level) -> None:
+        """Of an exchange or a queue."""
+        if level == self.levels.get(owner, OFF):
+            return
+        if level == OFF:
+            del self.levels[owner]
+        else:
+            self.levels[owner] = level
+        self.version += 1
+
+
+cdef class ChannelRecording(Recording):
+    """Records what one publisher does: a channel, or what else publishes."""
+
+    def __init__(self, Book book, str user, str connection):
+        self.book = book
+        self.user = user
+        self.connection = connection
+        self.out = Buffer()
+
+    cdef int look(self, Exchange exchange, tuple targets) except -1:
+        """Whether what goes this way is recorded, and the headers for that."""
+        cdef dict levels = self.book.levels
+        cdef int level = levels.get(exchange, OFF)
+        self.exchange, self.targets, self.version = exchange, targets, self.book.version
+        for target in targets:
+            if level == FULL:
+                break
+            level = max(level, <int> levels.get(target, OFF))
+        self.level = level
+        self.fields = None
+        if level:
+            self.fields = first_fields(
+                self.user, self.connection, exchange, targets, level == FULL)
+        return 0
+
+    cdef int record(self, Message* message, Exchange exchange, tuple targets,
+                    int answer) except -1:
+        cdef Book book = self.book
+        cdef Message kept
+        cdef bytes own
+        if (exchange is not self.exchange or targets is not self.targets
+                or self.version != book.version):
+            self.look(exchange, targets)
+        if self.level == OFF or book.stream is None:
+            return 0
+        kept = message[0]
+        if memmem(message.properties, message.properties_length, b"x-history-", 10) != NULL:
+            own = without_ours(message.properties[:message.properties_length])
+            kept.properties = <const uint8_t*> <char*> own
+            kept.properties_length = <uint32_t> len(own)
+        self.put_headers(
+            &kept, <bytes> self.fields[
+                UNROUTABLE if not targets else REFUSED if answer & REJECTED else ROUTED])
+        kept.large = NULL
+        kept.flags = message.flags & PERSISTENT
+        if self.level == HEADERS:
+            kept.body = b""
+            kept.body_length = 0
+        book.records += 1
+        book.record_bytes += kept.body_length
+        return book.stream.publish(&kept, False)
+
+    def keep(self, Exchange exchange, bytes name, bytes routing_key, bytes properties, bytes body,
+             tuple targets, int answer) -> int:
+        cdef Message message
+        set_parts(&message, name, routing_key, properties, body)
+        message.flags = PERSISTENT
+        clock.refresh()
+        message.timestamp = clock.now_ms
+        return self.record(&message, exchange, targets, answer)
+
+    cdef int put_headers(self, Message* message, bytes fields) except -1:
+        """Replaces the properties by ones with these headers and x-history-bytes in front, which
+        live in `out`."""
+        cdef Buffer out = self.out
+        cdef const uint8_t* properties = message.properties
+        cdef const uint8_t* place = header_place(properties, message.properties_length)
+        cdef const uint8_t* rest = place
+        cdef uint32_t own = 0
+        cdef uint32_t added = <uint32_t> len(fields) + BYTES_FIELD
+        if place == NULL:
+            return 0
+        if header_table(properties, message.properties_length) != NULL:
+            own = load32(place)
+            rest = place + 4
+        elif load16(properties) & HEADERS_FLAG:
+            return 0
+        out.length = 0
+        out.room(message.properties_length + 4 + added)
+        out.add(properties, place - properties)
+        store16(out.data, load16(properties) | HEADERS_FLAG)
+        store32(out.room(4), own + added)
+        out.length += 4
+        out.add(<const uint8_t*> <char*> fields, len(fields))
+        out.add(b"\x0fx-history-bytesl", 17)
+        store64(out.room(8), message.body_length)
+        out.length += 8
+        out.add(rest, properties + message.properties_length - rest)
+        message.properties = out.data
+        message.properties_length = <uint32_t> out.length
+        return 0

@@ -1,0 +1,30 @@
+"""The headers of a record of the history, and the original's without them (docs/history.md)."""
+
+from __future__ import annotations
+
+from broker.fields.codec import Malformed
+from broker.fields.headers import ListedProperties
+from broker.schema.message_history import BODY, BYTES, PREFIX
+
+
+def without_ours(listed: bytes) -> bytes:
+    """Properties without the headers of a record: those that a publisher forged, or those of a
+    record. What cannot be read stays as it is."""
+    try:
+        properties = ListedProperties(listed)
+    except Malformed:
+        return listed
+    remove_ours(properties)
+    return properties.encode()
+
+
+def remove_ours(properties: ListedProperties) -> None:
+    """The same of properties that are open for changes."""
+    for name in properties.names():
+        if name.startswith(PREFIX):
+            properties.remove_header(name)
+
+
+def lacks_body(properties: ListedProperties) -> bool:
+    """Whether the message of a record had a body, and the record has none."""
+    return properties.header(BODY) is False and bool(properties.header(BYTES))

@@ -1,0 +1,50 @@
+"""Records of a vhost's history as people read them: what the broker noted, and the message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.schema.message_history import (
+    BODY,
+    BYTES,
+    CONNECTION,
+    OUTCOME,
+    PREFIX,
+    QUEUE_COUNT,
+    QUEUES,
+    USER,
+)
+
+_NOTED = {
+    "user": USER,
+    "connection": CONNECTION,
+    "queues": QUEUES,
+    "queue_count": QUEUE_COUNT,
+    "outcome": OUTCOME,
+}
+
+
+def record(message: dict[str, Any]) -> dict[str, Any]:
+    """A message of `stream.search` on the history, with what was noted in fields of its own.
+    `payload` is None where the body was not recorded."""
+    properties = dict(message["properties"])
+    headers = properties.get("headers", {})
+    own = {
+        name: value
+        for name, value in headers.items()
+        if not name.startswith(PREFIX) and name != "x-stream-offset"
+    }
+    if own:
+        properties["headers"] = own
+    else:
+        properties.pop("headers", None)
+    return {
+        **{key: headers.get(name) for key, name in _NOTED.items()},
+        "offset": message["offset"],
+        "timestamp": message["timestamp"],
+        "exchange": message["exchange"],
+        "routing_key": message["routing_key"],
+        "payload_bytes": headers.get(BYTES, message["payload_bytes"]),
+        "payload": message["payload"] if headers.get(BODY) else None,
+        "properties": properties,
+    }
