@@ -8,7 +8,10 @@ from typing import Literal
 import msgspec
 
 FRAME_MAX = 1 << 20
-"""A task or an answer has no message in it: bytes of segments go through files."""
+"""Bytes of segments go through files, and not through the socket."""
+
+READ_MOST = FRAME_MAX // 2
+"""Bytes of an object that are in one answer, at most."""
 
 OWNER = "owner"
 """The name of the object that says whose the prefix is."""
@@ -39,7 +42,7 @@ class Tiered(msgspec.Struct, frozen=True, array_like=True):
         return len(self.checks) == 4 * -(-self.length // BLOCK)
 
 
-Kind = Literal["open", "adopt", "put", "get", "delete"]
+Kind = Literal["open", "adopt", "put", "put_file", "get", "read", "delete"]
 
 Fault = Literal["", "store", "owner", "local", "wrong", "missing", "away"]
 """Why a task failed: the store did not do it; its prefix belongs to another appliance; the local
@@ -51,8 +54,9 @@ class Task(msgspec.Struct, omit_defaults=True):
 
     `open` finds out whose the prefix is, and takes it where it is new (`known`: this appliance has
     used it, so that it is not new). `adopt` takes it in any case. `put` makes the object `name` of
-    the file `path`, of which `length` bytes are a segment, and reads it back. `get` writes a part
-    of an object to the same place in the file `path`. `delete` removes an object.
+    the file `path`, of which `length` bytes are a segment, and reads it back; `put_file` does that
+    with any file. `get` writes a part of an object to the same place in the file `path`; `read`
+    answers with one of at most `READ_MOST` bytes. `delete` removes an object.
     """
 
     id: int
@@ -80,6 +84,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     etag: str = ""
     check: int = 0
     checks: bytes = b""
+    data: bytes = b""
     requests: int = 0
     sent: int = 0
     received: int = 0

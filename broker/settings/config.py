@@ -821,6 +821,25 @@ class Config:
         least=1,
         most=10_000_000,
     )
+    stream_search_fetches_max: int = setting(
+        "queues",
+        1000,
+        "count",
+        "requests to the object store that one search in a stream makes; the answer says where that"
+        " was not enough",
+        least=1,
+        most=1_000_000,
+        reload=True,
+    )
+    stream_index_local_max: int = setting(
+        "queues",
+        256 * 1024 * 1024,
+        "size",
+        "bytes of finished index files that stay on this disk, for each virtual host with a stream"
+        " that has stream-tier; older ones go into the object store, all but their filters",
+        least=0,
+        reload=True,
+    )
     stream_search_timeout: float = setting(
         "queues",
         20.0,

@@ -246,8 +246,14 @@ class Work:
 
     # -- objects -----------------------------------------------------------------------------------
 
-    def _put(self, store: ObjectStore, task: Task, answer: Answer) -> None:
-        data = _segment(task)
+    def _put_segment(self, store: ObjectStore, task: Task, answer: Answer) -> None:
+        self._put(store, task, answer, _segment(task))
+
+    def _put_file(self, store: ObjectStore, task: Task, answer: Answer) -> None:
+        self._put(store, task, answer, _content(task))
+
+    def _put(self, store: ObjectStore, task: Task, answer: Answer, data: bytes) -> None:
+        """Makes an object and reads it back."""
         view = memoryview(data)
         checks = [crc32c(view[start : start + BLOCK]) for start in range(0, len(data), BLOCK)]
         answer.checks = b"".join(check.to_bytes(4, "little") for check in checks)
@@ -294,6 +300,21 @@ class Work:
         except OSError as error:
             raise Failed("local", f"{task.path} cannot be written: {error.strerror}") from None
 
+    def _read(self, store: ObjectStore, task: Task, answer: Answer) -> None:
+        found = store.get_part(task.name, task.offset, task.length)
+        answer.requests += 1
+        if found is None:
+            raise Failed("missing", f"{store.url}/{task.name} is not there")
+        answer.data, etag = found
+        answer.received += len(answer.data)
+        if etag != task.etag or len(answer.data) != task.length:
+            answer.data = b""
+            raise Failed(
+                "wrong",
+                f"{store.url}/{task.name} is not what was put there: its ETag is {etag}, not "
+                f"{task.etag}",
+            )
+
     def _delete(self, store: ObjectStore, task: Task, answer: Answer) -> None:
         self._check_owner(store, task, answer, 0.0)
         store.delete(task.name)
@@ -303,22 +324,35 @@ class Work:
 _KINDS: dict[str, Callable[[Work, ObjectStore, Task, Answer], None]] = {
     "open": Work._open,
     "adopt": Work._adopt,
-    "put": Work._put,
+    "put": Work._put_segment,
+    "put_file": Work._put_file,
     "get": Work._fetch,
+    "read": Work._read,
     "delete": Work._delete,
 }
 
 
-def _segment(task: Task) -> bytes:
-    """The segment in a file, whose records are all sound. Raises Failed."""
+def _content(task: Task) -> bytes:
+    """A file. Raises Failed."""
     try:
         with Path(task.path).open("rb") as file:
             data = file.read(task.length)
-        scan = Scan(data, b"", task.incarnation, task.segment, True)
     except FileNotFoundError:
         raise Failed("local", f"{task.path} is not there any more") from None
-    except (OSError, ValueError) as error:
-        raise Failed("local", f"{task.path} cannot be read: {error}") from None
+    except OSError as error:
+        raise Failed("local", f"{task.path} cannot be read: {error.strerror}") from None
+    if len(data) != task.length:
+        raise Failed("local", f"{task.path} has {len(data)} bytes instead of {task.length}")
+    return data
+
+
+def _segment(task: Task) -> bytes:
+    """The segment in a file, whose records are all sound. Raises Failed."""
+    data = _content(task)
+    try:
+        scan = Scan(data, b"", task.incarnation, task.segment, True)
+    except ValueError as error:
+        raise Failed("local", f"{task.path} is no segment: {error}") from None
     while scan.next(RECORDS_AT_ONCE, BYTES_AT_ONCE) is not None:
         pass
     if scan.damaged or scan.position != task.length:

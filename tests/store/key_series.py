@@ -7,11 +7,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.store.keys.blobs import Blobs, DirectoryBlobs
+from broker.store.files import disk
+from broker.store.keys.blobs import Blobs
 from broker.store.keys.hashing import hash_of
 from broker.store.keys.rows import Hit
 from broker.store.keys.searching import Answer, Key, Message, Search, Unread, Wanted
 from broker.store.keys.series import Series
+from tests.store.directory_blobs import DirectoryBlobs
 
 ALWAYS = (-(2**62), 2**62)
 NAME = b"message_id"
@@ -100,6 +102,15 @@ class Model:
         ]
         return [message for _, _, message in sorted(numbered, reverse=True)[:most]]
 
+    def upload_next(self) -> bool:
+        """The oldest compacted file becomes an object, as the service does; whether there was
+        one."""
+        file = self.series.next_upload(0)
+        if file is None or not isinstance(self.blobs, DirectoryBlobs):
+            return False
+        name, etag = self.blobs.put(file.head.number, disk.read(file.path))
+        return self.series.uploaded(file.head.number, name, etag)
+
     def compact(self) -> None:
         """All that is written goes into compacted files."""
         self.series.seal()
@@ -131,7 +142,7 @@ def play(model: Model, seed: int, steps: int) -> None:
         elif kind < 0.92:
             model.series.compact_next()
         elif kind < 0.94 and model.blobs is not None:
-            model.series.upload_next()
+            model.upload_next()
         elif kind < 0.95:
             model.series.close()
             model.opened()

@@ -214,7 +214,7 @@ def life(model: Model) -> None:
     model.series.flush()
     while model.series.compact_next():
         pass
-    while model.series.upload_next():
+    while model.upload_next():
         pass
     model.series.expire({1: 5, 2: 5})
     model.series.delete_expired()

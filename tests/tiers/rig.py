@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from broker.features.tiers.feature import Tiers
@@ -47,6 +48,8 @@ class Tiered(Inside):
         self.done: list[tuple[str, str]] = []
         """Kind and fault of each task."""
         self.answer: Fault = lambda _: None
+        self.loop = self
+        self.called: SimpleQueue[Callable[[], object]] = SimpleQueue()
         tiers: Any = Tiers(self)
         self.tiers = tiers
         self.features = [tiers]
@@ -86,19 +89,32 @@ class Tiered(Inside):
         return bool(tasks)
 
     def second(self) -> None:
-        """A second passes, with all that its tick begins."""
+        """A second passes, with all that its ticks begin."""
         self.seconds += 1
-        for step in self.tiers.tick(clock.now()) or ():
-            if step is not None:
-                step()
+        for feature in self.features:
+            for step in feature.tick(clock.now()) or ():
+                if step is not None:
+                    step()
         self.rest()
 
     def rest(self) -> None:
         """Everything that was begun comes to its end."""
         while True:
             self.tick()
-            if not self.work_off():
+            was_called = self.do_calls()
+            if not self.work_off() and not was_called:
                 break
+
+    def call_soon_threadsafe(self, act: Callable[[], object]) -> None:
+        """As the loop's."""
+        self.called.put(act)
+
+    def do_calls(self) -> bool:
+        """Does what threads wanted done; whether that was anything."""
+        were_any = not self.called.empty()
+        while not self.called.empty():
+            self.called.get()()
+        return were_any
 
     def until(self, done: Callable[[], bool]) -> None:
         """Seconds pass until something is so."""
@@ -127,8 +143,11 @@ class Tiered(Inside):
         for _ in range(count):
             offset = self.stream.store.next_offset
             body = offset.to_bytes(8) + bytes([offset % 251]) * (BODY - 8)
-            publish(self.vhost, "", NAME, PERSISTENT, body)
+            publish(self.vhost, "", NAME, self.properties_of(offset), body)
         self.sync()
+
+    def properties_of(self, _offset: int) -> bytes:
+        return PERSISTENT
 
     def offsets(self, start: Start = FIRST, count: int = 1 << 30) -> list[int]:
         """Of what a reader gets; each message is checked."""

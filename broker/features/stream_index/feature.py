@@ -62,9 +62,10 @@ class StreamIndexes(Feature):
             index.configure(queue, names)
 
     def _made(self, vhost: VHost) -> VHostIndex:
-        index = VHostIndex(
-            vhost.name, f"{vhost.directory}/index", self._host.config.stream_index_items
-        )
+        tiers = self._host.tiers
+        directory = f"{vhost.directory}/index"
+        objects = tiers.index_objects(vhost.directory) if tiers is not None else None
+        index = VHostIndex(vhost.name, directory, self._host, objects)
         self._all[vhost] = index
         for queue in self._streams.get(vhost, {}).values():
             self.queue_configured(vhost, queue)
@@ -93,6 +94,7 @@ class StreamIndexes(Feature):
             if self._host.vhosts.get(vhost.name) is not vhost:
                 del self._all[vhost]
                 self._streams.pop(vhost, None)
+                index.give_up_objects()
                 yield index.remove
         going = [index for _, index in self.all()]
         while going:

@@ -3,14 +3,13 @@ disk."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.features.stream_index.reading import (
     DAMAGED,
     FULL,
     LARGE,
     MORE,
-    READ_ALL,
     KeyReader,
 )
 from broker.store.files import disk
@@ -34,29 +33,41 @@ class Stream(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Synced bytes of one segment. `keeps`: they are read again, and how far the stream is indexed
-    stays as it is."""
+    """Synced bytes of one segment. `path` is the file that has them up to `readable`: the segment,
+    or a copy of what the object store has of it. `keeps`: they are read again, and how far the
+    stream is indexed stays as it is."""
 
     stream: Stream
-    segment: int
+    summary: Any
     position: int
     end: int
     keeps: Position | None = None
+    path: str = ""
+    readable: int = 0
+
+    @property
+    def segment(self) -> int:
+        number: int = self.summary.number
+        return number
 
 
 class Full(Exception):
     """The index takes no more for now; the text says why."""
 
 
+class BadCopy(Exception):
+    """The copy of a segment in the object store does not have what the object has."""
+
+
 def feed(series: Series, part: Part, most: int) -> int:
-    """Indexes a part, or about `most` bytes of it; returns the position reached. Raises OSError and
-    Full: what was read until then is indexed."""
+    """Indexes a part, or about `most` bytes of it; returns the position reached: less where the
+    rest cannot be read any more, or not yet. Raises OSError, Full and BadCopy: what was read until
+    then is indexed."""
     stream = part.stream
     reader = KeyReader(stream.names)
-    path = stream.segment(part.segment)
     at = part.position
     wanted = CHUNK
-    while at < min(part.end, part.position + most):
+    while at < min(part.readable, part.position + most):
         file = series.current()
         if series.is_stalled:
             raise Full("full files wait to be put in order")
@@ -66,31 +77,51 @@ def feed(series: Series, part: Part, most: int) -> int:
         row = file.stream(stream.incarnation, (part.segment, at))
         if row < 0:
             raise Full("a file of the index has no place for one more stream")
-        asked = min(wanted, part.end - at)
-        try:
-            data = disk.read_part(path, at, asked)
-        except FileNotFoundError:
-            # It was removed meanwhile, with its messages.
-            data = b""
-        state = READ_ALL
-        if len(data) == asked:
-            state = reader.read(file, row, data, stream.incarnation, part.segment, at)
-        at = reader.position if len(data) == asked else part.end
+        asked = min(wanted, part.readable - at)
+        data = _read(part, at, asked)
+        if data is None:
+            return at
+        was_last = at + asked == part.readable < part.end
+        state = reader.read(file, row, data, stream.incarnation, part.segment, at)
+        at = reader.position if data else part.end
         wanted = CHUNK
-        if state == FULL:
-            series.seal()
-            continue
-        if state == MORE and at + reader.needed <= part.end:
+        needs_more = state == MORE and at + reader.needed <= part.end
+        if needs_more:
             wanted = min(max(CHUNK, reader.needed), LARGE)
         elif state in (MORE, DAMAGED):
-            at = _behind_damage(stream, part, at, reader.needed)
-        file.pass_by(row, *(part.keeps or (part.segment, at)), reader.time)
+            at = _behind_damage(part, at, reader.needed)
+        file.pass_by(
+            row, *(part.keeps or (part.segment, at)), reader.time or part.summary.last_timestamp
+        )
+        if state == FULL:
+            series.seal()
+        if needs_more and was_last:
+            return at
     return at
 
 
-def _behind_damage(stream: Stream, part: Part, at: int, needed: int) -> int:
-    """Where the next sound record stands."""
+def _read(part: Part, position: int, length: int) -> bytes | None:
+    """Bytes of a part; empty where its segment is lost, or shorter than it was; None: the file
+    left this disk meanwhile."""
+    try:
+        data = disk.read_part(part.path, position, length)
+    except FileNotFoundError:
+        # A segment may have been put into the object store, or dropped. A copy may be thrown away.
+        if part.summary.cold or part.summary.dropped:
+            return None
+        data = b""
+    if len(data) == length:
+        return data
+    if part.summary.cold:
+        raise BadCopy(part.path)
+    return b""
+
+
+def _behind_damage(part: Part, at: int, needed: int) -> int:
+    """Where the next sound record stands. Raises BadCopy: what the object store has is sound."""
+    if part.summary.cold:
+        raise BadCopy(part.path)
     length, _ = damaged_stretch(
-        stream.segment(part.segment), stream.incarnation, part.segment, at, part.end, part.end
+        part.path, part.stream.incarnation, part.segment, at, part.end, part.end
     )
     return min(part.end, at + (length or needed))

@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from broker.features.stream_index.feeding import Full, Part, Stream, feed
+from broker.features.stream_index.cold_reading import Ahead, ColdReads
+from broker.features.stream_index.feeding import BadCopy, Full, Part, Stream, feed
 from broker.features.stream_index.messages import Held, Reader
+from broker.features.stream_index.uploads import Upload, Uploads
 from broker.kernel import clock
 from broker.store.files import disk
 from broker.store.keys.searching import Answer, Key, Search, Wanted
@@ -37,18 +39,36 @@ KEYS = "keys.json"
 """From when on each stream is indexed by each key: ms since 1970, by incarnation and name."""
 
 
-class VHostIndex:
-    """`directory` is the vhost's `index`; `capacity` the items of a file."""
+class Work(NamedTuple):
+    """What one step does. `gone`: streams that are deleted; `held`: the first segments of all by
+    incarnation, where it is time to look for files that no stream needs."""
 
-    def __init__(self, name: str, directory: str, capacity: int) -> None:
+    parts: list[Part]
+    streams: list[Stream]
+    gone: set[int]
+    held: dict[int, int] | None
+    uploads: list[Upload]
+    changes: int
+
+
+class VHostIndex:
+    """`directory` is the vhost's `index`; `objects` its objects in the object store
+    (`features/tiers/index_objects.py`), None: there is no store."""
+
+    def __init__(self, name: str, directory: str, host: Any, objects: Any = None) -> None:
         self.name = name
         self.directory = directory
-        self.series = Series(directory, capacity)
-        self.problem = ""
-        """Why the index does not go on; empty: it does."""
+        self._host = host
+        self.series = Series(directory, host.config.stream_index_items, blobs=objects)
         self.figures = self.series.figures()
         """Files, items and bytes by state, as the last step left them."""
+        self._failure = ""
+        """Why the last step failed."""
         self._streams: dict[int, tuple[Any, Stream]] = {}
+        self._ahead: dict[tuple[int, bool], Ahead] = {}
+        """Streams that are read in the object store, for the first time or to fill a gap."""
+        self._bad_copies: list[Part] = []
+        self._uploads = Uploads(self.series, objects)
         self._held: dict[int, Any] = {}
         self._gone: set[int] = set()
         self._since: dict[str, dict[str, int]] = {}
@@ -65,6 +85,7 @@ class VHostIndex:
         self._changes += 1
         self._held[queue.incarnation] = queue
         self._streams.pop(queue.incarnation, None)
+        self._read_no_further(queue.incarnation)
         if names:
             stream = Stream(queue.incarnation, queue.store.directory, names)
             self._streams[queue.incarnation] = queue, stream
@@ -72,8 +93,19 @@ class VHostIndex:
     def forget(self, queue: Any) -> None:
         """A stream is deleted."""
         self._streams.pop(queue.incarnation, None)
+        self._read_no_further(queue.incarnation)
         if self._held.pop(queue.incarnation, None) is not None:
             self._gone.add(queue.incarnation)
+
+    def _read_no_further(self, incarnation: int) -> None:
+        for is_gap in (False, True):
+            self._ahead.pop((incarnation, is_gap), None)
+
+    @property
+    def problem(self) -> str:
+        """Why the index does not go on; empty: it does."""
+        problems = (self._failure, *(each.problem for each in self._ahead.values()))
+        return next((each for each in problems if each), "")
 
     def names(self, incarnation: int) -> tuple[str, ...]:
         """The keys that a stream is indexed by."""
@@ -138,15 +170,27 @@ class VHostIndex:
         return None
 
     def _wanted_step(self) -> Callable[[], None] | None:
+        self._doubt_copies()
+        if any(queue.retention.tier for queue, _ in self._streams.values()):
+            self._uploads.begin(self._host.config.stream_index_local_max)
         if self.series.gaps and not self.is_changed:
-            return partial(self._fill, self._gap_parts())
-        parts = [part for row in self._streams.values() for part in self._parts_of(*row)]
+            parts = self._gap_parts()
+            ready = self._readable(self.series.gaps[0].incarnation, parts)
+            if ready or not parts:
+                return partial(self._fill, ready)
+        parts = [
+            part
+            for incarnation, row in self._streams.items()
+            for part in self._readable(incarnation, self._parts_of(*row))
+        ]
         is_due = time.monotonic() >= self._expiry
         gone, self._gone = self._gone, set()
+        uploads = self._uploads.take()
         if not (
             parts
             or is_due
             or gone
+            or uploads
             or self.is_changed
             or self.series.work_waits
             or self.series.damaged
@@ -157,7 +201,16 @@ class VHostIndex:
             self._expiry = time.monotonic() + EXPIRY_S
             held = {each: queue.store.first_segment for each, queue in self._held.items()}
         streams = [stream for _, stream in self._streams.values()]
-        return partial(self._go_on, parts, streams, gone, held, self._changes)
+        work = Work(parts, streams, gone, held, uploads, self._changes)
+        return partial(self._go_on, work)
+
+    def _doubt_copies(self) -> None:
+        """Copies of what is in the object store that were found wrong are fetched again."""
+        for part in self._bad_copies:
+            queue = self._held.get(part.stream.incarnation)
+            if queue is not None and queue.store.tier is not None:
+                queue.store.tier.doubt(queue.store, part.summary)
+        self._bad_copies.clear()
 
     def _parts_of(self, queue: Any, stream: Stream) -> list[Part]:
         """What of a stream is synced and not indexed."""
@@ -179,10 +232,38 @@ class VHostIndex:
             return []
         queue, stream = row
         return [
-            Part(stream, segment, position, end if segment < gap.end[0] else gap.end[1], keeps)
-            for segment, position, end in queue.store.synced_parts(*gap.begin, STEP_SEGMENTS)
-            if (segment, position) < gap.end
+            Part(
+                stream, summary, position, end if summary.number < gap.end[0] else gap.end[1], keeps
+            )
+            for summary, position, end in queue.store.synced_parts(*gap.begin, STEP_SEGMENTS)
+            if (summary.number, position) < gap.end
         ]
+
+    def _readable(self, incarnation: int, parts: list[Part]) -> list[Part]:
+        """Those of the next parts of a stream that can be read now: up to the first that is on its
+        way from the object store."""
+        found: list[Part] = []
+        who = incarnation, bool(parts and parts[0].keeps)
+        if not parts or not parts[0].summary.cold:
+            self._ahead.pop(who, None)
+        for part in parts:
+            if part.summary.cold:
+                placed = self._ahead_of(who).placed(part)
+            else:
+                path = part.stream.segment(part.segment)
+                placed = part._replace(path=path, readable=part.end)
+            if placed is None:
+                break
+            found.append(placed)
+            if placed.readable < part.end:
+                break
+        return found
+
+    def _ahead_of(self, who: tuple[int, bool]) -> Ahead:
+        found = self._ahead.get(who)
+        if found is None:
+            found = self._ahead[who] = Ahead(self._held[who[0]].store)
+        return found
 
     # -- in the thread -----------------------------------------------------------------------------
 
@@ -200,9 +281,9 @@ class VHostIndex:
         except Exception as error:
             log.exception("the index of vhost '%s'", self.name)
             problem = f"an internal error ({type(error).__name__}: {error})"
-        if problem and problem != self.problem:
+        if problem and problem != self._failure:
             log.warning("the index of vhost '%s' does not go on: %s", self.name, problem)
-        self.problem = problem
+        self._failure = problem
         self._is_busy = False
 
     def _open(self) -> None:
@@ -216,41 +297,49 @@ class VHostIndex:
             log.warning("%s/%s is not readable: %s", self.directory, KEYS, error)
         self._is_open = True
 
-    def _go_on(
-        self,
-        parts: list[Part],
-        streams: list[Stream],
-        gone: set[int],
-        held: dict[int, int] | None,
-        changes: int,
-    ) -> None:
+    def _go_on(self, work: Work) -> None:
         """Whatever there is to be done; of long work, a part."""
-        if gone:
-            self.series.forget(gone)
-        self._note_keys(streams, gone)
-        self._noted = changes
+        self._uploads.note(work.uploads)
+        if work.gone:
+            self.series.forget(work.gone)
+        self._note_keys(work.streams, work.gone)
+        self._noted = work.changes
         for number in sorted(self.series.damaged):
             log.warning("index file %d of vhost '%s' is damaged, and made again", number, self.name)
             self.series.retire(number)
         self.series.damaged.clear()
         self.series.compact_next()
-        left = STEP_BYTES
-        for part in parts:
-            if left > 0 and part.stream.incarnation not in gone:
-                left -= feed(self.series, part, left) - part.position
+        self._feed([part for part in work.parts if part.stream.incarnation not in work.gone])
         self.series.flush()
-        if held is not None:
-            self.series.expire(held)
+        if work.held is not None:
+            self.series.expire(work.held)
+            self.series.delete_expired()
+
+    def _feed(self, parts: list[Part]) -> list[tuple[Part, int]]:
+        """Indexes as much as one step takes; returns up to where which parts were read."""
+        left = STEP_BYTES
+        stopped: set[int] = set()
+        read: list[tuple[Part, int]] = []
+        for part in parts:
+            if left <= 0 or part.stream.incarnation in stopped:
+                continue
+            try:
+                reached = feed(self.series, part, left)
+            except BadCopy:
+                self._bad_copies.append(part)
+                stopped.add(part.stream.incarnation)
+                continue
+            left -= reached - part.position
+            read.append((part, reached))
+            if reached < part.end:
+                stopped.add(part.stream.incarnation)
+        return read
 
     def _fill(self, parts: list[Part]) -> None:
-        """Indexes a part of the first gap again."""
+        """Indexes a part of the first gap again; no parts: it is over."""
         gaps = self.series.gaps
-        left = STEP_BYTES
-        for part in parts:
-            if left > 0:
-                reached = feed(self.series, part, left)
-                left -= reached - part.position
-                gaps[0] = gaps[0]._replace(begin=(part.segment, reached))
+        for part, reached in self._feed(parts):
+            gaps[0] = gaps[0]._replace(begin=(part.segment, reached))
         if not parts:
             gaps.pop(0)
             if not gaps:
@@ -274,20 +363,32 @@ class VHostIndex:
 
     # -- searches ----------------------------------------------------------------------------------
 
-    def search(self, queue: Any, name: str, value: bytes, wanted: Wanted, seconds: float
-               ) -> Callable[[], Answer]:  # fmt: skip
+    def search(self, queue: Any, name: str, value: bytes, wanted: Wanted) -> Callable[[], Answer]:
         """A search through one stream, for a thread. On the loop."""
         _, stream = self._streams[queue.incarnation]
-        held = {queue.incarnation: Held(stream, queue.store.first_segment)}
-        end = time.monotonic() + seconds
-        key = Key(name.encode("utf-8", "surrogateescape"), value)
-        return Search(
+        held = {queue.incarnation: Held(stream, queue.store.first_segment, queue.store)}
+        config = self._host.config
+        end = time.monotonic() + config.stream_search_timeout
+
+        def time_left() -> float:
+            return 0.0 if self._is_closed else end - time.monotonic()
+
+        on_loop = self._host.loop.call_soon_threadsafe
+        cold = ColdReads(on_loop, time_left, config.stream_search_fetches_max)
+        search = Search(
             self.series,
-            key,
+            Key(name.encode("utf-8", "surrogateescape"), value),
             wanted._replace(streams=frozenset(held)),
-            Reader(held, name, value),
-            lambda: time.monotonic() < end,
-        ).run
+            Reader(held, name, value, cold),
+            time_left,
+        )
+
+        def run() -> Answer:
+            answer = search.run()
+            answer.fetched += cold.fetched
+            return answer
+
+        return run
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -300,6 +401,10 @@ class VHostIndex:
                 except OSError as error:
                     log.warning("the index of vhost '%s': %s", self.name, error)
             self._is_closed = True
+
+    def give_up_objects(self) -> None:
+        """The vhost is deleted: its objects are of no use. On the loop."""
+        self._uploads.end()
 
     def remove(self) -> None:
         """The vhost is deleted. For a thread."""

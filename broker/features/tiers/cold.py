@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
@@ -71,6 +72,11 @@ class Copy:
         size: int = min(BLOCK, self.file.length - block * BLOCK)
         return size
 
+    def missing(self, position: int, length: int) -> int:
+        """Of the blocks with these bytes, how many are neither here nor on their way."""
+        blocks = range(position // BLOCK, (position + length - 1) // BLOCK + 1)
+        return sum(not (each in self.file.blocks or each in self.flying) for each in blocks)
+
     def fail(self, problem: str, now: float) -> None:
         """Its object cannot be read, or its file is wrong: it is tried again after a pause."""
         self.problem = problem
@@ -127,10 +133,11 @@ class ColdCache:
             self._ask_ahead(cursor, summary, position)
         return copy.file
 
-    def fetch(self, cursor: Any, summary: Any, position: int, length: int) -> None:
+    def fetch(self, cursor: Any, summary: Any, position: int, length: int) -> int:
         """See `tier_list.Tier`."""
         key = cursor.store.incarnation, summary.number
         copy = self._copy(cursor.store, summary)
+        missing = copy.missing(position, length)
         waiter = Waiter(cursor, position, length, self._now())
         copy.waiters.append(waiter)
         if self._now() >= copy.retry_at:
@@ -139,6 +146,7 @@ class ColdCache:
             self._ask_ahead(cursor, summary, position)
         self._go_on()
         self._watch()
+        return missing
 
     def doubt(self, store: Any, summary: Any) -> None:
         """The local copy of a segment was found wrong."""
@@ -325,12 +333,6 @@ class ColdCache:
 def _from(store: Any, summary: Any) -> Any:
     """A stream's segments from this one on."""
     summaries = store.summaries
-    low, high = 0, len(summaries)
-    while low < high:
-        middle = (low + high) // 2
-        if summaries[middle].number < summary.number:
-            low = middle + 1
-        else:
-            high = middle
-    for index in range(low, len(summaries)):
+    first = bisect_left(summaries, summary.number, key=lambda each: each.number)
+    for index in range(first, len(summaries)):
         yield summaries[index]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from broker.features.joints import Feature
 from broker.features.tiers.carrier import Carrier, Pause
 from broker.features.tiers.cold import ColdCache
-from broker.features.tiers.register import Register
+from broker.features.tiers.index_objects import IndexObjects, Store, group_of_index
+from broker.features.tiers.register import Register, group_of_stream
 from broker.features.tiers.uploads import Uploads
 from broker.kernel import clock
 from broker.schema.tier_work import Answer
@@ -45,6 +46,7 @@ class Tiers(Feature):
             host, self.carrier, self._register, self._pause, lambda: self.may_write
         )
         self._cold = ColdCache(host, self.carrier, f"{directory}/{CACHE}")
+        self._index = Store(host, self.carrier, self._register, lambda: self.may_write, self._due)
         self._deleting = 0
         self._deleted = 0
         self._compacted = 0
@@ -65,16 +67,17 @@ class Tiers(Feature):
         disk.remove_tree(f"{self._directory}/{CACHE}")
         disk.makedirs(f"{self._directory}/{CACHE}")
         self._register.recover()
-        listed: dict[int, set[str]] = {}
-        unsure = set()
-        for queue in self._streams():
-            incarnation, held = queue.incarnation, queue.store.listed
-            listed[incarnation] = set(held.listed.values()) if held is not None else set()
-            if held is not None and not held.is_whole:
-                unsure.add(incarnation)
+        listed: dict[str, set[str]] = {}
         kept = disk.listdir(f"{self._directory}/quarantine")
-        hexes = {found for name in kept for found in INCARNATION.findall(name)}
-        self._register.settle(listed, unsure, self._due(), hexes)
+        unsure = {found for name in kept for found in INCARNATION.findall(name)}
+        for queue in self._streams():
+            group, held = group_of_stream(queue.incarnation), queue.store.listed
+            listed[group] = set(held.listed.values()) if held is not None else set()
+            if held is not None and not held.is_whole:
+                unsure.add(group)
+        directories = [vhost.directory for vhost in self._host.vhosts.values()]
+        later = {group_of_index(each) for each in directories if disk.exists(f"{each}/index")}
+        self._register.settle(listed, unsure, later, self._due())
 
     def _streams(self) -> Iterator[Any]:
         for vhost in self._host.vhosts.values():
@@ -96,7 +99,7 @@ class Tiers(Feature):
         if queue.type == "stream":
             self._uploads.forget(queue)
             self._cold.forget_stream(queue.incarnation)
-            self._register.end_stream(queue.incarnation, self._due())
+            self._register.end(group_of_stream(queue.incarnation), self._due())
 
     def tick(self, now_ms: int) -> Iterator[Callable[[], object] | None] | None:
         """Once a second: what waited for its time is begun."""
@@ -184,8 +187,8 @@ class Tiers(Feature):
     def cached(self, cursor: Any, summary: Any, position: int, length: int) -> Any:
         return self._cold.cached(cursor, summary, position, length)
 
-    def fetch(self, cursor: Any, summary: Any, position: int, length: int) -> None:
-        self._cold.fetch(cursor, summary, position, length)
+    def fetch(self, cursor: Any, summary: Any, position: int, length: int) -> int:
+        return self._cold.fetch(cursor, summary, position, length)
 
     def doubt(self, store: Any, summary: Any) -> None:
         self._cold.doubt(store, summary)
@@ -193,6 +196,10 @@ class Tiers(Feature):
     def dropped(self, store: Any, summary: Any) -> None:
         self._cold.forget((store.incarnation, summary.number))
         self._uploads.dropped(store, summary)
+
+    def index_objects(self, directory: str) -> IndexObjects:
+        """The objects of the index of the vhost with this directory."""
+        return IndexObjects(self._index, group_of_index(directory))
 
     # -- deletions ---------------------------------------------------------------------------------
 
@@ -229,7 +236,8 @@ class Tiers(Feature):
     def state(self) -> tuple[str, str]:
         """How the object store is, in a word and a sentence: `unused`, `fine`, `away` (no process,
         or the store fails), `foreign` (its prefix is another appliance's)."""
-        problem = self._pause.problem or self._cold.pause.problem or self._deletion_pause.problem
+        pauses = (self._pause, self._cold.pause, self._deletion_pause, self._index.pause)
+        problem = next((each.problem for each in pauses if each.problem), "")
         if not self.is_used:
             return "unused", "no stream has stream-tier"
         if not self.carrier.is_there:
@@ -258,7 +266,10 @@ class Tiers(Feature):
             "uploads_under_way": self._uploads.flying,
             "uploaded_segments": self._uploads.count,
             "uploaded_bytes": self._uploads.bytes,
-            "upload_failures": self._pause.failures,
+            "upload_failures": self._pause.failures + self._index.pause.failures,
+            "uploaded_index_files": self._index.count,
+            "uploaded_index_bytes": self._index.bytes,
+            "index_reads": self._index.reads,
             "refused_segments": len(self._uploads.refused),
             "objects_to_delete": register.condemned,
             "deleted_objects": self._deleted,

@@ -1,16 +1,16 @@
 """Every object that this appliance made or began to make, in `tiers.journal`: which of them are to
 be deleted, and when.
 
-An object is entered before it is made. At a start, one that is in no list of a stream was left by
-a process that ended in between, or belongs to what was deleted: it is deleted after the time of
-grace. No object that is not in here is ever deleted, and none of a stream whose list cannot be
-read whole.
+An object is entered before it is made. At a start, one that is in no list of a stream, and of which
+no index has a stub, was left by a process that ended in between, or belongs to what was deleted: it
+is deleted after the time of grace. No object that is not in here is ever deleted, and none of a
+stream whose list cannot be read whole.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -23,17 +23,22 @@ MADE, CONDEMNED, ENDED, GONE, OWNED = 1, 2, 3, 4, 5
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of the file. `what` is an object's name; a stream's incarnation in hexadecimal for
-    ENDED; the address of a store for OWNED. `due`: ms since 1970."""
+    """An entry of the file. `what` is an object's name; a group of objects for ENDED; the address
+    of a store for OWNED. `due`: ms since 1970."""
 
     kind: int
     what: str
     due: int = 0
 
 
-def stream_of(name: str) -> int:
-    """The incarnation of the stream that an object belongs to."""
-    return int(name.split("/")[-2], 16)
+def group_of(name: str) -> str:
+    """What an object belongs to: a stream (its incarnation, in hexadecimal), or an index."""
+    return name.split("/")[-2]
+
+
+def group_of_stream(incarnation: int) -> str:
+    """The group of a stream's objects."""
+    return f"{incarnation:016x}"
 
 
 class Register:
@@ -44,10 +49,10 @@ class Register:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Row)
         self._heap: list[tuple[int, str]] = []
-        self.objects: dict[int, dict[str, int]] = {}
-        """Incarnation of a stream -> names of its objects -> when each is to be deleted, 0: not."""
-        self.ended: dict[int, int] = {}
-        """Streams that are no more, and when their objects are to be deleted."""
+        self.objects: dict[str, dict[str, int]] = {}
+        """Group -> names of its objects -> when each is to be deleted, 0: not."""
+        self.ended: dict[str, int] = {}
+        """Groups of which all objects are to be deleted, and when."""
         self.owned = ""
         """The store whose prefix this appliance took."""
 
@@ -61,17 +66,17 @@ class Register:
                 self._replay(row)
             except (msgspec.MsgspecError, ValueError, IndexError):
                 continue
-        for incarnation in [each for each in self.objects if not self.objects[each]]:
-            del self.objects[incarnation]
+        for group in [each for each in self.objects if not self.objects[each]]:
+            del self.objects[group]
         self.ended = {each: due for each, due in self.ended.items() if each in self.objects}
 
     def _replay(self, row: Row) -> None:
         if row.kind == OWNED:
             self.owned = row.what
         elif row.kind == ENDED:
-            self.ended[int(row.what, 16)] = row.due
+            self.ended[row.what] = row.due
         else:
-            names = self.objects.setdefault(stream_of(row.what), {})
+            names = self.objects.setdefault(group_of(row.what), {})
             if row.kind == GONE:
                 names.pop(row.what, None)
             else:
@@ -84,34 +89,36 @@ class Register:
         for names in self.objects.values():
             for name, due in names.items():
                 yield Row(CONDEMNED if due else MADE, name, due)
-        for incarnation, due in self.ended.items():
-            yield Row(ENDED, f"{incarnation:016x}", due)
+        for group, due in self.ended.items():
+            yield Row(ENDED, group, due)
 
     def settle(
-        self, listed: dict[int, set[str]], unsure: set[int], due: int, hexes_kept: set[str]
+        self, listed: dict[str, set[str]], unsure: set[str], later: set[str], due: int
     ) -> None:
-        """Sets the objects beside the lists, at a start. `listed`: the names in the lists of the
-        streams that there are; `unsure`: those of them whose list is not whole. `hexes_kept` are
-        incarnations of which the quarantine holds something. Raises OSError."""
+        """Compares the objects with the lists, at a start. `listed`: the names that are in use, by
+        group; of the groups in `unsure` that is not known, and nothing is deleted; those in `later`
+        tell it themselves (`keep`). Raises OSError."""
         before = list(self.rows())
-        for incarnation, names in self.objects.items():
-            if incarnation in unsure or f"{incarnation:016x}" in hexes_kept:
-                self.ended.pop(incarnation, None)
+        for group, names in self.objects.items():
+            if group in unsure:
+                self.ended.pop(group, None)
                 for name in names:
                     names[name] = 0
-            elif incarnation not in listed:
-                self.ended.setdefault(incarnation, due)
+            elif group in later:
+                self.ended.pop(group, None)
+            elif group not in listed:
+                self.ended.setdefault(group, due)
             else:
-                self.ended.pop(incarnation, None)
-                there = listed[incarnation]
+                self.ended.pop(group, None)
+                there = listed[group]
                 for name in names:
                     names[name] = 0 if name in there else names[name] or due
         if list(self.rows()) != before or self._journal.is_cut:
             self._journal.rewrite(self._encoder.encode(row) for row in self.rows())
         for names in self.objects.values():
             self._heap += [(due, name) for name, due in names.items() if due]
-        for incarnation, due in self.ended.items():
-            self._heap += [(due, name) for name in self.objects[incarnation]]
+        for group, due in self.ended.items():
+            self._heap += [(due, name) for name in self.objects[group]]
         heapq.heapify(self._heap)
 
     # -- changes -----------------------------------------------------------------------------------
@@ -121,35 +128,45 @@ class Register:
 
     def intend(self, name: str, done: Done) -> None:
         """An object is about to be made; `done` follows when that is synced."""
-        self.objects.setdefault(stream_of(name), {})[name] = 0
+        self.objects.setdefault(group_of(name), {})[name] = 0
         self._append(Row(MADE, name), done)
 
     def condemn(self, name: str, due: int) -> None:
         """An object is of no use any more. Its list does not name it, and that is synced."""
-        names = self.objects.get(stream_of(name), {})
+        names = self.objects.get(group_of(name), {})
         if name in names and not names[name]:
             names[name] = due
             heapq.heappush(self._heap, (due, name))
             self._append(Row(CONDEMNED, name, due))
 
-    def end_stream(self, incarnation: int, due: int) -> None:
-        """A stream was deleted: none of its objects is of use any more."""
-        names = self.objects.get(incarnation)
-        if names and incarnation not in self.ended:
-            self.ended[incarnation] = due
+    def keep(self, group: str, used: Collection[str], due: int) -> None:
+        """Of a group's objects, only these are in use."""
+        names = self.objects.get(group, {})
+        for name in list(names):
+            if name not in used:
+                self.condemn(name, due)
+            elif names[name]:
+                names[name] = 0
+                self._append(Row(MADE, name))
+
+    def end(self, group: str, due: int) -> None:
+        """A stream or an index was deleted: none of its objects is in use any more."""
+        names = self.objects.get(group)
+        if names and group not in self.ended:
+            self.ended[group] = due
             for name in names:
                 heapq.heappush(self._heap, (due, name))
-            self._append(Row(ENDED, f"{incarnation:016x}", due))
+            self._append(Row(ENDED, group, due))
 
     def gone(self, name: str) -> None:
         """An object was deleted."""
-        incarnation = stream_of(name)
-        names = self.objects.get(incarnation, {})
+        group = group_of(name)
+        names = self.objects.get(group, {})
         if names.pop(name, None) is not None:
             self._append(Row(GONE, name))
         if not names:
-            self.objects.pop(incarnation, None)
-            self.ended.pop(incarnation, None)
+            self.objects.pop(group, None)
+            self.ended.pop(group, None)
 
     def own(self, store: str) -> None:
         """The prefix of this store is this appliance's."""
@@ -163,15 +180,15 @@ class Register:
         """An object that is to be deleted now; `put_back` if that failed."""
         while self._heap and self._heap[0][0] <= now:
             due, name = heapq.heappop(self._heap)
-            incarnation = stream_of(name)
-            if due in (self.objects.get(incarnation, {}).get(name), self.ended.get(incarnation)):
+            group = group_of(name)
+            if due in (self.objects.get(group, {}).get(name), self.ended.get(group)):
                 return name
         return None
 
     def put_back(self, name: str) -> None:
         """It is still there."""
-        incarnation = stream_of(name)
-        due = self.objects.get(incarnation, {}).get(name) or self.ended.get(incarnation)
+        group = group_of(name)
+        due = self.objects.get(group, {}).get(name) or self.ended.get(group)
         if due:
             heapq.heappush(self._heap, (due, name))
 
@@ -195,10 +212,10 @@ class Register:
             if row.kind == OWNED:
                 return row.what == self.owned
             if row.kind == ENDED:
-                return self.ended.get(int(row.what, 16)) == row.due
+                return self.ended.get(row.what) == row.due
             if row.kind == GONE or "/" not in row.what:
                 return False
-            there = self.objects.get(stream_of(row.what), {}).get(row.what)
+            there = self.objects.get(group_of(row.what), {}).get(row.what)
         except (msgspec.MsgspecError, ValueError, IndexError):
             return False
         return there is not None and there == (row.due if row.kind == CONDEMNED else 0)

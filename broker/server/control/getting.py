@@ -64,9 +64,7 @@ class _Getter:
 
 def sized(columns: Collection[str], size: int) -> Counter[str]:
     """Columns of the usage feed that count one message, and their bytes."""
-    return Counter(dict.fromkeys(columns, 1)) + Counter(
-        {f"{name}_bytes": size for name in columns}
-    )
+    return Counter(dict.fromkeys(columns, 1)) + Counter({f"{name}_bytes": size for name in columns})
 
 
 def _ignore(_: Mapping[str, int]) -> None: ...

@@ -78,7 +78,6 @@ class Searching:
                 name,
                 value,
                 Wanted(first, last, most, reads=config.stream_search_reads_max),
-                config.stream_search_timeout,
             )
             answer: Answer = await asyncio.to_thread(call)
         if behind:

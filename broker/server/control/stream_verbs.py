@@ -13,7 +13,7 @@ from broker.schema.control_schema import StreamRead, StreamSearch
 from broker.schema.errors import NotFound, describe
 from broker.server.control.encoding import full_name
 from broker.server.control.getting import BYTES_MAX
-from broker.server.control.requests import Request, bad_request, handles
+from broker.server.control.requests import Request, RequestError, bad_request, handles
 from broker.server.control.stream_searches import Asked, search
 
 COUNT_MAX = 10_000
@@ -97,7 +97,11 @@ async def stream_search(request: Request[StreamSearch]) -> Any:
     messages = []
     left = BYTES_MAX
     for message in answer.messages:
-        rows = await browsed(queue, queue.start_of(message.offset, clock.now()), 1, 1)
+        try:
+            rows = await browsed(queue, queue.start_of(message.offset, clock.now()), 1, 1)
+        except RequestError as error:
+            answer.lacks(str(error))
+            break
         # Retention may have taken it meanwhile.
         messages += [_shown(row, args.truncate) for row in rows if row[0] == message.offset]
         left -= messages[-1]["payload_bytes"] if messages else 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Collection
+from concurrent.futures import Future
 
 from broker.kernel.checksum import crc32c
 from broker.store.files import disk
@@ -66,16 +67,17 @@ class RemoteFile(LocalFile):
         self._blobs = blobs
         self.object, self.etag = object_of(path)
 
-    def array(self, place: tuple[int, int]) -> bytes:
-        """The array at a place, by one request. Raises BlobError."""
-        return self._blobs.get(self.object, self.etag, *place)
+    def fetch(self, place: tuple[int, int]) -> Future[bytes]:
+        """The array at a place, by a request for this range; the future raises BlobError."""
+        return self._blobs.fetch(self.object, self.etag, *place)
 
 
-def stub(content: bytes, arrays_at: int, object: str, etag: str) -> list[bytes]:
+def stub(file: LocalFile, object: str, etag: str) -> list[bytes]:
     """What stays here of an uploaded file, as pieces: everything before its arrays, and where those
-    are."""
+    are. Raises OSError."""
+    head = disk.read_part(file.path, 0, file.head.arrays_at)
     told = json.dumps({"object": object, "etag": etag}).encode()
-    return [content[:arrays_at], told, _TRAILER.pack(len(told), crc32c(told))]
+    return [head, told, _TRAILER.pack(len(told), crc32c(told))]
 
 
 def _head_of(path: str) -> Compacted:

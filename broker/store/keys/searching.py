@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import bisect
 import collections
+import math
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from broker.store.keys.blobs import BlobError, BlobMissing
 from broker.store.keys.candidates import Candidates
 from broker.store.keys.hashing import hash_of
-from broker.store.keys.places import LocalFile
+from broker.store.keys.places import LocalFile, RemoteFile
 from broker.store.keys.rows import Damaged, Hit
 from broker.store.keys.series import STATES, IndexFile, Series
 from broker.store.keys.unsealed import Unsealed
@@ -29,6 +30,8 @@ AHEAD = 16
 """Files whose filters are asked before the results of the first of them are known."""
 
 READ_AT_ONCE = 256
+
+TIME_IS_OVER = "the time for a search is over"
 
 
 class Key(NamedTuple):
@@ -104,7 +107,7 @@ class Answer:
 
 
 class Search:
-    """One search; `go_on` may be asked whether there is time left, None: without end."""
+    """One search; `time_left` tells the seconds that it may still take, None: without end."""
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class Search:
         key: Key,
         wanted: Wanted,
         verify: Verify,
-        go_on: Callable[[], bool] | None = None,
+        time_left: Callable[[], float] | None = None,
     ) -> None:
         if wanted.first_ms > wanted.last_ms:
             raise ValueError("the range of time ends before it begins")
@@ -122,7 +125,7 @@ class Search:
         self._key = key
         self._wanted = wanted
         self._verify = verify
-        self._go_on = go_on or (lambda: True)
+        self._time_left = time_left or (lambda: math.inf)
         self._hashes: dict[bytes, int] = {}
         self._found: list[tuple[tuple[int, int, int], Message]] = []
         """With what they are sorted by, ascending: the newest is the last."""
@@ -133,8 +136,7 @@ class Search:
         """Everything, in the calling thread."""
         files = self._files()
         self.answer.files = len(files)
-        with ThreadPoolExecutor(IN_FLIGHT, "index-fetch") as pool:
-            self._go_through(files, pool)
+        self._go_through(files)
         self.answer.messages = [message for _, message in reversed(self._found)]
         return self.answer
 
@@ -150,13 +152,13 @@ class Search:
         found.sort(key=lambda row: row[:2], reverse=True)
         return [file for _, _, file in found]
 
-    def _go_through(self, files: list[IndexFile], pool: ThreadPoolExecutor) -> None:
+    def _go_through(self, files: list[IndexFile]) -> None:
         """Keeps files under way while the first of them are looked at."""
         under_way: collections.deque[_Ahead] = collections.deque()
         taken = fetching = 0
         while under_way or taken < len(files):
             while taken < len(files) and len(under_way) < AHEAD and fetching < IN_FLIGHT:
-                ahead = self._begin(files[taken], pool)
+                ahead = self._begin(files[taken])
                 taken += 1
                 if ahead is not None:
                     under_way.append(ahead)
@@ -164,10 +166,10 @@ class Search:
             if not under_way:
                 continue
             ahead = under_way.popleft()
-            has_time = self._go_on()
+            has_time = self._time_left() > 0
             if self._has_enough(ahead.file) or not has_time:
                 if not has_time:
-                    self.answer.lacks("the time for a search is over")
+                    self.answer.lacks(TIME_IS_OVER)
                 self.answer.left += 1 + len(under_way) + len(files) - taken
                 for each in under_way:
                     if each.fetch is not None:
@@ -181,7 +183,7 @@ class Search:
 
     # -- one file ----------------------------------------------------------------------------------
 
-    def _begin(self, file: IndexFile, pool: ThreadPoolExecutor) -> _Ahead | None:
+    def _begin(self, file: IndexFile) -> _Ahead | None:
         """Asks a file's filter and slots. None: it has nothing."""
         streams = self._wanted.streams
         if streams is not None and not any(
@@ -196,10 +198,13 @@ class Search:
         if place is None:
             self.answer.skipped += 1
             return None
-        if file.is_remote:
-            self.answer.fetched += 1
-            return _Ahead(file, hash, place, pool.submit(file.array, place))
+        if isinstance(file, RemoteFile):
+            return _Ahead(file, hash, place, self._fetch(file, place))
         return _Ahead(file, hash, place)
+
+    def _fetch(self, file: RemoteFile, place: tuple[int, int]) -> Future[bytes]:
+        self.answer.fetched += 1
+        return file.fetch(place)
 
     def _hash(self, secret: bytes) -> int:
         if secret not in self._hashes:
@@ -214,9 +219,14 @@ class Search:
             return ahead.file.find(ahead.hash, *limits)
 
         def read(file: LocalFile) -> Candidates:
-            if file is ahead.file and ahead.fetch is not None:
-                return file.find(ahead.hash, ahead.fetch.result(), *limits)
-            return file.find(ahead.hash, file.array(ahead.place), *limits)
+            if isinstance(file, RemoteFile):
+                known = ahead.fetch if file is ahead.file else None
+                coming = known or self._fetch(file, ahead.place)
+                left = self._time_left()
+                array = coming.result(None if left == math.inf else max(0.0, left))
+            else:
+                array = file.array(ahead.place)
+            return file.find(ahead.hash, array, *limits)
 
         return self._attempt(ahead.file, read)
 
@@ -238,6 +248,9 @@ class Search:
             except Damaged as error:
                 self._series.damaged.add(number)
                 self.answer.lacks(f"{error}; it is made again from the streams")
+                return None
+            except TimeoutError:
+                self.answer.lacks(TIME_IS_OVER)
                 return None
             except (OSError, BlobError) as error:
                 self.answer.lacks(f"index file {number} cannot be read: {error}")
@@ -275,8 +288,8 @@ class Search:
                 elif message is not None and wanted.first_ms <= message.time <= wanted.last_ms:
                     self._keep((message.time, number, -place), message)
             taken += len(hits)
-            if not self._go_on():
-                self.answer.lacks("the time for a search is over")
+            if self._time_left() <= 0:
+                self.answer.lacks(TIME_IS_OVER)
                 return
 
     def _at_once(self) -> int:

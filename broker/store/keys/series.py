@@ -3,8 +3,8 @@ next.
 
 A state is a folder, and one rename takes a file from one to the next: `unsealed` (written to),
 `compacted` (in order, synced), `uploaded` (its arrays are an object, a stub stays here), `expired`
-(no stream holds a segment that it names; removed when its object is). Where a crash left a file in
-two states, the later one counts.
+(no stream holds a segment that it names; removed when its object is given up). Where a crash left a
+file in two states, the later one counts.
 
 One thread changes a series at a time; `files` may be read by any. What the index says is a function
 of the streams: what is lost of it is made again from them.
@@ -13,14 +13,13 @@ of the streams: what is lost of it is made again from them.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.store.files import disk
-from broker.store.keys.blobs import BlobError, Blobs
+from broker.store.keys.blobs import Blobs
 from broker.store.keys.compaction import compacted
 from broker.store.keys.places import LocalFile, RemoteFile, object_of, stub
 from broker.store.keys.rows import Damaged, Row
@@ -122,7 +121,6 @@ class Series:
         """Finds the files again. Returns what was wrong."""
         problems: list[str] = []
         disk.make_all([self.directory, *(f"{self.directory}/{state}" for state in STATES)])
-        self._undo_uploads(problems)
         places: dict[int, str] = {}
         for state in STATES:
             for name in disk.listdir(f"{self.directory}/{state}"):
@@ -130,7 +128,7 @@ class Series:
                 if not (len(name) == 10 and name.isascii() and name.isdigit()):
                     if name.endswith(".tmp"):
                         disk.unlink(path)
-                    elif not name.endswith(".intent"):
+                    else:
                         problems.append(f"{path} is not known here; it was left alone")
                     continue
                 if int(name) in places:
@@ -142,23 +140,14 @@ class Series:
         self._next_number = max(places, default=0) + 1
         self._note_gaps()
         self._go_on()
+        self._keep_objects()
         return problems
 
-    def _undo_uploads(self, problems: list[str]) -> None:
-        """Removes the objects of uploads that did not end."""
-        folder = f"{self.directory}/{UPLOADED}"
-        names = set(disk.listdir(folder))
-        for name in sorted(names):
-            number = name.removesuffix(".intent")
-            if number == name:
-                continue
-            if number not in names:
-                try:
-                    self._delete(json.loads(disk.read(f"{folder}/{name}"))["object"])
-                except (BlobError, ValueError) as error:
-                    problems.append(f"{folder}/{name}: its object was not removed: {error}")
-                    continue
-            disk.unlink(f"{folder}/{name}")
+    def _keep_objects(self) -> None:
+        """Says which objects are of use: another one was left by a crash."""
+        if self._blobs is not None:
+            files = self._files.values()
+            self._blobs.keep([file.object for file in files if isinstance(file, RemoteFile)])
 
     def _load(self, number: int, state: str, problems: list[str]) -> bool:
         """Takes one file up. False: it and all later ones are to be made again."""
@@ -316,23 +305,25 @@ class Series:
             raise
         disk.sync_directory(str(Path(path).parent))
 
-    def upload_next(self) -> bool:
-        """Moves the oldest compacted file's arrays to the object store; whether there was one.
-        Raises BlobError, OSError: it is tried again with the next call."""
-        file = next(
-            (each for each in self.files if not isinstance(each, Unsealed | RemoteFile)), None
-        )
-        if file is None or self._blobs is None:
+    def next_upload(self, most: int) -> LocalFile | None:
+        """The oldest compacted file, if those on this disk have more than `most` bytes together."""
+        here = [
+            file
+            for file in self.files
+            if isinstance(file, LocalFile) and not isinstance(file, RemoteFile)
+        ]
+        too_much = sum(file.head.length for file in here) > most
+        return here[0] if here and too_much else None
+
+    def uploaded(self, number: int, object: str, etag: str) -> bool:
+        """A compacted file was put into an object: a stub takes its place. False: it is not there
+        any more. Raises OSError."""
+        file = self._files.get(number)
+        if self._blobs is None or isinstance(file, RemoteFile) or not isinstance(file, LocalFile):
             return False
-        number = file.head.number
         path = self._path(UPLOADED, number)
-        content = disk.read(file.path)
-        name = f"index/{number:010d}-{self._random(8).hex()}"
-        disk.write_atomic(f"{path}.intent", json.dumps({"object": name}).encode())
-        etag = self._blobs.put(name, content)
-        self._put_in_place(path, stub(content, file.head.arrays_at, name, etag))
+        self._put_in_place(path, stub(file, object, etag))
         self._files[number] = RemoteFile(path, self._blobs)
-        disk.unlink(f"{path}.intent")
         disk.unlink(file.path)
         return True
 
@@ -350,8 +341,7 @@ class Series:
         del self._files[number]
         self._retired.append(file.path)
         if isinstance(file, RemoteFile):
-            with contextlib.suppress(BlobError):
-                self._delete(file.object)
+            self._delete(file.object)
 
     def filled(self) -> None:
         """All gaps are indexed again: the damaged files go when that is synced."""
@@ -386,7 +376,7 @@ class Series:
         return gone
 
     def delete_expired(self) -> int:
-        """Removes the objects of expired files; how many. Raises BlobError."""
+        """Has the objects of expired files deleted; how many files went."""
         removed = 0
         for name in disk.listdir(f"{self.directory}/{EXPIRED}"):
             path = f"{self.directory}/{EXPIRED}/{name}"
@@ -400,9 +390,9 @@ class Series:
         return removed
 
     def _delete(self, object: str) -> None:
-        if self._blobs is None:
-            raise BlobError("there is no object store")
-        self._blobs.delete(object)
+        # Without a store now, the next start with one finds that nothing needs it.
+        if self._blobs is not None:
+            self._blobs.delete(object)
 
     def close(self) -> None:
         """Writes what was added and closes the file. Raises OSError."""

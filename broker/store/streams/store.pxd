@@ -51,6 +51,7 @@ cdef class StreamStore(Segments):
     cdef int keep_offset(self, TrackedOffset tracked, uint64_t offset) except -1
     cdef uint32_t limit(self, Summary summary) noexcept
     cdef Py_ssize_t index_of(self, uint64_t offset)
+    cdef Py_ssize_t place_of(self, uint32_t segment)
     cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1
     cdef int drop_oldest(self) except -1
     cdef int sweep(self) except -1

@@ -167,29 +167,41 @@ cdef class StreamStore(Segments):
                 high = middle
         return low - 1 if low else 0
 
-    def synced_parts(self, uint32_t segment, uint32_t position, uint32_t most) -> list:
-        """What is synced from a place on, in order: (segment, position, end), one row for each
-        segment, at most `most`. For readers in other threads."""
+    cdef Py_ssize_t place_of(self, uint32_t segment):
+        """Where in `summaries` this segment is, or the first one behind it."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = len(self.summaries)
         cdef Py_ssize_t middle
-        cdef Summary summary
-        cdef uint32_t end
-        parts = []
         while low < high:
             middle = (low + high) // 2
             if (<Summary> self.summaries[middle]).number < segment:
                 low = middle + 1
             else:
                 high = middle
-        while low < len(self.summaries) and len(parts) < <Py_ssize_t> most:
-            summary = <Summary> self.summaries[low]
-            low += 1
+        return low
+
+    def summary_of(self, uint32_t segment) -> object:
+        """The summary of a segment; None: the stream does not hold it any more."""
+        cdef Py_ssize_t place = self.place_of(segment)
+        if place < len(self.summaries) and (<Summary> self.summaries[place]).number == segment:
+            return self.summaries[place]
+        return None
+
+    def synced_parts(self, uint32_t segment, uint32_t position, uint32_t most) -> list:
+        """What is synced from a place on, in order: (summary, position, end), one row for each
+        segment, at most `most`. For readers in other threads."""
+        cdef Py_ssize_t place = self.place_of(segment)
+        cdef Summary summary
+        cdef uint32_t end
+        parts = []
+        while place < len(self.summaries) and len(parts) < <Py_ssize_t> most:
+            summary = <Summary> self.summaries[place]
+            place += 1
             end = self.limit(summary)
             if summary.number > segment or position < HEADER_BYTES:
                 position = HEADER_BYTES
             if position < end:
-                parts.append((summary.number, position, end))
+                parts.append((summary, position, end))
         return parts
 
     @property

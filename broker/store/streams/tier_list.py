@@ -18,7 +18,6 @@ from broker.store.commit.persister import Persister
 from broker.store.directory.threaded_journal import Done, ThreadedJournal
 
 if TYPE_CHECKING:
-    from broker.store.streams.cursor import StreamCursor
     from broker.store.streams.store import StreamStore
     from broker.store.streams.summary import Summary
 
@@ -26,15 +25,26 @@ NAME = "tier.journal"
 ADDED, REMOVED = 1, 2
 
 
+class Reader(Protocol):
+    """Who reads a stream: a `StreamCursor`, its index, or a search. `cold_run` says how many reads
+    followed each other: the more, the more is fetched ahead."""
+
+    @property
+    def store(self) -> StreamStore: ...
+    @property
+    def cold_run(self) -> int: ...
+    def cold_ready(self, problem: str) -> None: ...
+
+
 class Tier(Protocol):
     """What streams ask about their segments in the object store; one for all streams."""
 
-    def cached(self, cursor: StreamCursor, summary: Summary, position: int, length: int) -> Any:
+    def cached(self, cursor: Reader, summary: Summary, position: int, length: int) -> Any:
         """The local copy (`cold.ColdFile`) of a segment that has these bytes, or None."""
 
-    def fetch(self, cursor: StreamCursor, summary: Summary, position: int, length: int) -> None:
+    def fetch(self, cursor: Reader, summary: Summary, position: int, length: int) -> int:
         """Gets these bytes; then calls `cursor.cold_ready(problem)`, later. The problem is empty
-        if they are there."""
+        if they are there. Returns how many requests to the store that takes."""
 
     def doubt(self, store: StreamStore, summary: Summary) -> None:
         """The local copy of a segment is wrong: it is not used any more."""
