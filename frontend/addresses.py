@@ -49,6 +49,14 @@ def policy(vhost: str, name: str, operator: bool = False) -> str:
     return f"{link('policy')}?{urlencode(names)}"
 
 
+def upstream(vhost: str, name: str = "", *, is_set: bool = False) -> str:
+    """The page of an upstream or a set; without a name the form of a new one."""
+    names = {"set": "1"} if is_set else {}
+    if name:
+        names |= {"vhost": vhost, "name": name}
+    return f"{link('upstream')}?{urlencode(names)}" if names else link("upstream")
+
+
 def _address(view: str, names: dict[str, str], tab: str = "") -> str:
     if _FOLDED.isdisjoint(names.values()) and all(names.values()):
         return link(f"{view}-{tab}" if tab else view, *names.values())

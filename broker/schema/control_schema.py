@@ -1225,6 +1225,15 @@ class FederationList(Arguments):
     down: bool = False
 
 
+@verb("federation.upstreams", "management", "own", "[{vhost, name, component, owner, links, ...}]")
+class FederationUpstreams(Arguments):
+    """Shows upstreams and sets as forms show them, with `***` for passwords: those of vhosts that
+    the user may look into. Takes a policymaker or monitoring."""
+
+    vhost: str | None = None
+    name: str | None = None
+
+
 @verb("federation.restart", "policymaker", "vhost", "{state}")
 class FederationRestart(Arguments):
     """Closes the connections of a link and begins anew, without waiting for its next try."""

@@ -21,6 +21,7 @@ PAGES = (
     ("Channels", "/channels"),
     ("Consumers", "/consumers"),
     ("Policies", "/policies"),
+    ("Federation", "/federation"),
     ("Virtual hosts", "/vhosts"),
     ("Reports", "/reports"),
     ("Console", "/console"),

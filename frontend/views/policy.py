@@ -8,6 +8,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 
+from broker.schema.upstream_keys import POLICY_KEYS
 from frontend import addresses
 from frontend.arguments import CHOICES
 from frontend.asking import FormError, arguments_table, ask, done, names_of, reason_of
@@ -22,6 +23,7 @@ APPLY_TO = (
     ("streams", "streams"),
 )
 NUMBER_MAX = 2**53
+OWNERS = {"queue": "For queues", "exchange": "For exchanges", "both": "Federation"}
 
 
 async def policy(request: HttpRequest) -> HttpResponseBase:
@@ -44,7 +46,7 @@ async def policy(request: HttpRequest) -> HttpResponseBase:
         noun = "operator-policies" if operator else "policies"
         shown = await ask(request, "item", noun=noun, vhost=vhost, name=name)
     fields = request.POST if facts["status"] == 400 else {}
-    in_form = {row["name"] for row in keys if row["argument"]}
+    in_form = {row["name"] for row in keys if _is_in_form(row)}
     others = {key: value for key, value in shown["definition"].items() if key not in in_form}
     facts |= {
         "policy": shown,
@@ -56,7 +58,7 @@ async def policy(request: HttpRequest) -> HttpResponseBase:
         "chosen": fields.get("apply_to", shown["apply-to"]),
         "groups": _groups(keys, shown["definition"], fields),
         "others": fields.get("others", json.dumps(others) if others else ""),
-        "other_keys": ", ".join(row["name"] for row in keys if not row["argument"]),
+        "other_keys": ", ".join(row["name"] for row in keys if not _is_in_form(row)),
     }
     return render(request, "policy.html", facts, status=facts["status"])
 
@@ -89,7 +91,7 @@ def _groups(
 ) -> list[tuple[str, str, list[dict[str, Any]]]]:
     """The fields of the form: (owner, heading, rows with `value` as text)."""
     found = []
-    for owner, heading in (("queue", "For queues"), ("exchange", "For exchanges")):
+    for owner, heading in OWNERS.items():
         rows = [
             row
             | {
@@ -97,12 +99,21 @@ def _groups(
                 "choices": [(one, labels.get(one, one)) for one in row["choices"]],
             }
             for row in keys
-            if row["owner"] == owner and row["argument"]
+            if _is_in_form(row) and _owner(row) == owner
             for labels in (CHOICES.get(row["argument"], {}),)
         ]
         if rows:
             found.append((owner, heading, rows))
     return found
+
+
+def _is_in_form(row: dict[str, Any]) -> bool:
+    """Whether a key has a field: it sets an argument, or names upstreams."""
+    return bool(row["argument"]) or row["name"] in POLICY_KEYS
+
+
+def _owner(row: dict[str, Any]) -> str:
+    return "both" if row["name"] in POLICY_KEYS else str(row["owner"])
 
 
 def _text(value: Any) -> str:
@@ -130,7 +141,7 @@ async def _act(
     definition = arguments_table(fields, "others")
     for row in keys:
         text = fields.get(row["name"], "").strip()
-        if row["argument"] and text:
+        if _is_in_form(row) and text:
             definition[row["name"]] = _value(row, text)
     if not definition:
         raise FormError("A policy has to set something: fill in at least one of its fields.")

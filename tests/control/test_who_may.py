@@ -145,6 +145,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "bridges.tested": (NOBODY, {"id": 1, "steps": []}),
     "bridges.login": (NOBODY, {"owner": "policymaker", "vhost": "/"}),
     "federation.list": (POLICY | MONITOR, {}),
+    "federation.upstreams": (POLICY | MONITOR, {}),
     "federation.restart": (POLICY, {"vhost": "/", "id": "none"}),
     "federation.follow": (NOBODY, {"version": -1}),
     "federation.bindings": (NOBODY, {"vhost": "/", "exchange": "later", "serial": -1}),

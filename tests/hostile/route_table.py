@@ -97,7 +97,8 @@ RULES: dict[str, list[str]] = {
         /api/streams/<vhost>/<name>/search /api/transfers
         /api/transfers/<id> /api/transfers/<id>/pause /api/transfers/<id>/resume
         /api/user-limits /api/user-limits/<user> /api/vhost-limits /api/vhost-limits/<vhost>
-        /consumers /exchange /exchanges /exchanges/<vhost>/<name> /policies /policy
+        /consumers /federation /upstream
+        /exchange /exchanges /exchanges/<vhost>/<name> /policies /policy
         /policy/preview /queue /queues /queues/<vhost>/<name> /queues/<vhost>/<name>/bindings
         /queues/<vhost>/<name>/consumers /queues/<vhost>/<name>/messages
         /queues/<vhost>/<name>/move /queues/<vhost>/<name>/settings

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, Parameter
 from broker.access.parameters import check_parameter
-from broker.access.secrets import without_secrets
+from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import AMQP, check_amqp, login_of, split, with_password
 from broker.features.federation.links import EXCHANGE, QUEUE, Link, Upstreams, links_of
 from broker.features.federation.news import News
@@ -23,7 +24,7 @@ from broker.features.reported import Reported
 from broker.kernel import clock
 from broker.schema import hops, upstream_keys
 from broker.schema.control_schema import ShovelReport
-from broker.schema.upstream_keys import UPSTREAM
+from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET
 from broker.store.directory.appliance import identity
 
 if TYPE_CHECKING:
@@ -262,6 +263,24 @@ class Federation(Feature):
         """What is shown of each link, by virtual host, kind and name."""
         for running in sorted(self._links.values(), key=lambda each: each.link[:5]):
             yield self.row(running)
+
+    def upstreams(self) -> Iterator[dict[str, Any]]:
+        """What is shown of upstreams and sets, with stars for passwords."""
+        counts = Counter((each.link.vhost, each.link.upstream) for each in self._links.values())
+        rows = [
+            row
+            for row in self._host.access.parameters.all()
+            if row.component in (UPSTREAM, UPSTREAM_SET)
+        ]
+        for row in sorted(rows, key=lambda each: (each.vhost, each.component, each.name)):
+            yield {
+                "vhost": row.vhost,
+                "name": row.name,
+                "component": row.component,
+                "owner": row.owner,
+                "definition": masked(row.value),
+                "links": counts[row.vhost, row.name],
+            }
 
     def row(self, running: Running) -> dict[str, Any]:
         """RabbitMQ's keys with our own; no secrets."""

@@ -14,6 +14,7 @@ from broker.schema.control_schema import (
     FederationLogin,
     FederationReport,
     FederationRestart,
+    FederationUpstreams,
 )
 from broker.server.control.encoding import encode_rows
 from broker.server.control.requests import Request, handles, not_authorised, not_found
@@ -29,13 +30,31 @@ def _federation(request: Request[Any]) -> Any:
     return request.broker.federation
 
 
-@handles("federation.list")
-async def federation_list(request: Request[FederationList]) -> Any:
-    args, caller = request.args, request.caller
+def _check_sight(request: Request[FederationList] | Request[FederationUpstreams]) -> None:
+    caller, vhost = request.caller, request.args.vhost
     if not (caller.sight.has("policymaker") or caller.sight.has("monitoring")):
         raise not_authorised("Not monitor user")
-    if args.vhost is not None:
-        caller.vhost(args.vhost)
+    if vhost is not None:
+        caller.vhost(vhost)
+
+
+@handles("federation.upstreams")
+async def federation_upstreams(request: Request[FederationUpstreams]) -> Any:
+    _check_sight(request)
+    args, caller = request.args, request.caller
+    return await encode_rows(
+        row
+        for row in _federation(request).upstreams()
+        if caller.sight.of_vhost(row["vhost"])
+        and (args.vhost is None or row["vhost"] == args.vhost)
+        and (args.name is None or row["name"] == args.name)
+    )
+
+
+@handles("federation.list")
+async def federation_list(request: Request[FederationList]) -> Any:
+    _check_sight(request)
+    args, caller = request.args, request.caller
     return await encode_rows(
         row
         for row in _federation(request).rows()
