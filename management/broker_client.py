@@ -29,6 +29,9 @@ _LENGTH = struct.Struct(">I")
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_LAST_S = 1.0  # less than the patience: once the broker is back, no call fails any more
 _PATIENCE_S = 1.5
+SILENCE_S = 10.0
+"""A broker that answers nothing for so long counts as away: its process hangs or is stopped."""
+_ASKED_EVERY_S = 2.0
 _PUSHES_KEPT = 256
 _LOST = "the broker went away before it answered; a change may or may not have been made"
 _LIST_LOST = "the broker went away in the middle of a list"
@@ -63,8 +66,10 @@ class Push:
 class BrokerClient:
     """One control connection that is kept up. Safe to share between the tasks of one event loop."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, silence_s: float = SILENCE_S) -> None:
         self.path = Path(path)
+        self._silence_s = silence_s
+        self._is_silent = False
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Incoming)
         self._next_id = 0
@@ -242,13 +247,33 @@ class BrokerClient:
             else:
                 delay = _BACKOFF_FIRST_S
                 self.connections += 1
-                self._connected.set()
+                if not self._is_silent:  # else its first answer says that it is back
+                    self._connected.set()
+                watch = asyncio.create_task(self._watch(self._writer), name="control socket watch")
                 try:
                     await self._read(reader)
                 finally:
+                    watch.cancel()
                     self._disconnected()
             await asyncio.sleep(delay * random.uniform(0.75, 1.25))  # noqa: S311
             delay = min(delay * 2, _BACKOFF_LAST_S)
+
+    async def _watch(self, writer: asyncio.StreamWriter) -> None:
+        """Asks whether the broker still answers, and ends the connection when it does not: the
+        system keeps that of a process that hangs."""
+        while True:
+            self._next_id += 1
+            try:
+                await self._answer(Request(id=self._next_id, verb="whoami"), self._silence_s)
+            except BrokerError as error:
+                if not self._is_silent:
+                    log.warning("%s: it counts as away until it does", error.reason)
+                self._is_silent = True
+                writer.transport.abort()
+                return
+            self._is_silent = False
+            self._connected.set()
+            await asyncio.sleep(_ASKED_EVERY_S)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:

@@ -41,6 +41,8 @@ class Sampling:
     def start(self) -> None:
         history = self._broker.history
         self._broker.stats.keeps_steps = history.bytes_max > 0
+        if history is not None:
+            history.begin(self._broker.vhosts.values())
         self._tasks = [
             asyncio.create_task(self._sample(), name="sampling"),
             asyncio.create_task(self._read_node(), name="node reading"),

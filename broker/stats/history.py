@@ -121,6 +121,7 @@ class History:
         self._lock = threading.Lock()
         """Held while files are written or read."""
         self._marks: dict[int, tuple[dict[str, float], dict[str, float]]] = {}
+        self._from_start: frozenset[int] = frozenset((NODE_KEY,))
         """By key, counters and levels of node and vhosts at the end of the last step."""
         self._since = 0
         self._newest = dict.fromkeys((tier.name for tier in TIERS), 0)
@@ -165,6 +166,10 @@ class History:
         step = TIERS[0].step_ms
         return bool(self.bytes_max) and now_ms // step != self._since // step
 
+    def begin(self, vhosts: Iterable[Any]) -> None:
+        """The broker starts with these virtual hosts."""
+        self._from_start = frozenset((NODE_KEY, *(vhost.incarnation for vhost in vhosts)))
+
     def steps(
         self, stats: Stats, vhosts: Iterable[Any], now_ms: int
     ) -> Iterator[Callable[[], None] | None]:
@@ -198,7 +203,8 @@ class History:
         counters, levels = COLUMNS[kind]
         before = self._marks.get(key)
         if before is None:
-            before = (dict.fromkeys(counters, 0.0), totals.levels)
+            # What was there at the start held what it holds; what is new began with nothing.
+            before = ({}, totals.levels if key in self._from_start else {})
         # After a reset of the statistics a counter is less than before: it rose from zero.
         values = [
             totals.counters[name] - before[0].get(name, 0.0)

@@ -165,7 +165,7 @@ async def check_protocol_listener(call: Call) -> str:
     )
 )
 async def check_certificate_expiration(call: Call) -> str:
-    within = f"{call.options['within']}/{call.options['unit']}"
+    within = f"{call.options['within']} {call.options['unit']}"
     return await _check(call, "certificate-expiration", within)
 
 

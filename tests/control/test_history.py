@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from broker.server.app import Broker
-from broker.server.control.past import aged
+from broker.server.control.past import Samples, _continued, aged
 from broker.stats import History, Stats
 from broker.stats.history import COLUMNS, DAY_MS, HOUR_MS, NODE_KEY, TIERS
 from broker.stats.history_file import (
@@ -73,6 +73,7 @@ class House:
             queue.sampled.update(dict.fromkeys(COUNTERS, 0))
         self.history = History(disk, str(self.directory), self.bytes_max)
         self.history.start(self.now)
+        self.history.begin([self.vhost])
 
     def queue(self, name: str) -> SampledQueue:
         queue = SampledQueue(name, 100 + len(self.vhost.queues))
@@ -323,6 +324,34 @@ def test_what_only_the_node_knows_is_kept_too(house: House) -> None:
     assert found["series"]["mem_used"] == [pytest.approx(5e9)]
 
 
+def test_what_a_new_virtual_host_holds_did_not_stand_before_it(house: House) -> None:
+    house.pass_time(MINUTE_MS)
+    queue = house.queue("q")
+    house.vhost.incarnation = 8  # another one of this name
+    queue.sampled["messages_ready"] = 5
+    house.pass_time(MINUTE_MS)
+    house.pass_time(MINUTE_MS)
+    now = dict(house.stats.vhost("/").levels)
+    found = house.history.chart("vhost", 8, BEGIN, house.now, now)
+    assert found["series"]["messages_ready"] == [0.0, 5.0, 5.0]
+
+
+def test_a_level_within_a_gap_is_what_it_was_before() -> None:
+    past = {"times": [1000, 2000, 3000, 4000], "series": {"ready": [None, 6.0, None, 7.0]}}
+    samples = Samples(past, {}).samples("ready", 4000, 3, 1)
+    assert [one.sample for one in samples] == [7.0, 6.0, 6.0, 6.0]
+
+
+def test_what_memory_knows_goes_before_the_files() -> None:
+    found = {"times": [0, 60, 120], "series": {"ready": [1, 2, None], "ack": [0.0, 0.5, None]}}
+    recent = {"times": [70, 80, 130], "series": {"ready": [3, 4, 5], "ack": [None, 1.0, 2.0]}}
+    assert _continued(found, recent) == {
+        "times": [0, 60, 70, 80, 130],
+        "series": {"ready": [1, 2, 3, 4, 5], "ack": [0.0, 0.5, None, 1.0, 2.0]},
+    }
+    assert _continued(found, {"times": [], "series": {}}) is found
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Appliance]:
     appliance = Appliance("broker", tmp_path).start()
@@ -385,11 +414,12 @@ def test_charts_and_samples_reach_back_over_a_restart(kept: Appliance) -> None:
                 await client.call("history", what="vhost", key=["/"], **span),
                 await client.call("item", noun="queues", vhost="/", name="kept", ages=ages),
                 await client.call("overview", ages=ages),
+                await client.call("item", noun="vhosts", name="/", ages=ages),
             )
         finally:
             await client.close()
 
-    queue, node, vhost, row, overview = asyncio.run(look())
+    queue, node, vhost, row, overview, host = asyncio.run(look())
     for found in (queue, node, vhost):
         assert found["step_ms"] == MINUTE_MS
         assert max(rate or 0 for rate in found["series"]["publish"]) > 0
@@ -400,6 +430,7 @@ def test_charts_and_samples_reach_back_over_a_restart(kept: Appliance) -> None:
         assert len(samples) == 11
         assert samples == sorted(samples, reverse=True)
     assert len(row["messages_details"]["samples"]) == 11
+    assert max(one["sample"] for one in host["messages_details"]["samples"]) == 30
 
 
 async def test_memory_tells_what_lies_within_one_step_of_the_files() -> None:

@@ -284,6 +284,29 @@ async def test_a_family_alone_has_its_metrics_and_no_others(
     assert elsewhere.keys() == {"rabbitmq_identity_info"}
 
 
+NODE_FAMILIES = {
+    "connection_churn_metrics": "connections_opened_total connections_closed_total "
+    "channels_opened_total channels_closed_total queues_declared_total queues_created_total "
+    "queues_deleted_total",
+    "node_coarse_metrics": "process_open_fds process_open_tcp_sockets disk_space_available_bytes "
+    "process_resident_memory_bytes",
+    "node_metrics": "process_max_fds process_max_tcp_sockets erlang_uptime_seconds "
+    "resident_memory_limit_bytes disk_space_available_limit_bytes",
+    "auth_attempt_metrics": "auth_attempts_total auth_attempts_succeeded_total "
+    "auth_attempts_failed_total",
+}
+
+
+@pytest.mark.parametrize("family", NODE_FAMILIES)
+async def test_a_family_of_the_node_has_its_metrics_and_no_others(
+    own_broker: Appliance, family: str
+) -> None:
+    with load(own_broker):
+        found = page(own_broker, f"/metrics/detailed?family={family}")
+    shown = {name.removeprefix("rabbitmq_detailed_") for name in found} - {"rabbitmq_identity_info"}
+    assert shown == set(NODE_FAMILIES[family].split())
+
+
 async def test_names_of_queues_filter_a_family_and_a_bad_expression_is_refused(
     own_broker: Appliance,
 ) -> None:

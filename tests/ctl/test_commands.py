@@ -319,6 +319,8 @@ def test_its_health_checks_pass_and_fail(ctl: Ctl, shared_broker: Appliance) -> 
         ("check_alarms",),
         ("check_local_alarms",),
         ("check_virtual_hosts",),
+        ("check_certificate_expiration", "--within", "2", "--unit", "months"),
+        ("check_certificate_expiration",),
         ("check_port_connectivity",),
         ("check_port_listener", str(shared_broker.amqp_port)),
         ("check_protocol_listener", "amqp"),

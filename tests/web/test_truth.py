@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
@@ -142,6 +143,22 @@ def test_while_the_broker_is_away_the_page_says_of_when_it_is(own: Any) -> None:
         leveret.signal(signal.SIGCONT)
     expect(page.locator("#as-of p")).to_have_count(0, timeout=30_000)
     expect(page.locator("body.lost")).to_have_count(0)
+
+
+def test_a_broker_that_hangs_is_away_until_it_answers_again(own: Any) -> None:
+    leveret, page = own()
+    expect(page.locator("#live-state")).to_have_text("live")
+    leveret.signal(signal.SIGSTOP, "broker")
+    try:
+        notice = page.locator("#as-of p")
+        expect(notice).to_contain_text("The broker is away.", timeout=60_000)
+        answer = httpx.get(f"{leveret.http_url}/api/overview", auth=("guest", "guest"), timeout=60)
+        assert (answer.status_code, answer.json()["error"]) == (503, "broker_away")
+    finally:
+        leveret.signal(signal.SIGCONT, "broker")
+    expect(page.locator("#as-of p")).to_have_count(0, timeout=60_000)
+    answer = httpx.get(f"{leveret.http_url}/api/overview", auth=("guest", "guest"), timeout=60)
+    assert answer.status_code == 200
 
 
 def test_a_blocked_connection_looks_blocked(own: Any, small_disk: SmallDisk) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
@@ -82,18 +82,22 @@ class Past:
             return recent
         wanted = [name for name in (series or found["series"]) if name in found["series"]]
         found["series"] = {name: found["series"][name] for name in wanted}
-        _continue(found, recent)
-        return found
+        return _continued(found, recent)
 
 
-def _continue(found: dict[str, Any], recent: dict[str, Any]) -> None:
-    """Adds the newest point that is in memory to those of the files, which end with a minute."""
+def _continued(found: dict[str, Any], recent: dict[str, Any]) -> dict[str, Any]:
+    """The points of the files up to the first one that is in memory, then those: memory knows more,
+    also of steps in which an object was left out of the files."""
     times = recent["times"]
-    if times and times[-1] > found["times"][-1]:
-        found["times"].append(times[-1])
-        for name, values in found["series"].items():
-            newest = recent["series"].get(name)
-            values.append(newest[-1] if newest else None)
+    if not times:
+        return found
+    end = bisect_left(found["times"], times[0])
+    nothing = [None] * len(times)
+    series = {
+        name: values[:end] + recent["series"].get(name, nothing)
+        for name, values in found["series"].items()
+    }
+    return found | {"times": found["times"][:end] + times, "series": series}
 
 
 class Samples:
@@ -102,7 +106,9 @@ class Samples:
     def __init__(self, past: dict[str, Any], counters: Mapping[str, float]) -> None:
         self._times: list[int] = past["times"]
         self._values = {
-            name: _counted(past, name, counters[name]) if name in counters and values else values
+            name: _counted(past, name, counters[name])
+            if name in counters and values
+            else _filled(values)
             for name, values in past["series"].items()
         }
 
@@ -117,8 +123,18 @@ class Samples:
         found = []
         for at in range(newest, newest - age_s * 1000 - 1, -step):
             place = max(0, bisect_right(self._times, at) - 1)
-            found.append(Sample(at, values[place] or 0.0))
+            found.append(Sample(at, values[place]))
         return found
+
+
+def _filled(levels: list[float | None]) -> list[float]:
+    """A level at each time: in a gap what it was before, and before all the first known one."""
+    level = next((one for one in levels if one is not None), 0.0)
+    found = []
+    for one in levels:
+        level = level if one is None else one
+        found.append(level)
+    return found
 
 
 def _counted(past: dict[str, Any], name: str, now: float) -> list[float]:
@@ -154,7 +170,14 @@ async def aged(
 
 async def aged_of_object(broker: Broker, view: Any, thing: Any, args: Any) -> Any:
     """The arguments of verb `item` with the samples of the files, as `aged`."""
-    if not args.ages or view.kind not in ("queue", "exchange"):
+    if not args.ages:
+        return args
+    if args.noun == "vhosts":
+        totals = broker.stats.vhost(thing.name)
+        past = partial(Past(broker).of_vhost, thing)
+        ages = await aged(args.ages, totals.series, past, totals.counters)
+        return msgspec.structs.replace(args, ages=ages)
+    if view.kind not in ("queue", "exchange"):
         return args
     one = thing[1] if view.kind == "exchange" else thing
     series = broker.stats.watch(view.kind, one)

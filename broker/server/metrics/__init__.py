@@ -20,7 +20,13 @@ from urllib.parse import parse_qs
 from broker.access.patterns import BadPattern, Pattern
 from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
 from broker.server.metrics.memory import memory_breakdown
-from broker.server.metrics.node import aggregated, identity, node_metrics, object_levels
+from broker.server.metrics.node import (
+    aggregated,
+    identity,
+    node_families,
+    node_metrics,
+    object_levels,
+)
 from broker.server.metrics.objects import Scope, detailed, per_object
 from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
 from broker.server.metrics.sums import by_type, channel_sums
@@ -163,7 +169,12 @@ def lines_of(broker: Broker, path: str, query: str) -> Iterator[str] | None:
         for text in (*asked.get("family", ()), *asked.get("families", ()))
         for name in text.split(",")
     ]
-    return itertools.chain([identity(broker, "detailed")], detailed(scope, frozenset(families)))
+    wanted = frozenset(families)
+    return itertools.chain(
+        [identity(broker, "detailed")],
+        node_families(broker, wanted, scope.prefix),
+        detailed(scope, wanted),
+    )
 
 
 async def text_of(lines: Iterator[str]) -> bytes:

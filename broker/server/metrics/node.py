@@ -189,6 +189,48 @@ def node_metrics(broker: Broker, endpoint: str) -> Iterator[str]:
     yield from _attempts(broker)
 
 
+NODE_FAMILIES: dict[str, frozenset[str]] = {
+    "connection_churn_metrics": frozenset(name for name, _, _ in _CHURN),
+    "node_coarse_metrics": frozenset(
+        (
+            "process_open_fds",
+            "process_open_tcp_sockets",
+            "process_resident_memory_bytes",
+            "disk_space_available_bytes",
+        )
+    ),
+    "node_metrics": frozenset(
+        (
+            "process_max_fds",
+            "process_max_tcp_sockets",
+            "resident_memory_limit_bytes",
+            "disk_space_available_limit_bytes",
+            "erlang_uptime_seconds",
+        )
+    ),
+    "auth_attempt_metrics": frozenset(
+        ("auth_attempts_total", "auth_attempts_succeeded_total", "auth_attempts_failed_total")
+    ),
+}
+"""RabbitMQ's families of the node: which of its metrics."""
+
+
+def node_families(broker: Broker, wanted: frozenset[str], prefix: str) -> Iterator[str]:
+    """The families of the node that are asked for."""
+    names: set[str] = set()
+    for family in wanted & NODE_FAMILIES.keys():
+        names |= NODE_FAMILIES[family]
+    if not names:
+        return
+    is_wanted = False
+    for text in node_metrics(broker, "detailed"):
+        # A metric begins with its head; the samples that follow by themselves belong to it.
+        if text.startswith("# TYPE "):
+            is_wanted = text.split(" ", 3)[2].removeprefix("rabbitmq_") in names
+        if is_wanted:
+            yield text.replace("rabbitmq_", f"rabbitmq_{prefix}")
+
+
 def object_levels(broker: Broker) -> Iterator[str]:
     """How many objects of each kind there are, which every page says."""
     levels = broker.stats.node.levels
