@@ -11,8 +11,9 @@ JOBS := $(if $(CI),2,4)
 .DEFAULT_GOAL := help
 .PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
-run: build  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
-	@exec $(PYTHON) manage.py serve $(ARGS)
+run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
+	@$(SETUP) start
+	@($(SETUP) reports &); exec $(PYTHON) manage.py serve $(ARGS)
 
 build:  ## set up everything that `run` needs, without starting it
 	@$(SETUP) run

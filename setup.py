@@ -29,7 +29,8 @@ DIRECTIVES = {
     "wraparound": False,
     "initializedcheck": compiled.checked(),
     "cdivision": True,
-    "embedsignature": True,
+    # Signatures in docstrings: nobody reads them, and each is a text in the C code.
+    "embedsignature": False,
     # Nobody pickles what is compiled; two functions of each class for it are a third of the C code.
     "auto_pickle": False,
     "emit_code_comments": False,
@@ -68,7 +69,8 @@ def extensions() -> list[Extension]:
             raise SystemExit("LEVERET_PLANTED: planted faults belong into no package")
         chosen = compiled.planting()  # for tests/crash/planted_build.py
     else:
-        chosen = compiled.to_build() if in_place else compiled.modules(["broker"])
+        folders = os.environ.get("LEVERET_FOLDERS", "").split() or compiled.FOLDERS
+        chosen = compiled.to_build(folders) if in_place else compiled.modules(["broker"])
     extensions: list[Extension] = cythonize(
         [
             Extension(

@@ -90,7 +90,9 @@ def main() -> int:
     if directory is None or not directory.is_dir():
         print(__doc__)
         return EX_USAGE
-    versions = {**lock.locked(lock.RUN), **lock.locked(lock.TEST)}
+    versions = {
+        name: version for path in lock.wanted() for name, version in lock.locked(path).items()
+    }
     found: set[str] = set()
     count, newest = 0, ""
     for entry in advisories(directory):

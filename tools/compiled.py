@@ -26,7 +26,10 @@ _INCLUDE = re.compile(r"^\s*include\s+[\"']([^\"']+)[\"']", re.MULTILINE)
 _C_INCLUDE = re.compile(r"^\s*#\s*include\s+\"([^\"]+)\"", re.MULTILINE)
 
 
-def modules(folders: Iterable[str] = ("broker", "tests")) -> list[Path]:
+FOLDERS = ("broker", "tests")
+
+
+def modules(folders: Iterable[str] = FOLDERS) -> list[Path]:
     """The `.pyx` files of the project, in a stable order."""
     return sorted(
         path
@@ -117,12 +120,12 @@ def stale() -> list[Path]:
     ]
 
 
-def to_build() -> list[Path]:
+def to_build(folders: Iterable[str] = FOLDERS) -> list[Path]:
     """The `.pyx` files that a build with the present flags has to compile."""
     built = manifest()
     return [
         source
-        for source in modules()
+        for source in modules(folders)
         if not binary(source).exists() or built.get(dotted(source)) != entry(source)
     ]
 
@@ -191,8 +194,8 @@ def _cimported(path: Path, module: str | None, names: str) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--list"]:
-        print("\n".join(dotted(item) for item in to_build()))
+    if sys.argv[1:2] == ["--list"]:
+        print("\n".join(dotted(item) for item in to_build(sys.argv[2:] or FOLDERS)))
         sys.exit(0)
     late = stale()
     for item in late:

@@ -1,10 +1,15 @@
-"""Set up what `make run` or `make test` needs: system packages, .venv, packages, compiled modules.
+"""Set up what `make` needs: system packages, .venv, packages, compiled modules.
 
-    python3 tools/environment.py run|test
+    python3 tools/environment.py start|reports|run|test
+
+`start`: all that the appliance needs but the packages of reports, Spark and Java, which are the
+largest. `reports`: these, for `make run` beside the running appliance. `run`: both. `test`: what
+the tests need, too.
 
 Standard library only: nothing but Python and make may be assumed. Each step looks first and does
-nothing when its result is there, so that the second start takes a moment. pip and apt keep the
-machine's own settings (index, proxy, certificates).
+nothing when its result is there, so that the second start takes a moment. Modules are compiled
+while packages are installed. pip and apt keep the machine's own settings (index, proxy,
+certificates).
 """
 
 from __future__ import annotations
@@ -19,15 +24,31 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-LOCKS = {"run": ["requirements.lock"], "test": ["requirements.lock", "requirements-test.lock"]}
+TO_COMPILE = "requirements-build.lock"
+REPORTS = "requirements-reports.lock"
+LOCKS = {
+    "start": ["requirements.lock"],
+    "reports": [REPORTS],
+    "run": ["requirements.lock", REPORTS],
+    "test": ["requirements.lock", REPORTS, "requirements-test.lock"],
+}
+"""Goal -> the lock files of its packages, besides those that compile the modules."""
+
+INSTALLING = VENV / "leveret-reports.installing"
+"""A file that is locked while the packages of reports are installed. The reports process looks at
+it: runs wait until then (`management/reports/installing.py`)."""
+
 EX_UNAVAILABLE = 69
 EX_OSERR = 71
+LINE_SECONDS = 5.0
 
 
 class SetUpError(Exception):
@@ -45,13 +66,15 @@ def main() -> int:
     (ROOT / "build").mkdir(exist_ok=True)
     try:
         with (ROOT / "build" / "environment.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            install_system_packages(goal)
-            create_virtual_environment()
-            install_packages(goal)
-            compile_modules()
-            if goal == "test":
-                compile_planted_faults()
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("Waiting for another set-up in this directory; it may be installing Spark")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if goal == "reports":
+                install_reports_quietly()
+            else:
+                set_up(goal)
     except SetUpError as error:
         say(str(error))
         return EX_UNAVAILABLE
@@ -61,8 +84,101 @@ def main() -> int:
     return 0
 
 
+def set_up(goal: str) -> None:
+    install_system_packages(goal)
+    create_virtual_environment()
+    progress = Progress()
+    install_packages([TO_COMPILE], progress)
+    folders = ["broker", "tests"] if goal == "test" else ["broker"]
+    side_by_side(
+        lambda: install_packages(LOCKS[goal], progress),
+        lambda: compile_modules(folders, progress),
+    )
+    if goal == "test":
+        compile_planted_faults()
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+# --- progress ----------------------------------------------------------------------------------
+
+
+class Progress:
+    """How far the steps have come, by their names: a line that is written anew at a terminal, a
+    line every few seconds elsewhere."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._at = time.monotonic()
+        self._is_terminal = sys.stderr.isatty()
+
+    def note(self, step: str, state: str) -> None:
+        """`state` is a count, "12 of 35"."""
+        with self._lock:
+            self._steps[step] = state
+            if self._is_terminal:
+                print(f"\r  {self._text()}\x1b[K", end="", file=sys.stderr, flush=True)
+            elif time.monotonic() >= self._at + LINE_SECONDS:
+                self._at = time.monotonic()
+                say(f"  {self._text()}")
+
+    def end(self, step: str, text: str) -> None:
+        """The step is over; `text` tells how long it took."""
+        with self._lock:
+            self._steps.pop(step, None)
+            say(f"\r{text}\x1b[K" if self._is_terminal else text)
+
+    def _text(self) -> str:
+        return ", ".join(f"{step} {state}" for step, state in self._steps.items())
+
+
+def side_by_side(*steps: Callable[[], None]) -> None:
+    """Runs the steps at the same time. Raises the first error when all have ended."""
+    errors: list[BaseException] = []
+
+    def run_one(step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (SetUpError, OSError) as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run_one, args=(step,)) for step in steps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def watch(
+    command: list[str], on_line: Callable[[str], None], advice: str, **variables: str
+) -> None:
+    """Runs a command, with these variables besides the present ones, and hands over each line that
+    it prints. Raises SetUpError with all of them if it fails."""
+    printed: list[str] = []
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            printed.append(line)
+            on_line(line)
+    if process.returncode != 0:
+        status = process.returncode
+        raise SetUpError(
+            f"{''.join(printed)}\n{shlex.join(command)} ended with status {status}; {advice}"
+        )
 
 
 # --- system packages -------------------------------------------------------------------------
@@ -129,25 +245,52 @@ def create_virtual_environment() -> None:
     run([[sys.executable, "-m", "venv", *clear, str(VENV)]], None, "python3-venv may be missing")
 
 
-def install_packages(goal: str) -> None:
+def install_packages(names: list[str], progress: Progress) -> None:
     """Install what the lock files name, once per content of the lock files."""
     stamp = VENV / "leveret-installed.json"
     try:
         installed = json.loads(stamp.read_text())
     except (OSError, ValueError):
         installed = {}
-    wanted = {name: fingerprint(ROOT / name) for name in LOCKS[goal]}
+    wanted = {name: fingerprint(ROOT / name) for name in names}
     if all(installed.get(name) == value for name, value in wanted.items()):
         return
-    started = time.monotonic()
-    say("Installing Python packages (Spark is large: a minute or two the first time)")
-    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-input"]
+    pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
     pip += ["--disable-pip-version-check", "--require-hashes"]
-    for name in LOCKS[goal]:
+    for name in names:
         pip += ["--requirement", str(ROOT / name)]
-    run([pip], None, "is the package index within reach? pip's own settings are used")
+    count = sum((ROOT / name).read_text().count("==") for name in names)
+    found = 0
+    started = fetched = time.monotonic()
+
+    def on_line(line: str) -> None:
+        nonlocal found, fetched
+        if line.startswith(("Collecting ", "Requirement already satisfied: ")):
+            found += 1
+            progress.note("packages", f"{found} of {count} fetched")
+        elif line.startswith("Installing collected packages"):
+            fetched = time.monotonic()
+            progress.note("packages", f"{count} are installed")
+
+    watch(pip, on_line, "is the package index within reach? pip's own settings are used")
     stamp.write_text(json.dumps({**installed, **wanted}, indent=1) + "\n")
-    say(f"Installed in {time.monotonic() - started:.0f} s")
+    ended = time.monotonic()
+    progress.end(
+        "packages",
+        f"{count} Python packages: downloaded in {fetched - started:.0f} s, "
+        f"installed in {ended - fetched:.0f} s",
+    )
+
+
+def install_reports_quietly() -> None:
+    """The packages of reports, with what the appliance leaves of the processors."""
+    os.nice(19)
+    with INSTALLING.open("w") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        try:
+            install_packages([REPORTS], Progress())
+        finally:
+            INSTALLING.unlink(missing_ok=True)
 
 
 def fingerprint(path: Path) -> str:
@@ -159,28 +302,31 @@ def fingerprint(path: Path) -> str:
 # --- compiled modules ------------------------------------------------------------------------
 
 
-def compile_modules() -> None:
+def compile_modules(folders: list[str], progress: Progress) -> None:
+    """Compile the modules of the folders that have changed."""
     check = subprocess.run(
-        [PYTHON, str(ROOT / "tools" / "compiled.py"), "--list"],
+        [PYTHON, str(ROOT / "tools" / "compiled.py"), "--list", *folders],
         capture_output=True,
         text=True,
         check=True,
     )
-    names = check.stdout.split()
-    if not names:
+    count = len(check.stdout.split())
+    if not count:
         return
     started = time.monotonic()
-    say(f"Compiling {len(names)} module{'s' if len(names) > 1 else ''}")
-    result = subprocess.run(
-        [PYTHON, str(ROOT / "setup.py"), "build_ext", "--inplace", "-q"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if result.returncode != 0:
-        raise SetUpError(f"{result.stdout}\na module does not compile; see above")
-    say(f"Compiled in {time.monotonic() - started:.0f} s")
+    translated = compiled = 0
+
+    def on_line(line: str) -> None:
+        nonlocal translated, compiled
+        translated += "] Cythonizing " in line
+        compiled += line.startswith("building '")
+        done, what = (compiled, "compiled") if compiled else (translated, "translated to C")
+        progress.note("modules", f"{done} of {count} {what}")
+
+    build = [str(PYTHON), str(ROOT / "setup.py"), "build_ext", "--inplace"]
+    advice = "a module does not compile; see above"
+    watch(build, on_line, advice, LEVERET_FOLDERS=" ".join(folders))
+    progress.end("modules", f"{count} modules: compiled in {time.monotonic() - started:.0f} s")
 
 
 def compile_planted_faults() -> None:

@@ -3,7 +3,9 @@ hashes of its files.
 
     .venv/bin/python tools/lock.py [--check]
 
-`requirements.lock` holds what `make run` installs, `requirements-test.lock` what `make test` adds.
+`requirements-build.lock` holds what compiles the modules, `requirements.lock` what else `make run`
+installs before it starts, `requirements-reports.lock` what only the reports need (Spark and Java),
+`requirements-test.lock` what `make test` adds.
 To take newer versions: install them into .venv with pip, run the tests, write the lock files.
 The hashes are those that the package index publishes, for every platform; `uv` asks it for them.
 `--check` compares the lock files with pyproject.toml and with what is installed; it needs no index.
@@ -22,7 +24,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "requirements-build.lock"
 RUN = ROOT / "requirements.lock"
+REPORTS = ROOT / "requirements-reports.lock"
 TEST = ROOT / "requirements-test.lock"
 HEADER = "# Written by tools/lock.py from pyproject.toml and the installed versions. Do not edit.\n"
 # The oldest Python needs most: what a newer one has itself is a package there.
@@ -34,12 +38,13 @@ class LockError(Exception):
     """The lock files cannot be written; the text says why."""
 
 
-def wanted() -> tuple[list[Requirement], list[Requirement]]:
-    """The requirements of `make run` and those that `make test` adds."""
+def wanted() -> dict[Path, list[Requirement]]:
+    """By lock file, the requirements that it adds to those of the files before it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    run = [*project["dependencies"], *extras["reports"], *extras["demo"], *extras["build"]]
-    return [Requirement(text) for text in run], [Requirement(text) for text in extras["test"]]
+    run = [*project["dependencies"], *extras["demo"]]
+    texts = {BUILD: extras["build"], RUN: run, REPORTS: extras["reports"], TEST: extras["test"]}
+    return {path: [Requirement(text) for text in each] for path, each in texts.items()}
 
 
 def closure(requirements: list[Requirement]) -> dict[str, str]:
@@ -68,16 +73,20 @@ def _applies(requirement: Requirement, extra: str) -> bool:
     return marker is None or marker.evaluate({**OLDEST, "extra": extra})
 
 
-def closures() -> tuple[dict[str, str], dict[str, str]]:
-    """Name to version of what each lock file has to hold. Raises LockError."""
-    run, test = wanted()
-    try:
-        base = closure(run)
-        return base, {name: v for name, v in closure(test).items() if name not in base}
-    except PackageNotFoundError as error:
-        raise LockError(
-            f"{error.name} is not installed; install the ranges of pyproject.toml first"
-        ) from None
+def closures() -> dict[Path, dict[str, str]]:
+    """By lock file, name to version of what it has to hold. Raises LockError."""
+    found: dict[Path, dict[str, str]] = {}
+    before: set[str] = set()
+    for path, requirements in wanted().items():
+        try:
+            versions = closure(requirements)
+        except PackageNotFoundError as error:
+            raise LockError(
+                f"{error.name} is not installed; install the ranges of pyproject.toml first"
+            ) from None
+        found[path] = {name: version for name, version in versions.items() if name not in before}
+        before |= versions.keys()
+    return found
 
 
 def hashes(versions: dict[str, str]) -> dict[str, list[str]]:
@@ -120,20 +129,17 @@ def locked(path: Path) -> dict[str, str]:
 
 def problems() -> list[str]:
     """What the lock files lack, hold without need or without a hash, or pin out of range."""
-    run, test = wanted()
-    base, added = closures()
     result = []
-    for requirements, versions in (
-        (run, locked(RUN)),
-        (test, {**locked(RUN), **locked(TEST)}),
-    ):
+    versions: dict[str, str] = {}
+    for path, requirements in wanted().items():
+        versions |= locked(path)
         for requirement in requirements:
             version = versions.get(canonicalize_name(requirement.name))
             if version is None:
                 result.append(f"{requirement} is in no lock file; run `make lock`")
             elif not requirement.specifier.contains(version, prereleases=True):
                 result.append(f"{requirement} does not allow the locked {version}; run `make lock`")
-    for path, needed in ((RUN, base), (TEST, added)):
+    for path, needed in closures().items():
         found = entries(path.read_text())
         result += [f"{name} has no hash in {path.name}" for name in found if not found[name][1]]
         result += [f"{name} is not in {path.name}" for name in needed.keys() - found.keys()]
@@ -147,14 +153,14 @@ def main() -> int:
             found = problems()
             print("\n".join(found) or "lock files fit pyproject.toml")
             return 1 if found else 0
-        base, added = closures()
-        sums = hashes({**base, **added})
+        needed = closures()
+        sums = hashes({name: v for versions in needed.values() for name, v in versions.items()})
     except LockError as error:
         print(error)
         return 1
-    RUN.write_text(render(base, sums))
-    TEST.write_text(render(added, sums))
-    print(f"{RUN.name}: {len(base)} packages; {TEST.name}: {len(added)} more")
+    for path, versions in needed.items():
+        path.write_text(render(versions, sums))
+    print("; ".join(f"{path.name}: {len(versions)} packages" for path, versions in needed.items()))
     return 0
 
 

@@ -186,6 +186,7 @@ def _state(
         "schedule": standing.schedule,
         "next_at": standing.next_at,
         "available": standing.next_at is not None,
+        "is_installing": standing.is_installing,
         "run": run,
         "run_seconds": None
         if run is None

@@ -43,7 +43,8 @@ class SparkKept(msgspec.Struct, frozen=True, kw_only=True):
 class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`run_id`: of the run asked for. `schedules`, `next_at` (UTC ms): by report. `unwritten`:
     records that the disk has no room for. `plans`: when each is due, by `report/plan`.
-    `spark`: what is kept for the next run. `error`: what was refused.
+    `spark`: what is kept for the next run. `is_installing`: Spark and Java are, so that runs wait.
+    `error`: what was refused.
     """
 
     run_id: str = ""
@@ -52,6 +53,7 @@ class Reply(msgspec.Struct, kw_only=True, omit_defaults=True):
     unwritten: list[Run] = []
     plans: dict[str, int] = {}
     spark: SparkKept | None = None
+    is_installing: bool = False
     error: str = ""
 
 

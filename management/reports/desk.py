@@ -39,7 +39,8 @@ SHOWN_TO_ALL = (
 @dataclass(frozen=True)
 class Standing:
     """How a report stands. `next_at` is UTC ms, None if the reports process does not answer;
-    `spark` is what is kept for the next run of any report.
+    `spark` is what is kept for the next run of any report; while `is_installing`, runs wait until
+    Spark and Java are installed.
     """
 
     report: Report
@@ -47,6 +48,7 @@ class Standing:
     schedule: str
     next_at: int | None
     spark: client.SparkKept | None = None
+    is_installing: bool = False
 
     @property
     def under_way(self) -> Run | None:
@@ -96,6 +98,7 @@ class Desk:
             schedule=status.schedules.get(name, "") if status else "",
             next_at=status.next_at.get(name) if status else None,
             spark=status.spark if status else None,
+            is_installing=status.is_installing if status else False,
         )
 
     def _status(self) -> client.Reply | None:

@@ -27,7 +27,7 @@ from broker.serving import reloading
 from broker.settings.config import Config, ConfigError
 from management.priority import give_way
 
-from . import client, delivery, parameters, plans, tariff
+from . import client, delivery, installing, parameters, plans, tariff
 from .catalog import REPORTS
 from .client import FRAME_MAX, LENGTH, Reply, Request
 from .desk import Desk
@@ -186,6 +186,7 @@ class Reports:
                     plans=self._timetable.plans(),
                     unwritten=self._records.unwritten,
                     spark=self._job.standing(),
+                    is_installing=installing.under_way(),
                 )
             return Reply(error=f"there is no request {request.verb!r}")
         except (RunNotFound, OSError, ValueError) as error:
@@ -392,6 +393,9 @@ class Reports:
             await self._work.wait()
             self._work.clear()
             while self._waiting and not self._stopping:
+                if installing.under_way():
+                    await asyncio.sleep(installing.LOOK_SECONDS)
+                    continue
                 self._running = self._waiting.popleft()
                 await self._run(self._running)
                 self._runs.forget_old(self._running.report)
