@@ -57,6 +57,12 @@ def upstream(vhost: str, name: str = "", *, is_set: bool = False) -> str:
     return f"{link('upstream')}?{urlencode(names)}" if names else link("upstream")
 
 
+def shovel(vhost: str, name: str = "") -> str:
+    """The page of a shovel; without a name the form of a new one."""
+    query = f"?{urlencode({'vhost': vhost, 'name': name})}" if name else ""
+    return f"{link('shovel')}{query}"
+
+
 def _address(view: str, names: dict[str, str], tab: str = "") -> str:
     if _FOLDED.isdisjoint(names.values()) and all(names.values()):
         return link(f"{view}-{tab}" if tab else view, *names.values())

@@ -22,6 +22,7 @@ PAGES = (
     ("Consumers", "/consumers"),
     ("Policies", "/policies"),
     ("Federation", "/federation"),
+    ("Shovels", "/shovels"),
     ("Virtual hosts", "/vhosts"),
     ("Reports", "/reports"),
     ("Console", "/console"),

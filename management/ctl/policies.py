@@ -142,8 +142,8 @@ def _bridge(word: str, component: str, what: str) -> None:
         Command(
             name=f"add_{word}",
             group="parameters",
-            help=f"Stores a {what}{_MEANING[word]}.",
-            examples=(f'add_{word} copy \'{{"{_URI[word]}": "amqp://far"}}\'',),
+            help=_ADDED[word],
+            examples=(_EXAMPLES[word],),
             verb="parameter.put",
             parameters=(
                 name(what),
@@ -167,7 +167,14 @@ def _bridge(word: str, component: str, what: str) -> None:
     )
 
 
-_MEANING = {"shovel": ", which starts", "federation": ", which policies may name"}
-_URI = {"shovel": "src-uri", "federation": "uri"}
+_ADDED = {
+    "shovel": "Stores a shovel and starts it, in the name of an administrator.",
+    "federation": "Stores a federation upstream, which policies may name.",
+}
+_EXAMPLES = {
+    "shovel": 'add_shovel copy \'{"src-uri": "amqp://", "src-queue": "jobs", '
+    '"dest-uri": "amqp://user:password@far", "dest-queue": "jobs"}\'',
+    "federation": 'add_federation copy \'{"uri": "amqp://far"}\'',
+}
 _bridge("shovel", "shovel", "shovel")
 _bridge("federation", "federation-upstream", "federation upstream")

@@ -99,7 +99,8 @@ RULES: dict[str, list[str]] = {
         /api/user-limits /api/user-limits/<user> /api/vhost-limits /api/vhost-limits/<vhost>
         /consumers /federation /upstream
         /exchange /exchanges /exchanges/<vhost>/<name> /policies /policy
-        /policy/preview /queue /queues /queues/<vhost>/<name> /queues/<vhost>/<name>/bindings
+        /policy/preview /shovel /shovels
+        /queue /queues /queues/<vhost>/<name> /queues/<vhost>/<name>/bindings
         /queues/<vhost>/<name>/consumers /queues/<vhost>/<name>/messages
         /queues/<vhost>/<name>/move /queues/<vhost>/<name>/settings
     """),

@@ -42,6 +42,8 @@ PAGES = [
     "/federation",
     "/upstream",
     "/upstream?set=1",
+    "/shovels",
+    "/shovel",
     "/policy?operator=1",
     "/vhosts/%2F",
     "/users",

@@ -29,6 +29,7 @@ from broker.server.metrics.node import (
 )
 from broker.server.metrics.objects import Scope, detailed, per_object
 from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
+from broker.server.metrics.shovels import shovel_metrics
 from broker.server.metrics.sums import by_type, channel_sums
 from broker.server.pace import Pace
 
@@ -194,6 +195,7 @@ def _whole(broker: Broker, endpoint: str, rest: Iterator[str]) -> Iterator[str]:
     yield from by_type(broker, of_all)
     yield from channel_sums(broker, of_all)
     yield from object_levels(broker)
+    yield from shovel_metrics(broker, of_all)
     yield from rest
 
 
