@@ -12,7 +12,6 @@ import fcntl
 import logging
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -23,9 +22,9 @@ from typing import IO
 
 import msgspec
 
-from broker.serving import reloading
-from broker.settings.config import Config, ConfigError
+from broker.settings.config import Config
 from management.priority import give_way
+from management.worker import Worker
 
 from . import client, delivery, installing, parameters, plans, tariff
 from .catalog import REPORTS
@@ -82,7 +81,7 @@ class Reports:
     """The schedule, the requests, and the run under way."""
 
     def __init__(self, config: Config, directory: Path) -> None:
-        self._config = config
+        self._worker = Worker("reports", config, log)
         self._data_dir = config.data_dir.absolute()
         self._runs = Runs(directory)
         self._records = Records(self._runs)
@@ -95,23 +94,9 @@ class Reports:
         self._timetable = Timetable()
         self._plans_problem = ""
 
-    def _reload(self) -> None:
-        """Read the settings again; of those that can change, only the log's concern reports."""
-        try:
-            reloaded = reloading.read_again(self._config, os.environ)
-        except ConfigError as error:
-            reloading.refuse(log, error)
-            return
-        self._config = reloaded.config
-        reloading.follow(log, "reports", reloaded)
-
     async def serve(self) -> None:
         """Work until told to stop. Raises OSError if the socket cannot be opened."""
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signal_number, stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._worker.listen()
         try:
             self._runs.end_abandoned(_now_ms())
         except OSError as error:
@@ -125,10 +110,8 @@ class Reports:
             os.umask(before)
         scheduling = asyncio.create_task(self._keep_schedule())
         working = asyncio.create_task(self._work_on_runs())
-        waiting = asyncio.create_task(stop.wait())
-        log.info("schedule %s (UTC)", self._config.reports_schedule)
-        # A task of ours that ends has failed: end too rather than sit there without it.
-        await asyncio.wait([scheduling, working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        log.info("schedule %s (UTC)", self._worker.config.reports_schedule)
+        await self._worker.until_told(scheduling, working)
         server.close()
         self._stopping = True
         self._work.set()
@@ -136,7 +119,6 @@ class Reports:
         await working
         for run in self._waiting:
             self._end(run, "cancelled")
-        waiting.cancel()
         if scheduling.done():
             scheduling.result()
         scheduling.cancel()
@@ -214,7 +196,7 @@ class Reports:
         asks for has no user, always finds room, and is one run of each report at most."""
         if asked_by is None:
             return
-        most = self._config.reports_waiting_max
+        most = self._worker.config.reports_waiting_max
         own = sum(1 for run in self._waiting if run.asked_by == asked_by)
         if own >= most // 4:
             raise ValueError(
@@ -311,7 +293,7 @@ class Reports:
         if problem and problem != self._plans_problem:  # once, not at every look
             log.error("plans: %s", problem)
         self._plans_problem = problem
-        config = self._config
+        config = self._worker.config
         every = {"schedule": config.reports_schedule, "day": config.reports_daily_schedule}
         own = {one.report for one in found if one.is_default}
         entries = [
@@ -354,7 +336,7 @@ class Reports:
         told = [one for one in found if one.webhook or one.mail]
         if not told:
             return
-        loop, config = asyncio.get_running_loop(), self._config
+        loop, config = asyncio.get_running_loop(), self._worker.config
         desk = Desk(self._data_dir)
 
         def note(done: list[Delivery]) -> None:
@@ -467,7 +449,7 @@ class Reports:
                 log.error("run %s of %s is not delivered: %s", run.run_id, run.report, problem)
 
     def _specification(self, run: Run, directory: Path) -> Specification:
-        config = self._config
+        config = self._worker.config
         return Specification(
             report=run.report,
             parameters=run.parameters,

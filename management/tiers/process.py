@@ -7,17 +7,16 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from broker.schema.tier_work import FRAME_MAX, Answer, Task
-from broker.serving import reloading
-from broker.settings.config import Config, ConfigError
+from broker.settings.config import Config
 from management.priority import give_way
 from management.tiers.work import UPLOAD_SLOWEST, Work
+from management.worker import Worker
 
 log = logging.getLogger("leveret.tiers")
 
@@ -41,7 +40,7 @@ class Tiers:
     """The connection to the broker, and what is under way for it."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._worker = Worker("tiers", config, log)
         self._work = Work(
             config.tier_store,
             config.object_store_endpoint,
@@ -54,36 +53,16 @@ class Tiers:
 
     async def serve(self) -> None:
         """Until told to stop."""
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        working = asyncio.create_task(self._keep_connected())
-        waiting = asyncio.create_task(stop.wait())
-        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        working.cancel()
-        waiting.cancel()
-        await asyncio.gather(working, waiting, return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _reload(self) -> None:
-        """Of the settings that can change, only the log's concern this process."""
         try:
-            reloaded = reloading.read_again(self._config, os.environ)
-        except ConfigError as error:
-            reloading.refuse(log, error)
-            return
-        self._config = reloaded.config
-        reloading.follow(log, "tiers", reloaded)
+            await self._worker.work(self._keep_connected())
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _keep_connected(self) -> None:
         wait = AGAIN_FIRST_S
         while True:
             try:
-                reader, writer = await asyncio.open_unix_connection(self._config.tier_socket)
+                reader, writer = await asyncio.open_unix_connection(self._worker.config.tier_socket)
             except OSError:
                 await asyncio.sleep(wait)
                 wait = min(AGAIN_MOST_S, 2 * wait)
@@ -115,7 +94,7 @@ class Tiers:
 
     async def _carry_out(self, task: Task, writer: asyncio.StreamWriter) -> None:
         """Answers a task, whatever the store does. A thread that it holds is left to it."""
-        longest = 2 * self._config.tier_timeout + 2 * task.length / UPLOAD_SLOWEST
+        longest = 2 * self._worker.config.tier_timeout + 2 * task.length / UPLOAD_SLOWEST
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._threads, self._work.carry_out, task)
         try:
@@ -123,7 +102,7 @@ class Tiers:
                 answer = await asyncio.shield(work)
         except TimeoutError:
             work.add_done_callback(lambda done: done.exception())
-            problem = f"{self._config.tier_store} did not answer in {longest:.0f} s"
+            problem = f"{self._worker.config.tier_store} did not answer in {longest:.0f} s"
             answer = Answer(task.id, "store", problem)
         content = self._encoder.encode(answer)
         with contextlib.suppress(ConnectionError):
