@@ -44,6 +44,11 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"{program()} backup", description=__doc__)
     parser.add_argument("directory", type=Path, help="where the copy goes: a new or empty one")
     parser.add_argument("--rate", default="0", help="copy at most so much a second; 0: no limit")
+    parser.add_argument(
+        "--with-secrets-key",
+        action="store_true",
+        help="copy the key of stored passwords, too: then the copy is as secret as they are",
+    )
     options, others = parser.parse_known_args(argv)
     try:
         config = settings.load(others, os.environ)
@@ -52,7 +57,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"leveret backup: {error}", file=sys.stderr)
         return settings.EXIT_CONFIG
     try:
-        asyncio.run(back_up(config.data_dir, options.directory, Pace(rate)))
+        key = config.secrets_key_file if options.with_secrets_key else None
+        asyncio.run(back_up(config.data_dir, options.directory, Pace(rate), key))
     except BackupError as error:
         print(f"leveret backup: {error}", file=sys.stderr)
         return os.EX_CANTCREAT
@@ -62,10 +68,13 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-async def back_up(source: Path, target: Path, pace: Pace) -> None:
-    """Copies a data directory. Raises BackupError; then nothing of the copy is left."""
+async def back_up(source: Path, target: Path, pace: Pace, key: Path | None = None) -> None:
+    """Copies a data directory, and the file of the key of its secrets if it is given. Raises
+    BackupError; then nothing of the copy is left."""
     made = _prepare(source, target)
     try:
+        if key is not None:
+            copy_file(key, target / snapshot.SECRETS_KEY, PART, 0o600, pace)
         if (lock := _lock(source)) is not None:
             with lock:
                 say("no broker runs on it: copying the directory as it is")

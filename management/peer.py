@@ -6,12 +6,14 @@ from typing import Any
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from broker.schema.shovel_keys import BY_SHOVEL
 from management.paths import Application, Receive, Scope, Send
 
 UNKNOWN = "0.0.0.0"  # noqa: S104 - compared, not bound
 """What a proxy says that names this machine as the client: it may not be believed."""
 
 _TOLD = "leveret.told"
+_BY_SHOVEL = BY_SHOVEL.lower().encode()
 
 
 class ForwardedHeaders:
@@ -44,6 +46,7 @@ def peer_of(scope: Scope) -> str:
     IPv4 addresses that arrive on an IPv6 socket are given in their own form. With trusted proxies
     configured this is the address the nearest trusted proxy vouches for; `UNKNOWN` if that is one
     of this machine: the default user may sign in from here, and only a socket shows who is here.
+    A shovel sends from here what somebody elsewhere may have written: it is `UNKNOWN`, too.
     """
     client = scope.get("client")
     if not client or not client[0]:
@@ -54,6 +57,8 @@ def peer_of(scope: Scope) -> str:
         # A proxy may say any text, `unix` as well.
         return UNKNOWN if scope.get(_TOLD) else str(client[0])
     address = getattr(address, "ipv4_mapped", None) or address
-    if scope.get(_TOLD) and (address.is_loopback or address.is_unspecified):
+    if (address.is_loopback or address.is_unspecified) and (
+        scope.get(_TOLD) or any(name == _BY_SHOVEL for name, _ in scope.get("headers", ()))
+    ):
         return UNKNOWN
     return str(address)

@@ -7,7 +7,7 @@ in the process `bridges` (`broker.features.shovel`, `broker.features.federation`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,11 +22,15 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
+from broker.access.sealing import SECRETS_KEY, SecretsKey, Unreadable
+from broker.access.secrets import has_secrets
 from broker.schema import shovel_keys, upstream_keys
 from broker.schema.policy_keys import term
 from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET
 from broker.settings.bounds import DEFAULTS
 from broker.settings.files import SettingsError, SettingsFiles
+
+Row = TypeVar("Row", Parameter, GlobalParameter)
 
 LIMITS = "vhost-limits"
 SHOVEL = "shovel"
@@ -57,14 +61,25 @@ class Parameters:
         """Stored ones of a vhost, and global ones."""
         self.watchers: list[Callable[[], None]] = []
         """Called after each change, too."""
+        self.key = SecretsKey(files.path(SECRETS_KEY), files.disk)
+        """Of the secrets at rest; the server may name another file."""
+        self.unreadable: list[str] = []
+        """What has secrets that the key does not open, each with the reason."""
+        self._sealed: dict[str, tuple[Any, Any, str]] = {}
+        """What was sealed last of each: the value, and how it was written. A value that did not
+        change is not sealed again."""
+        self._sealed_globals: dict[str, str] = {}
+        """Global parameters that the key does not open."""
         self._files = files
         self._changed = changed
 
     def load(self) -> None:
         """Reads the file. Raises SettingsError, one line, if it cannot be used."""
+        self.key.load()
         content = self._files.load(PARAMETERS_FILE, ParametersFile) or ParametersFile()
         where = self._files.path(PARAMETERS_FILE)
         self.vhost_limits, self._stored = {}, {}
+        self._has_old = False
         for row in content.parameters:
             if row.component == LIMITS:
                 try:
@@ -81,8 +96,26 @@ class Parameters:
                 check_shape(row)
             except BadSetting as error:
                 raise SettingsError(f"{where}: {row.component} '{row.name}': {error}") from error
-            self._stored[row.component, row.vhost, row.name] = row
-        self.node = {row.name: row.value for row in content.global_parameters}
+            self._stored[row.component, row.vhost, row.name] = self._unsealed(_named(row), row)
+        rows = [self._unsealed(row.name, row) for row in content.global_parameters]
+        self.node = {row.name: row.value for row in rows}
+        self._sealed_globals = {row.name: row.sealed for row in rows if row.sealed}
+        if self._has_old:
+            self._save()
+
+    def _unsealed(self, what: str, row: Row) -> Row:
+        """A row of the file with its secrets; with stars and as it is where no key opens them."""
+        if not row.sealed:
+            # Of a version that did not seal, or written by hand.
+            self._has_old |= has_secrets(row.value)
+            return row
+        try:
+            value = self.key.unseal(what, row.value, row.sealed)
+        except Unreadable as error:
+            self.unreadable.append(f"{what.replace(chr(0), ' ')}: {error}")
+            return row
+        self._has_old |= not self.key.is_current(row.sealed)
+        return msgspec.structs.replace(row, value=value, sealed="")
 
     # Questions.
 
@@ -143,6 +176,8 @@ class Parameters:
         created = name not in self.node
         if created:
             self._check_room(len(self.node), "there are")
+        if self.node.get(name) != value:
+            self._sealed_globals.pop(name, None)
         self.node[name] = value
         self._save()
         return created
@@ -150,6 +185,7 @@ class Parameters:
     def delete_global(self, name: str) -> None:
         """Removes a global parameter. Raises KeyError if there is none."""
         del self.node[name]
+        self._sealed_globals.pop(name, None)
         self._save()
 
     def pause(self, vhost: str, name: str, paused: bool) -> None:
@@ -172,13 +208,31 @@ class Parameters:
 
     def _save(self) -> None:
         content = ParametersFile(
-            parameters=list(self.all()),
-            global_parameters=[GlobalParameter(name, value) for name, value in self.node.items()],
+            parameters=[self._kept(_named(row), row) for row in self.all()],
+            global_parameters=[
+                self._kept(name, GlobalParameter(name, value, self._sealed_globals.get(name, "")))
+                for name, value in self.node.items()
+            ],
         )
         self._files.put(PARAMETERS_FILE, content)
         self._changed()
         for watcher in self.watchers:
             watcher()
+
+    def _kept(self, what: str, row: Row) -> Row:
+        """A row as the file holds it."""
+        if row.sealed or not has_secrets(row.value):
+            self._sealed.pop(what, None)
+            return row
+        known = self._sealed.get(what)
+        if known is None or known[0] is not row.value:
+            known = self._sealed[what] = row.value, *self.key.seal(what, row.value)
+        return msgspec.structs.replace(row, value=known[1], sealed=known[2])
+
+
+def _named(row: Parameter) -> str:
+    """By which sealed secrets are bound to a parameter."""
+    return f"{row.component}\0{row.vhost}\0{row.name}"
 
 
 def check_parameter(parameter: Parameter) -> None:

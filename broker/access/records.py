@@ -64,7 +64,8 @@ class TopicPermission(msgspec.Struct, frozen=True):
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
     """A setting of a component for one vhost; limits of a vhost are one. Of a shovel, `owner` is
     the user who last wrote it, in whose name it runs ("" is the appliance itself, None was written
-    before owners were kept), and `paused` holds over restarts."""
+    before owners were kept), and `paused` holds over restarts. `sealed` holds the secrets of the
+    value in the file (`broker.access.sealing`); in memory only those that no key opens."""
 
     component: str
     vhost: str
@@ -72,13 +73,15 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
     value: Any
     owner: str | None = None
     paused: bool = False
+    sealed: str = ""
 
 
-class GlobalParameter(msgspec.Struct, frozen=True):
-    """A setting of the whole node, of any JSON value."""
+class GlobalParameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A setting of the whole node, of any JSON value; `sealed` as of a `Parameter`."""
 
     name: str
     value: Any
+    sealed: str = ""
 
 
 class UsersFile(msgspec.Struct):

@@ -14,6 +14,7 @@ cdef class Flight:
     cdef public bint with_names
     cdef public object repeat
     cdef public bint holds_acks  # the source sends no more than its prefetch meanwhile
+    cdef public bint marks       # what is taken now may be at the target already
     cdef bint mandatory
     cdef public bint acks
     cdef public str on_refused
@@ -25,6 +26,7 @@ cdef class Flight:
     cdef size_t left_out         # entries behind `head` that were not published
     cdef uint64_t settled        # publishes that were answered without a gap
     cdef uint64_t ack_tag        # the highest tag of a run of settled ones; 0 for none
+    cdef readonly uint64_t acked     # all tags up to this one are acknowledged
     cdef readonly size_t strays  # tags that are not settled while higher ones may be
     cdef public int64_t ack_most     # tags above are acknowledged at the end; -1: no such bound
     cdef public uint64_t limit

@@ -11,6 +11,8 @@ class Flight:
     with_names: bool
     holds_acks: bool
     repeat: Callable[[bytes], bytes] | None
+    marks: bool
+    acked: int
     acks: bool
     on_refused: str
     ack_most: int

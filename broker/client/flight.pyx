@@ -88,6 +88,9 @@ cdef class Flight:
         cdef size_t index
         if self.limit and self.taken + last > self.limit:
             last = self.limit - self.taken
+        if self.marks:
+            for index in range(last):
+                batch.entries[index].redelivered = True
         if go and not self.waiting.count:
             self.put(batch, 0, last)
         else:
@@ -334,6 +337,7 @@ cdef class Flight:
     cdef int send_acks(self) except -1:
         if self.ack_tag:
             self.source.settle(ACK, self.ack_tag, 1)
+            self.acked = self.ack_tag
             self.ack_tag = 0
         return 0
 

@@ -14,6 +14,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from broker.fields.codec import octets
 
 PORTS = {"amqp": 5672, "amqps": 5671}
+MALFORMED = (
+    "host or port are malformed; in user and password, / is written as %2F, @ as %40 and : as %3A"
+)
 CAPABILITIES = (
     "publisher_confirms",
     "consumer_cancel_notify",
@@ -98,8 +101,9 @@ def parse(uri: str, vhost: str = "/") -> Endpoint:
     try:
         parts = urlsplit(uri)
         port = parts.port
-    except ValueError as error:
-        raise BadURI(f"the URI cannot be read: {error}") from None
+    except ValueError:
+        # Python's text may quote a part of the password.
+        raise BadURI(f"the URI cannot be read: {MALFORMED}") from None
     if parts.scheme not in (*PORTS, "amqp+unix"):
         raise BadURI(f"the scheme is amqp, amqps or amqp+unix, not '{parts.scheme}'")
     values: dict[str, Any] = {"vhost": vhost}

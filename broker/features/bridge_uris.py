@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from broker.access import Access, BadSetting
 from broker.access.secrets import STARS, without_secrets
-from broker.client.uri import BadURI, is_here, parse
+from broker.client.uri import MALFORMED, BadURI, is_here, parse
 
 AMQP = ("amqp", "amqps")
 
@@ -19,8 +19,9 @@ def split(key: str, uri: str) -> SplitResult:
     try:
         parts = urlsplit(uri)
         _ = parts.port
-    except ValueError as error:
-        raise BadSetting(f"{key}: the URI cannot be read: {error}") from None
+    except ValueError:
+        # Python's text may quote a part of the password.
+        raise BadSetting(f"{key}: the URI cannot be read: {MALFORMED}") from None
     return parts
 
 

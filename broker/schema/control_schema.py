@@ -1209,6 +1209,28 @@ class BridgesLogin(Arguments):
     vhost: str
 
 
+@verb("bridges.source", "appliance", "node", "{dead_letter_exchange, stream}")
+class BridgesSource(Arguments):
+    """What the source of a shovel is: its dead-letter exchange, nil where it has none or one that
+    does not exist, and if it is a stream the id of this incarnation of it."""
+
+    vhost: str
+    queue: str
+
+
+@verb("bridges.place", "appliance", "node", "{}", changes=True)
+class BridgesPlace(Arguments):
+    """Keeps how far a shovel has come in a stream: `of` names the stream, below `offset` all is
+    settled, and nothing above `noted` was published. Answered when it is on disk."""
+
+    vhost: str
+    name: str
+    birth: int
+    of: str
+    offset: int
+    noted: int
+
+
 @verb(
     "federation.list",
     "management",

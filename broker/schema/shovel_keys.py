@@ -28,6 +28,10 @@ PROTOCOLS = ("amqp091", "local", "amqp10")
 NOT_RUN = "amqp10"
 """A protocol that is stored and not run."""
 SECRET_KEYS = ("dest-signature-secret",)
+ON_BEHALF_OF = "on_behalf_of"
+"""Client property of the connections of a bridge: `broker.access.behalf` says what it is for."""
+BY_SHOVEL = "X-Shovel"
+"""Header of every request that a shovel sends over HTTP: its name."""
 
 
 class ShovelKey(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.access import passwords
+from broker.access.sealing import SecretsKey
 from broker.definitions.applying import Failed, carry_out
 from broker.definitions.document import ORDER, Fault, give_up, parse
 from broker.definitions.plan import Plan
@@ -27,6 +28,8 @@ log = logging.getLogger("leveret.definitions")
 
 PENDING = "definitions_import.json"
 _MODE = 0o600
+_SEALED = ("parameters", "global_parameters")
+"""Sections whose values may have secrets."""
 
 T = TypeVar("T")
 
@@ -101,6 +104,7 @@ class Importing:
             kept = json.loads(disk.read(path))
             if not isinstance(kept["definitions"], dict):
                 raise ValueError("it holds no definitions")
+            self._unseal(kept["definitions"])
             plan = await self._run([kept["definitions"]], kept["vhost"])
             self._forget()
         except (Fault, Failed, ValueError, KeyError, TypeError) as error:
@@ -187,7 +191,8 @@ class Importing:
                 password.hashing_algorithm = passwords.ARGON2ID
 
     async def _note(self, documents: list[Mapping[str, Any]], only: str | None, plan: Plan) -> None:
-        """Writes what is about to be done, with hashes in place of passwords."""
+        """Writes what is about to be done, with hashes in place of passwords and the secrets of
+        parameters encrypted."""
         hashes = {password.user: password for password in plan.passwords}
         pace = Pace()
         pieces = [f'{{"vhost": {json.dumps(only)}, "definitions": {{']
@@ -200,6 +205,9 @@ class Importing:
                         password = hashes[row["name"]]
                         row["password_hash"] = password.password_hash
                         row["hashing_algorithm"] = password.hashing_algorithm
+                    if section in _SEALED:
+                        shown, sealed = self._key.seal(PENDING, row.get("value"))
+                        row = {**row, "value": shown, "sealed": sealed} if sealed else row
                     rows += (", " if rows else "", json.dumps(row))
                     await pace()
             if rows:
@@ -214,6 +222,17 @@ class Importing:
             await asyncio.to_thread(write)
         except OSError as error:
             raise Failed(f"{PENDING} cannot be written: {error.strerror}") from error
+
+    def _unseal(self, definitions: dict[str, Any]) -> None:
+        """Decrypts what `_note` has encrypted. Raises ValueError."""
+        for section in _SEALED:
+            for row in definitions.get(section) or ():
+                if "sealed" in row:
+                    row["value"] = self._key.unseal(PENDING, row["value"], row.pop("sealed"))
+
+    @property
+    def _key(self) -> SecretsKey:
+        return self._broker.access.parameters.key
 
     def _forget(self) -> None:
         if disk.exists(self._path()):

@@ -46,7 +46,17 @@ class Loading:
         has none and the files bring none. Raises SettingsError, one line."""
         access, config = self._broker.access, self._broker.config
         access.parameters.most = config.parameters_max
+        access.parameters.key.path = config.secrets_key_file
         is_new = not access.load()
+        parameters = access.parameters
+        for row in parameters.unreadable:
+            log.error("secrets of a parameter cannot be read: %s", row)
+        if parameters.unreadable:
+            self._broker.problems.append(
+                f"the passwords of {len(parameters.unreadable)} parameters cannot be decrypted, and"
+                f" what needs them does not run: put their key into {parameters.key.path} and"
+                " restart, or save them again with their passwords (the log lists them)"
+            )
         self._read()
         if is_new:
             self.first_vhost = "" if self._brings("vhosts") else "/"

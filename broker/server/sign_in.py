@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from broker.access import Access, Refused, User
+from broker.access.behalf import counts_as_local
 from broker.schema.errors import NotAllowed
 from broker.server.logins import Logins
 from broker.serving.addresses import is_loopback
@@ -45,14 +46,14 @@ class SignIn:
             password,
             session.peer[0],
             "websocket" if session.listener in ("ws", "wss") else "amqp",
-            from_here=_is_from_here(session),
+            from_here=self._is_from_here(session),
         )
 
     def mechanisms(self, session: Session) -> tuple[str, ...]:
         """EXTERNAL only where it would succeed: there are clients that prefer it where it is
         offered, and they would fail though they have a password."""
         if self.takes_external(session) and self.access.admits(
-            session.tls.login_name, _is_from_here(session)
+            session.tls.login_name, self._is_from_here(session)
         ):
             return (*MECHANISMS, EXTERNAL)
         return MECHANISMS
@@ -68,7 +69,7 @@ class SignIn:
             session.tls.login_name,
             session.peer[0],
             "websocket" if session.listener in ("ws", "wss") else "amqp",
-            from_here=_is_from_here(session),
+            from_here=self._is_from_here(session),
         )
         if isinstance(outcome, Refused):
             session.login_refused(outcome.reason)
@@ -97,7 +98,11 @@ class SignIn:
         if self.stopping:
             raise NotAllowed("the broker is stopping")
 
-
-def _is_from_here(session: Session) -> bool:
-    """Whether the client is on this machine; an address that a proxy tells never is."""
-    return not session.proxied and is_loopback(session.peer[0])
+    def _is_from_here(self, session: Session) -> bool:
+        """Whether the client is on this machine, and not a bridge on behalf of somebody elsewhere;
+        an address that a proxy tells never is."""
+        return (
+            not session.proxied
+            and is_loopback(session.peer[0])
+            and counts_as_local(session.client_properties)
+        )

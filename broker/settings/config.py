@@ -1337,6 +1337,14 @@ class Config:
         "names, addresses or networks that shovels may not connect to; metadata and link-local"
         " addresses are refused anyway",
     )
+    secrets_key: Path | None = setting(
+        "bridges",
+        None,
+        "path",
+        "file of the keys that encrypt passwords in definitions of shovels and upstreams at rest: a"
+        " line of 64 hexadecimal digits each, the first encrypts; made if it is not there. By"
+        " default secrets_key in the data directory, which backups leave out",
+    )
     bridges_certificates: tuple[str, ...] = setting(
         "bridges",
         (),
@@ -1366,6 +1374,10 @@ class Config:
     @property
     def control_socket(self) -> Path:
         return self.data_dir / "control.sock"
+
+    @property
+    def secrets_key_file(self) -> Path:
+        return self.secrets_key or self.data_dir / "secrets_key"
 
     @property
     def run_dir(self) -> Path:

@@ -39,7 +39,7 @@ class SettingsFiles:
 
     def __init__(self, directory: str | Path, disk: Disk) -> None:
         self.directory = Path(directory)
-        self._disk = disk
+        self.disk = disk
         self._dirty: dict[str, Any] = {}
         self._dirty_lock = threading.Lock()
         self._flush_lock = threading.Lock()
@@ -54,7 +54,7 @@ class SettingsFiles:
         """
         path = self.path(name)
         try:
-            text = self._disk.read(str(path))
+            text = self.disk.read(str(path))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -100,7 +100,7 @@ class SettingsFiles:
             while writes:
                 name, value = next(iter(writes.items()))
                 try:
-                    self._disk.write_atomic(str(self.path(name)), _text(value), _MODE)
+                    self.disk.write_atomic(str(self.path(name)), _text(value), _MODE)
                 except BaseException:
                     with self._dirty_lock:
                         self._dirty = {**writes, **self._dirty}

@@ -19,11 +19,11 @@ from management.bridges.carrier import (
     Limit,
     Reading,
     backoff,
-    beside,
-    shortened,
+    carry,
 )
 from management.bridges.ends import End, failed
-from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.place import Track
+from management.bridges.plan import Plan, ShovelFailed, shortened
 from management.bridges.rewrite import Rewrite
 from management.bridges.source import Source, declared
 from management.bridges.status import Status
@@ -82,6 +82,7 @@ class AmqpCarrier:
         self._is_holding = False
         self._again: asyncio.TimerHandle | None = None
         self._counted = dict.fromkeys(COUNTED, 0)
+        self._track: Track | None = None
         self._target: Channel
         self._flight: Flight
 
@@ -92,17 +93,10 @@ class AmqpCarrier:
         self._start_flight(limit)
         if limit.is_set and not limit.count:
             return
+        self._track = self._source.track
+        work = self._publish_waiting(), self._dead_letter()
         try:
-            async with beside(self._ending, self._publish_waiting(), self._dead_letter()):
-                await self._source.consume(self._take, limit.prefetch)
-                async with beside(self._ending, self._source.watch(self._ending.fail)):
-                    self._status.put("running")
-                    await self._ending.wait()
-            await self._source.stop_consuming()
-            self._flight.ack_all()
-            await self._source.channel.close()
-        except ClientError as error:
-            raise self._source.failed(error) from None
+            await carry(self._source, limit, self._ending, self._status, self._take, *work)
         finally:
             if self._again is not None:
                 self._again.cancel()
@@ -165,16 +159,21 @@ class AmqpCarrier:
 
     @property
     def _may_publish(self) -> bool:
-        return self._end.connection.is_writable and not self._is_holding
+        is_noted = self._track is None or self._track.may_publish
+        return self._end.connection.is_writable and is_noted and not self._is_holding
 
     def _take(self, channel: Channel, batch: Batch) -> None:
         if self._ending.has_come:
             return
         try:
+            if self._track is not None:
+                self._flight.marks = self._track.took(batch)
             self._flight.take(batch, self._may_publish)
             self._written()
         except ClientError as error:
             self._ending.fail(self._failed(error))
+        except ShovelFailed as error:
+            self._ending.fail(error)
         except ValueError as error:
             self._ending.fail(ShovelFailed(f"a message cannot be published: {error}"))
         if self._flight.waiting_count:
@@ -209,6 +208,8 @@ class AmqpCarrier:
             await self._has_waiting.wait()
             self._has_waiting.clear()
             try:
+                if self._track is not None:
+                    await self._track.ready()
                 await self._end.connection.writable()
                 if self._is_holding:
                     continue  # `_collected` wakes this again
@@ -286,47 +287,24 @@ class AmqpCarrier:
 
     async def _dead_letter(self) -> None:
         """Hands what was refused to the dead letters of the source."""
-        queue = self._plan.given["dead-letter-queue"]
-        letters: Channel | None = None
+        by_source = self._plan.given["dead-letter-queue"] is None
         while True:
             await self._has_refusals.wait()
             self._has_refusals.clear()
-            try:
-                if queue and letters is None:
-                    letters = await self._source.end.connection.open_channel()
-                    await letters.select_confirms()
-                for message in list(self._flight.refusals):
-                    if letters is not None:
-                        await self._publish_letter(letters, queue, message)
-                    self._flight.parted(message, letters is None)
-                self._source.end.connection.flush()
-            except ClientError as error:
-                self._ending.fail(self._source.failed(error))
-                return
-            except ShovelFailed as error:
-                self._ending.fail(error)
-                return
+            for message in list(self._flight.refusals):
+                await self._source.dead_letter(message)
+                self._flight.parted(message, by_source)
+            self._source.end.connection.flush()
             self._account()
             self._collected()
-
-    async def _publish_letter(self, letters: Channel, queue: str, message: Message) -> None:
-        refused: list[str] = []
-        letters.on_return = lambda _, text: refused.append(text)
-        letters.on_refused = lambda _: refused.append("basic.nack")
-        letters.core.publish(b"", queue.encode(), message.properties, message.body, True)
-        self._source.end.connection.flush()
-        await letters.confirms_below(1)
-        if refused:
-            raise ShovelFailed(
-                f"source {self._source.end.shown}: the dead-letter-queue {queue} does not take a"
-                f" message: {shortened(refused[0])}"
-            )
 
     # Figures.
 
     def _account(self) -> None:
-        """Tells the status what has moved."""
+        """Tells the status what has moved, and the place in a stream what is settled."""
         flight, status = self._flight, self._status
+        if self._track is not None:
+            self._track.settled(flight.acked if flight.count else None)
         for name, count in COUNTED.items():
             now = getattr(flight, name)
             status.count(count, now - self._counted[name])

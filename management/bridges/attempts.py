@@ -7,9 +7,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from management.bridges.carrier import backoff, shortened
+from management.bridges.carrier import backoff
 from management.bridges.ends import End, Ends
-from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.plan import Plan, ShovelFailed, shortened
 from management.bridges.status import Status
 
 log = logging.getLogger("leveret.bridges")

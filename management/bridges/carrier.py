@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from broker.client.aio import Connection
+from broker.client.aio import Connection, OnBatch
 from broker.client.errors import ClientError
 from management.bridges.plan import Plan
 from management.bridges.source import Source
@@ -29,6 +29,8 @@ class Ending:
 
     def __init__(self) -> None:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # An attempt that is cancelled looks at it no more, and its connections are closed then.
+        self._future.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     @property
     def has_come(self) -> bool:
@@ -113,7 +115,29 @@ async def beside(ending: Ending, *work: Coroutine[Any, Any, None]) -> AsyncItera
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def shortened(text: Any, most: int = 300) -> str:
-    """One line of a text from outside."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+async def carry(
+    source: Source,
+    limit: Limit,
+    ending: Ending,
+    status: Status,
+    take: OnBatch,
+    *work: Coroutine[Any, Any, None],
+) -> None:
+    """Has `take` get the deliveries of the source, with `work` beside it, until the ending comes;
+    then everything that was delivered is acknowledged. Raises ShovelFailed."""
+    track = source.track
+    kept = (track.keep(),) if track is not None else ()
+    try:
+        async with beside(ending, *work, *kept):
+            await source.consume(take, limit.prefetch)
+            async with beside(ending, source.watch(ending.fail)):
+                status.put("running")
+                await ending.wait()
+        await source.stop_consuming()
+        source.channel.core.ack(0, True)
+        await source.channel.close()
+    except ClientError as error:
+        raise source.failed(error) from None
+    finally:
+        if track is not None:
+            await track.close()

@@ -4,13 +4,16 @@ TLS at an address that was checked."""
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from broker.client.aio import Connection, connect
 from broker.client.errors import ClientError, Closed, ConnectionClosed
 from broker.client.uri import BadURI, Endpoint, is_here, parse
+from broker.schema.shovel_keys import ON_BEHALF_OF
 from broker.settings.config import Config
 from management.bridges.addresses import Addresses
 from management.bridges.plan import Plan, ShovelFailed
@@ -21,6 +24,8 @@ NOT_ALLOWED = 530
 
 Login = Callable[[str | None, str], Awaitable[tuple[str, str]]]
 """Gives user and password for an owner and a vhost of this broker. Raises ShovelFailed."""
+Ask = Callable[[str, str], Awaitable[dict[str, Any]]]
+"""Gives {dead_letter_exchange, stream} of a vhost's queue here. Raises ShovelFailed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +40,22 @@ class End:
 class Ends:
     """What opening a connection needs to know."""
 
-    def __init__(self, config: Config, login: Login) -> None:
+    def __init__(self, config: Config, login: Login, source: Ask | None = None) -> None:
         self.addresses = Addresses(config.bridges_allowed, config.bridges_denied)
         self._socket = str(config.local_socket.absolute())
         self._certificates = dict(each.split("=", 1) for each in config.bridges_certificates)
         self._login = login
+        self.source = source
 
     async def open(self, plan: Plan, uri: str, purpose: str) -> End:
         """Connects and logs in. Raises ShovelFailed."""
         endpoint = self.endpoint(plan, uri)
         label = plan.label or f"Shovel {plan.name} in {plan.vhost}"
-        named = {"connection_name": f"{label} ({purpose})"[:255]}
-        endpoint = dataclasses.replace(endpoint, properties=named)
+        properties = {
+            "connection_name": f"{label} ({purpose})"[:255],
+            ON_BEHALF_OF: plan.on_behalf_of,
+        }
+        endpoint = dataclasses.replace(endpoint, properties=properties)
         if is_here(uri):
             return await self._open_here(plan, uri, endpoint)
         shown = f"{endpoint.shown}/{_shown_vhost(endpoint)}"
@@ -55,7 +64,7 @@ class Ends:
             try:
                 return End(await connect(_at(endpoint, address)), False, shown)
             except ConnectionClosed as refused:
-                raise failed(refused, shown, is_here=False) from None
+                raise _turned_away(refused, plan, shown, address) from None
             except ClientError as problem:
                 error = problem
         raise ShovelFailed(f"{shown}: {_without_uri(error)}")
@@ -69,7 +78,7 @@ class Ends:
         try:
             return End(await connect(endpoint), True, shown)
         except ClientError as error:
-            raise failed(error, shown, is_here=True) from None
+            raise _turned_away(error, plan, shown, "") from None
 
     def endpoint(self, plan: Plan, uri: str) -> Endpoint:
         """Where a URI leads, with the files that its certificates are. Raises ShovelFailed."""
@@ -113,6 +122,20 @@ def failed(error: ClientError, where: str, *, is_here: bool) -> ShovelFailed:
         stops = is_here and error.code in (ACCESS_REFUSED, NOT_ALLOWED)
         return ShovelFailed(f"{where}: {error.text} ({error.code})", stops=stops)
     return ShovelFailed(f"{where}: {_without_uri(error)}")
+
+
+def _turned_away(error: ClientError, plan: Plan, where: str, address: str) -> ShovelFailed:
+    """What an error at the login means; `address` is "" at this broker."""
+    found = failed(error, where, is_here=not address)
+    is_near = not address or ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    is_refused = isinstance(error, Closed) and error.code == ACCESS_REFUSED
+    if is_near and is_refused and plan.on_behalf_of.get("standing") != "local":
+        hint = (
+            "; users who may log in from this machine only (as guest) do not admit a shovel that"
+            " was written by somebody who could be elsewhere"
+        )
+        return ShovelFailed(found.reason + hint, stops=found.stops)
+    return found
 
 
 def _without_uri(error: Exception | None) -> str:

@@ -28,6 +28,7 @@ class LinkPlan:
     object: str
     policy: str
     owner: str | None
+    on_behalf_of: dict[str, str]
     impersonates: bool
     value: dict[str, Any]
     fault: str | None
@@ -93,5 +94,6 @@ class LinkPlan:
             generation=self.generation,
             owner=self.owner,
             given=shovel_keys.settled(given),
+            on_behalf_of=self.on_behalf_of,
             label=f"Federation link (upstream: {self.upstream}, policy: {self.policy})",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.schema import shovel_keys
@@ -20,13 +20,15 @@ class ShovelFailed(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """A shovel's definition. `given` has every key of the table."""
+    """A shovel's definition. `given` has every key of the table; `on_behalf_of` is the client
+    property that its connections carry (`broker.access.behalf`)."""
 
     vhost: str
     name: str
     generation: int
     owner: str | None
     given: dict[str, Any]
+    on_behalf_of: dict[str, str] = field(default_factory=dict)
     label: str = ""
     """Name of its connections, where it is not that of a shovel."""
 
@@ -39,6 +41,7 @@ class Plan:
             generation=order.get("generation", 0),
             owner=order["owner"],
             given=shovel_keys.settled(order["value"]),
+            on_behalf_of=order["on_behalf_of"],
         )
 
     def uris(self, key: str) -> list[str]:
@@ -60,3 +63,9 @@ class Plan:
     @property
     def prefetch(self) -> int:
         return int(self.given["src-prefetch-count"])
+
+
+def shortened(text: Any, most: int = 300) -> str:
+    """One line of a text from outside."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from typing import Any
 
-from broker.serving import reloading
-from broker.settings.config import Config, ConfigError
-from management.bridges.carrier import shortened
+from broker.settings.config import Config
 from management.bridges.ends import Ends
 from management.bridges.federation import Federation
-from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.place import Place
+from management.bridges.plan import Plan, ShovelFailed, shortened
 from management.bridges.shovel import Shovel
 from management.bridges.status import Status
 from management.bridges.trial import Trial
 from management.broker_client import BrokerClient, BrokerError
 from management.priority import give_way
+from management.worker import Worker
 
 log = logging.getLogger("leveret.bridges")
 
@@ -45,52 +43,33 @@ class Bridges:
     """All shovels of one broker."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._worker = Worker("bridges", config, log)
         self._broker = BrokerClient(config.control_socket)
-        self._ends = Ends(config, self._login)
+        self._ends = Ends(config, self._login, self._source)
         self._federation = Federation(config, self._broker)
         self._shovels: dict[Key, Shovel] = {}
         self._statuses: dict[Key, Status] = {}
+        self._places: dict[Key, tuple[int, Place]] = {}
+        """Of each shovel that has run: its birth, and the place in its stream."""
         self._trials: dict[int, asyncio.Task[None]] = {}
         self._connection = 0
 
     async def serve(self) -> None:
         """Works until told to stop."""
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        tasks = [
-            asyncio.create_task(work)
-            for work in (
+        try:
+            await self._worker.work(
                 self._follow(),
                 self._keep_reporting(),
                 self._federation.follow(),
                 self._federation.keep_reporting(),
-                stop.wait(),
             )
-        ]
-        # One of ours that ends has failed: end too rather than sit there without it.
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*tasks, *self._trials.values()):
-            task.cancel()
-        await asyncio.gather(
-            self._federation.stop(), *(shovel.stop() for shovel in self._shovels.values())
-        )
-        await self._broker.close()
-        for task in done:
-            task.result()
-
-    def _reload(self) -> None:
-        """Reads the settings again; those of the log count at once."""
-        try:
-            reloaded = reloading.read_again(self._config, os.environ)
-        except ConfigError as error:
-            reloading.refuse(log, error)
-            return
-        self._config = reloaded.config
-        reloading.follow(log, "bridges", reloaded)
+        finally:
+            for trial in self._trials.values():
+                trial.cancel()
+            await asyncio.gather(
+                self._federation.stop(), *(shovel.stop() for shovel in self._shovels.values())
+            )
+            await self._broker.close()
 
     # What is to run.
 
@@ -127,8 +106,11 @@ class Bridges:
         await asyncio.gather(*ending)
         for key in [key for key in self._statuses if key not in wanted]:
             del self._statuses[key]
+            self._places.pop(key, None)
         for key, order in wanted.items():
-            if key not in self._shovels:
+            if key in self._shovels:
+                self._shovels[key].follow(order)
+            else:
                 self._begin(key, order)
 
     def _begin(self, key: Key, order: dict[str, Any]) -> None:
@@ -142,7 +124,10 @@ class Bridges:
             self._rest(key, order, "paused", "")
         else:
             status = self._statuses[key] = Status(plan)
-            shovel = self._shovels[key] = Shovel(plan, self._ends, self._config, status)
+            place = self._place(key, order)
+            shovel = self._shovels[key] = Shovel(
+                plan, self._ends, self._worker.config, status, place
+            )
             shovel.start()
 
     def _rest(self, key: Key, order: dict[str, Any], state: str, reason: str) -> None:
@@ -159,6 +144,39 @@ class Bridges:
         except BrokerError as error:
             raise ShovelFailed(error.reason, stops=error.status == 401) from None
         return found["user"], found["ticket"]
+
+    async def _source(self, vhost: str, queue: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = await self._broker.call(
+                "bridges.source", vhost=vhost, queue=queue
+            )
+        except BrokerError as error:
+            raise ShovelFailed(error.reason) from None
+        return found
+
+    def _place(self, key: Key, order: dict[str, Any]) -> Place:
+        """How far a shovel has come in a stream: newer here than in the order if it ran before."""
+        birth: int = order["birth"]
+        known = self._places.get(key)
+        if known is not None and known[0] == birth:
+            return known[1]
+
+        async def keep(place: dict[str, Any]) -> None:
+            try:
+                await self._broker.call(
+                    "bridges.place",
+                    vhost=key[0],
+                    name=key[1],
+                    birth=birth,
+                    of=place["of"],
+                    offset=place["offset"],
+                    noted=place["noted"],
+                )
+            except BrokerError as error:
+                raise ShovelFailed(f"the place in the stream is not kept: {error.reason}") from None
+
+        self._places[key] = birth, Place(order["place"], keep)
+        return self._places[key][1]
 
     # What is reported of it.
 

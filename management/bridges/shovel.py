@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from broker.settings.config import Config
 from management.bridges.amqp import AmqpCarrier, close
 from management.bridges.attempts import Attempts, Turns
 from management.bridges.ends import End, Ends
+from management.bridges.place import Place
 from management.bridges.plan import Plan
 from management.bridges.source import Source
 from management.bridges.status import Status
@@ -14,8 +18,11 @@ from management.bridges.status import Status
 class Shovel:
     """Runs until it is stopped, or has moved what it should."""
 
-    def __init__(self, plan: Plan, ends: Ends, config: Config, status: Status) -> None:
+    def __init__(
+        self, plan: Plan, ends: Ends, config: Config, status: Status, place: Place
+    ) -> None:
         self.plan = plan
+        self._place = place
         self.status = status
         self._ends = ends
         self._config = config
@@ -26,6 +33,10 @@ class Shovel:
 
     def start(self) -> None:
         self._attempts.start()
+
+    def follow(self, order: dict[str, Any]) -> None:
+        """Takes over what an order says of its owner; the next attempt goes by it."""
+        self.plan = dataclasses.replace(self.plan, on_behalf_of=order["on_behalf_of"])
 
     async def stop(self) -> None:
         """Ends it; what is not settled goes back to its queue."""
@@ -40,7 +51,7 @@ class Shovel:
             source_end = await self._source.open(self._ends, plan)
             opened.append(source_end)
             status.src_uri = source_end.shown
-            source = Source(plan, source_end)
+            source = Source(plan, source_end, self._ends, self._place)
             if plan.is_web:
                 # Only where it is needed: it takes memory.
                 from management.bridges.web import WebCarrier, located

@@ -56,7 +56,7 @@ class Trial:
             return
         try:
             secure = " over TLS" if end.connection.endpoint.tls is not None else ""
-            self.note(f"{what}: connection", True, f"{end.shown} lets the user in{secure}")
+            self.note(f"{what}: connection", True, f"{_shown(end)} lets the user in{secure}")
             for kind, name in named.items():
                 if name:
                     await self._exists(what, end, kind, name, must_exist or kind == "exchange")
@@ -73,7 +73,7 @@ class Trial:
         except ShovelFailed as error:
             self.note(f"{what}: address", False, error.reason)
             return False
-        self.note(f"{what}: address", True, f"{endpoint.host} is {', '.join(found[:4])}")
+        self.note(f"{what}: address", True, _resolved(endpoint.host, found))
         return True
 
     async def _exists(self, what: str, end: End, kind: str, name: str, must_exist: bool) -> None:
@@ -104,7 +104,7 @@ class Trial:
         except ShovelFailed as error:
             self.note("Destination: address", False, error.reason)
             return
-        self.note("Destination: address", True, f"{host} is {', '.join(found[:4])}")
+        self.note("Destination: address", True, _resolved(host, found))
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 _, writer = await asyncio.open_connection(
@@ -119,3 +119,16 @@ class Trial:
             writer.close()
             how = "its certificate is valid" if secure else "it accepts connections"
             self.note("Destination: connection", True, f"{host} port {port}: {how}")
+
+
+def _shown(end: End) -> str:
+    if not end.is_here:
+        return end.shown
+    return f"this broker, virtual host '{end.connection.endpoint.vhost}',"
+
+
+def _resolved(host: str, found: list[str]) -> str:
+    """What the addresses of a host are, where they are not its name."""
+    if found == [host]:
+        return f"connections to {host} are allowed"
+    return f"{host} is {', '.join(found[:4])}"

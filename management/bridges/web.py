@@ -24,6 +24,7 @@ from broker.client.batch import Batch
 from broker.client.errors import ClientError
 from broker.client.message import Message
 from broker.client.properties import Malformed
+from broker.schema.shovel_keys import BY_SHOVEL
 from management.bridges.addresses import Addresses
 from management.bridges.carrier import (
     AGAIN_FIRST_S,
@@ -32,10 +33,9 @@ from management.bridges.carrier import (
     Limit,
     Reading,
     backoff,
-    beside,
-    shortened,
+    carry,
 )
-from management.bridges.plan import Plan, ShovelFailed
+from management.bridges.plan import Plan, ShovelFailed, shortened
 from management.bridges.rewrite import MARK
 from management.bridges.source import Source
 from management.bridges.status import Status
@@ -103,6 +103,8 @@ class WebCarrier:
         self._ending = Ending()
         self._reading = Reading(source.end.connection, memory)
         self._messages: deque[Message] = deque()
+        self._open: dict[int, None] = {}
+        """Tags that are not settled, in their order."""
         self._has_messages = asyncio.Semaphore(0)
         self._bytes = self._taken = self._settled = self._in_flight = 0
         self._waiting_requests: set[int] = set()
@@ -114,29 +116,27 @@ class WebCarrier:
         if limit.is_set and not limit.count:
             return
         self._ending.follow(self._source)
-        try:
-            async with client(self._plan) as session:
-                senders = (
-                    self._send_each(session) for _ in range(self._plan.given["dest-concurrency"])
-                )
-                async with beside(self._ending, *senders):
-                    await self._source.consume(self._take, limit.prefetch)
-                    async with beside(self._ending, self._source.watch(self._ending.fail)):
-                        self._status.put("running")
-                        await self._ending.wait()
-            await self._source.stop_consuming()
-            self._source.channel.core.ack(0, True)
-            await self._source.channel.close()
-        except ClientError as error:
-            raise self._source.failed(error) from None
+        async with client(self._plan) as session:
+            senders = (
+                self._send_each(session) for _ in range(self._plan.given["dest-concurrency"])
+            )
+            await carry(self._source, limit, self._ending, self._status, self._take, *senders)
 
     def _take(self, channel: Channel, batch: Batch) -> None:
+        is_marked = False
+        if self._source.track is not None:
+            try:
+                is_marked = self._source.track.took(batch)
+            except ShovelFailed as error:
+                self._ending.fail(error)
+                return
         for message in batch.messages():
             if self._limit.is_set and self._taken >= self._limit.count:
                 break
             self._taken += 1
             self._bytes += len(message.body) + len(message.properties)
-            self._messages.append(message)
+            self._open[message.delivery_tag] = None
+            self._messages.append(message._replace(redelivered=True) if is_marked else message)
             self._has_messages.release()
         self._reading.bound(self._bytes)
         self._account()
@@ -145,6 +145,8 @@ class WebCarrier:
         while True:
             await self._has_messages.acquire()
             message = self._messages.popleft()
+            if self._source.track is not None:
+                await self._source.track.ready()
             self._in_flight += 1
             try:
                 await self._send(session, message)
@@ -218,20 +220,10 @@ class WebCarrier:
             self._status.count("dropped", 1)
             self._settle(message)
             return
-        queue = self._plan.given["dead-letter-queue"]
-        if queue is None:
+        await self._source.dead_letter(message)
+        if self._plan.given["dead-letter-queue"] is None:
             self._source.channel.core.nack(message.delivery_tag, False, False)
         else:
-            async with self._source.end.connection.channel() as letters:
-                refused: list[str] = []
-                letters.on_return = lambda _, text: refused.append(text)
-                letters.on_refused = lambda _: refused.append("basic.nack")
-                await letters.select_confirms()
-                letters.core.publish(b"", queue.encode(), message.properties, message.body, True)
-                self._source.end.connection.flush()
-                await letters.confirms_below(1)
-                if refused:
-                    raise ShovelFailed(f"the dead-letter-queue {queue} does not take a message")
             self._source.channel.core.ack(message.delivery_tag, False)
         self._status.count("dead_lettered", 1)
         self._settle(message, is_acked=True)
@@ -242,6 +234,10 @@ class WebCarrier:
             self._source.channel.core.ack(message.delivery_tag, False)
         self._source.end.connection.flush()
         self._settled += 1
+        self._open.pop(message.delivery_tag, None)
+        if self._source.track is not None:
+            first = next(iter(self._open), None)
+            self._source.track.settled(None if first is None else first - 1)
         self._bytes -= len(message.body) + len(message.properties)
         self._reading.bound(self._bytes)
         self._account()
@@ -270,7 +266,7 @@ def request_of(plan: Plan, endpoint: Endpoint, message: Message) -> tuple[dict[s
     headers = {
         "Host": endpoint.named,
         "User-Agent": "Leveret",
-        "X-Shovel": _shown(plan.name),
+        BY_SHOVEL: _shown(plan.name),
         "Idempotency-Key": _shown(id) or str(uuid.uuid4()),
         "Content-Type": _shown(properties.get("content_type") or "") or "application/octet-stream",
     }

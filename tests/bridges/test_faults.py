@@ -7,12 +7,19 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from broker.client.aio import Connection, connect
 from broker.client.message import Message
+from broker.wire.methods import method_frame
 from tests.appliance import Appliance
 from tests.bench.processes import free_port
 from tests.bridges.conftest import Bench, declare, endpoint_of, publish, ready, taken, until
 from tests.bridges.test_refused import is_marked
+from tests.client.test_faults import log_in, server, until_asked
+
+CHANNEL_OPEN, CONFIRM_SELECT, PUBLISH = b"\0\x14\0\x0a", b"\0\x55\0\x0a", b"\0\x3c\0\x28"
+"""Class and method, as they are on the wire."""
 
 
 def check_none_lost(found: list[Message], bodies: list[bytes]) -> None:
@@ -168,6 +175,67 @@ async def test_a_peer_that_says_nothing_is_given_up(bench: Bench) -> None:
         await bench.put(dest_uri=uri, dest_queue=bench.target)
         row = await bench.until_state("error")
     assert "no login within 0.5 seconds" in row["reason"]
+
+
+async def test_a_name_that_does_not_exist_is_said(bench: Bench) -> None:
+    await bench.put(dest_uri="amqp://no-such-host.invalid", dest_queue=bench.target)
+    row = await bench.until_state("error")
+    assert "the name no-such-host.invalid cannot be resolved" in row["reason"]
+
+
+async def test_nothing_is_lost_when_the_destination_closes_the_channel_in_the_middle(
+    bench: Bench, there: Connection, far: Appliance
+) -> None:
+    async with there.channel() as channel:
+        await channel.call("exchange.declare", exchange=bench.target, type="fanout")
+        await declare(channel, bench.target)
+        await channel.call("queue.bind", queue=bench.target, exchange=bench.target)
+        await bench.put(dest_uri=far.amqp_url, dest_exchange=bench.target)
+        first = await bench.publish(5)
+        await bench.until(lambda row: row["counts"]["moved"] == 5)
+        await channel.call("exchange.delete", exchange=bench.target)
+        rest = await bench.publish(5)
+        row = await bench.until_state("error")
+        assert f"no exchange '{bench.target}'" in row["reason"]
+        await channel.call("exchange.declare", exchange=bench.target, type="fanout")
+        await channel.call("queue.bind", queue=bench.target, exchange=bench.target)
+    check_none_lost(await taken(there, bench.target, 10), first + rest)
+
+
+@pytest.mark.parametrize("answer", ["refuses confirms", "confirms nothing"])
+async def test_nothing_is_lost_at_a_destination_without_confirms(bench: Bench, answer: str) -> None:
+    """A server that closes the connection at confirm.select, or takes messages and says no more."""
+    got = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await log_in(reader, writer)
+        await until_asked(reader, CHANNEL_OPEN)
+        writer.write(method_frame(1, "channel.open-ok"))
+        await until_asked(reader, CONFIRM_SELECT)
+        if answer == "refuses confirms":
+            facts = {"reply_code": 540, "reply_text": "NOT_IMPLEMENTED - no confirms here"}
+            writer.write(method_frame(0, "connection.close", **facts, class_id=85, method_id=10))
+            await reader.read()
+            return
+        writer.write(method_frame(1, "confirm.select-ok"))
+        await until_asked(reader, PUBLISH)
+        got.set()
+        await reader.read()
+
+    await bench.publish(3)
+    async with server(serve) as endpoint:
+        uri = f"amqp://guest:guest@127.0.0.1:{endpoint.port}"
+        await bench.put(dest_uri=uri, dest_exchange="", dest_exchange_key="k")
+        if answer == "refuses confirms":
+            row = await bench.until_state("error")
+            assert "no confirms here" in row["reason"]
+        else:
+            await asyncio.wait_for(got.wait(), 60)
+            row = await bench.until_state("error")
+            assert "nothing came for" in row["reason"]
+            assert row["counts"]["moved"] == 0
+    await bench.put(dest_queue=bench.target)
+    assert len(await taken(bench.here, bench.target, 3)) == 3
 
 
 async def test_zero_as_reconnect_delay_stops_it_at_the_first_failure(bench: Bench) -> None:

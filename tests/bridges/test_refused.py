@@ -91,6 +91,38 @@ async def test_refused_messages_go_to_the_dead_letter_exchange_of_the_source(
     assert await ready(there, bench.target) == 5
 
 
+async def test_it_does_not_start_where_refused_messages_would_be_lost(
+    bench: Bench, far: Appliance
+) -> None:
+    await bench.publish(3)
+    await bench.put(dest_uri=far.amqp_url, dest_queue=bench.target, on_refused="dead-letter")
+    row = await bench.until_state("stopped")
+    assert f"the queue {bench.queue} has no dead-letter exchange" in row["reason"]
+    assert await ready(bench.here, bench.queue) == 3
+
+
+async def test_refused_messages_stay_when_the_dead_letter_exchange_goes_away(
+    bench: Bench, there: Connection, far: Appliance
+) -> None:
+    """What is nacked at a queue without one is lost."""
+    async with bench.here.channel() as channel, there.channel() as away:
+        await channel.call("exchange.declare", exchange=bench.target, type="fanout")
+        await bench.declare(f"{bench.queue}-dlx", x_dead_letter_exchange=bench.target)
+        await declare(away, bench.target, x_max_length=0, x_overflow="reject-publish")
+        await bench.put(
+            src_queue=f"{bench.queue}-dlx",
+            dest_uri=far.amqp_url,
+            dest_queue=bench.target,
+            on_refused="dead-letter",
+        )
+        await bench.until_state("running")
+        await channel.call("exchange.delete", exchange=bench.target)
+        await bench.publish(3, f"{bench.queue}-dlx")
+        row = await bench.until_state("stopped")
+        assert "has no dead-letter exchange" in row["reason"]
+        assert await ready(bench.here, f"{bench.queue}-dlx") == 3
+
+
 async def test_refused_messages_go_to_the_queue_that_the_shovel_names(
     bench: Bench, there: Connection, far: Appliance
 ) -> None:

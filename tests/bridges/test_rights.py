@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from broker.schema.shovel_keys import KEYS, fault, settled
 from management.bridges.addresses import Addresses
 from management.bridges.plan import ShovelFailed
 from management.broker_client import BrokerError
-from tests.bridges.conftest import Bench, taken
+from tests.bridges.conftest import Bench, Pair, bench_of, taken
 
 GOOD = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}
 
@@ -55,6 +57,7 @@ def test_former_names_of_keys_are_understood() -> None:
         ({"src-uri": "http://h"}, "src-uri: the scheme is amqp, amqps, not 'http'"),
         ({"dest-uri": "amqp+unix:///run/x"}, "dest-uri: the scheme is"),
         ({"dest-uri": "amqp://u:s3cret@h:notaport"}, "dest-uri: the URI cannot be read"),
+        ({"dest-uri": "amqp://u:s3cret/rest@h"}, "dest-uri: the URI cannot be read"),
         ({"dest-uri": ["amqp://h", "http://h"]}, "all of them are AMQP or all of them are HTTP"),
         ({"dest-uri": "amqps://h?cacertfile=/etc/passwd"}, "there is no certificate '/etc/passwd'"),
         ({"dest-uri": "amqp:///other"}, 'user "guest" may not connect to vhost "other"'),
@@ -134,6 +137,60 @@ async def test_an_import_keeps_the_owner(bench: Bench) -> None:
         "parameter.delete", component="shovel", vhost="/", name=f"{bench.shovel}-new"
     )
     await control.call("user.delete", name=user)
+
+
+async def test_a_shovel_without_an_owner_is_stopped_until_it_is_saved_again(
+    tmp_path: Path,
+) -> None:
+    """As a version that did not run shovels has stored it, with its password in the clear."""
+    pair = Pair(tmp_path)
+    uri = "amqp://guest:s3cret-old@127.0.0.1:1"
+    row = {"component": "shovel", "vhost": "/", "name": "old", "value": {**GOOD, "dest-uri": uri}}
+    file = pair.broker.data_dir / "parameters.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"parameters": [row]}))
+    try:
+        pair.start()
+        async with bench_of(pair) as bench:
+            bench.shovel = "old"
+            found = await bench.until_state("stopped")
+            assert "is not recorded: save it again" in found["reason"]
+            assert found["owner"] is None
+            assert "s3cret" not in file.read_text()
+            await bench.put(dest_uri="amqp://guest:***@127.0.0.1:1", dest_queue="b")
+            found = await bench.until(lambda row: "refused" in row["reason"])
+            assert found["owner"] == "guest"
+            where = {"noun": "parameters", "component": "shovel", "vhost": "/", "name": "old"}
+            stored = await bench.control.call("item", **where, secrets=True)
+            assert stored["value"]["dest-uri"] == uri
+    finally:
+        pair.close()
+
+
+async def test_a_shovel_whose_passwords_cannot_be_decrypted_says_so(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    try:
+        pair.start()
+        async with bench_of(pair) as bench:
+            await bench.put(dest_uri="amqp://guest:s3cret@127.0.0.1:1", dest_queue="b")
+            shovel, bench.shovel = bench.shovel, "none"
+        pair.broker.stop()
+        (pair.broker.data_dir / "secrets_key").unlink()
+        pair.broker.start()
+        async with bench_of(pair) as bench:
+            bench.shovel = shovel
+            row = await bench.until_state("stopped")
+            assert "cannot be decrypted" in row["reason"]
+            with pytest.raises(BrokerError, match="none is stored"):
+                await bench.put(dest_uri="amqp://guest:***@127.0.0.1:1", dest_queue="b")
+            (problem,) = [
+                text
+                for text in (await bench.control.call("nodes"))[0]["recovery_problems"]
+                if "decrypted" in text
+            ]
+            assert "secrets_key" in problem
+    finally:
+        pair.close()
 
 
 async def test_a_shovel_of_the_appliance_runs_as_an_administrator(bench: Bench) -> None:

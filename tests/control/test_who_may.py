@@ -143,6 +143,11 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "bridges.follow": (NOBODY, {"version": -1}),
     "bridges.report": (NOBODY, {"shovels": []}),
     "bridges.tested": (NOBODY, {"id": 1, "steps": []}),
+    "bridges.source": (NOBODY, {"vhost": "/", "queue": "q"}),
+    "bridges.place": (
+        NOBODY,
+        {"vhost": "/", "name": "s", "birth": 1, "of": "", "offset": 0, "noted": 0},
+    ),
     "bridges.login": (NOBODY, {"owner": "policymaker", "vhost": "/"}),
     "federation.list": (POLICY | MONITOR, {}),
     "federation.upstreams": (POLICY | MONITOR, {}),

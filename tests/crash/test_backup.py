@@ -85,6 +85,20 @@ def test_a_broker_starts_on_a_backup_of_a_running_one(
     assert holds(filled) == b"kept"
 
 
+@pytest.mark.parametrize("with_key", [False, True])
+def test_the_key_of_stored_passwords_is_copied_only_if_that_is_asked_for(
+    filled: Appliance, tmp_path: Path, with_key: bool
+) -> None:
+    more = ["--with-secrets-key"] if with_key else []
+    status, text = back_up(filled.data_dir, tmp_path / "copy", *more)
+    assert status == 0, text
+    copy = tmp_path / "copy/secrets_key"
+    assert copy.exists() is with_key
+    if with_key:
+        assert copy.read_bytes() == (filled.data_dir / "secrets_key").read_bytes()
+        assert copy.stat().st_mode & 0o077 == 0
+
+
 def test_without_a_broker_the_directory_is_copied_as_it_is(
     filled: Appliance, make_broker: Make, tmp_path: Path
 ) -> None:

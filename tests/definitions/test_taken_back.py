@@ -16,7 +16,7 @@ from broker.definitions.document import Fault, give_up, parse
 from broker.definitions.exporting import Export
 from broker.definitions.plan import Step
 from broker.server.app import Broker
-from broker.server.importing import PENDING
+from broker.server.importing import PENDING, Importing
 from broker.settings.config import Config
 from broker.vhosts.vhost import VHost
 
@@ -48,6 +48,39 @@ def exported(broker: Any) -> dict[str, list[Any]]:
     vhosts = list(broker.vhosts.values())
     export = Export(broker, vhosts, scoped=False, target=None, secrets=True)
     return {name: [row for row in rows if row is not None] for name, rows in export.sections()}
+
+
+async def resume_with_a_password(directory: Path) -> None:
+    config = Config(
+        data_dir=directory, amqp_port=0, ws_port=0, metrics_port=0, no_sync=True, disk_reserve=0
+    )
+    broker = Broker(config)
+    broker.recover()
+    await broker.start()
+    value = {"uri": "amqp://ann:s3cret@h"}
+    row = {"component": "colour", "vhost": "/", "name": "c", "value": value}
+    definitions = {"parameters": [row], "global_parameters": [{"name": "g", "value": value}]}
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            # As a crash leaves it.
+            patch.setattr(Importing, "_forget", lambda self: None)
+            await broker.importing.run(definitions)
+        assert b"s3cret" not in (directory / PENDING).read_bytes()
+        broker.access.parameters.delete("colour", "/", "c")
+        broker.access.parameters.delete_global("g")
+        await broker.importing.resume()
+        found = broker.access.parameters.get("colour", "/", "c")
+        assert found is not None
+        assert found.value == value
+        assert broker.access.parameters.node["g"] == value
+    finally:
+        await broker.stop()
+
+
+def test_the_note_of_an_import_holds_no_passwords_and_a_start_still_has_them(
+    tmp_path: Path,
+) -> None:
+    asyncio.run(resume_with_a_password(tmp_path / "data"))
 
 
 async def fail_at_the_last(directory: Path) -> int:

@@ -69,6 +69,7 @@ def test_what_is_written_again_is_the_same(tmp_path: Path) -> None:
     for name, data in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
+    (tmp_path / "vhosts.json").chmod(0o600)
     before = {name: (tmp_path / name).stat().st_ino for name in files}
     data_directory.note_failed_sync(str(tmp_path), "a reason")
     assert data_directory.failed_sync(str(tmp_path))
@@ -79,6 +80,7 @@ def test_what_is_written_again_is_the_same(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == data
         again = (tmp_path / name).stat().st_ino != before[name]
         assert again == (data not in (b"sealed", b"LVRMetc", b"not ours")), name
+    assert (tmp_path / "vhosts.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_start_after_a_failed_sync_writes_again_and_says_so(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, Parameter
+from broker.access.behalf import on_behalf_of
 from broker.access.parameters import check_parameter
 from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import AMQP, check_amqp, login_of, split, with_password
@@ -371,6 +372,7 @@ class Federation(Feature):
             "object": link.object,
             "policy": link.policy,
             "owner": link.owner,
+            "on_behalf_of": on_behalf_of(self._host.access, link.owner),
             "impersonates": owner is not None and "impersonator" in owner.tags,
             "value": link.value,
             "fault": link.fault,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from broker.access import Parameter
 from broker.access.patterns import BadPattern, Pattern
+from broker.access.sealing import UNREADABLE
 from broker.schema import upstream_keys
 from broker.schema.upstream_keys import ALL, UPSTREAM, UPSTREAM_PATTERN, UPSTREAM_SET
 
@@ -83,7 +84,7 @@ def links_of(
     if in_force is None or not any(key in in_force.definition for key in upstream_keys.POLICY_KEYS):
         return found
     for row, entry in upstreams.named_by(in_force.definition):
-        wrong = upstream_keys.fault(row.name, row.value)
+        wrong = UNREADABLE if row.sealed else upstream_keys.fault(row.name, row.value)
         value = upstream_keys.settled(row.value, entry) if wrong is None else {}
         link = Link(
             vhost,

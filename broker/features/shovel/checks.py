@@ -18,6 +18,8 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,4096}", re.ASCII)
 _RESERVED = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade", "te"}
+    # By these the receiver knows a shovel, and a proxy says where a request comes from.
+    | {"x-shovel", "x-forwarded-for", "x-forwarded-proto", "forwarded", "x-real-ip"}
 )
 WEB = ("http", "https")
 

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker.access import Parameter
+from broker.access.behalf import on_behalf_of
 from broker.access.parameters import SHOVEL, check_parameter
+from broker.access.sealing import UNREADABLE
 from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import login_of
 from broker.features.joints import Feature
 from broker.features.reported import Reported
 from broker.features.shovel.checks import checked
+from broker.features.shovel.places import Place, Places
 from broker.kernel import clock
 from broker.schema import shovel_keys
 from broker.schema.control_schema import ShovelReport
@@ -25,16 +28,17 @@ from broker.schema.control_schema import ShovelReport
 log = logging.getLogger("leveret.shovel")
 
 AWAY = "the process that runs shovels is being started"
-
 Key = tuple[str, str]
 
 
 class Shovel(Reported):
-    """One defined shovel, with the last report."""
+    """One defined shovel, with the last report. `birth` is its first generation: a shovel that is
+    deleted and made again has another."""
 
     def __init__(self, parameter: Parameter, generation: int) -> None:
         super().__init__(parameter.vhost, parameter.name, generation)
         self.parameter = parameter
+        self.birth = generation
 
 
 class Shovels(Feature):
@@ -50,9 +54,12 @@ class Shovels(Feature):
         self._generation = clock.now()
         self._tests: dict[int, tuple[dict[str, Any], Callable[[list[Any]], None]]] = {}
         self._last_test = 0
+        self._places = Places(host.files)
         host.access.parameters.watchers.append(self._refresh)
 
     def start(self, now_ms: int) -> None:
+        """Raises SettingsError."""
+        self._places.load()
         self._refresh()
 
     # -- definitions -------------------------------------------------------------------------------
@@ -65,7 +72,7 @@ class Shovels(Feature):
         old = access.parameters.get(SHOVEL, parameter.vhost, parameter.name)
         value = checked(
             parameter.value,
-            old.value if old is not None else None,
+            old.value if old is not None and not old.sealed else None,
             access=access,
             user="" if imported else owner,
             vhost=parameter.vhost,
@@ -85,6 +92,7 @@ class Shovels(Feature):
         changed = False
         for key in [key for key in self._all if key not in stored]:
             del self._all[key]
+            self._places.forget(key)
             changed = True
         for key, row in stored.items():
             known = self._all.get(key)
@@ -187,8 +195,13 @@ class Shovels(Feature):
             "generation": shovel.generation,
             "value": parameter.value,
             "owner": parameter.owner,
+            "on_behalf_of": on_behalf_of(self._host.access, parameter.owner),
             "paused": parameter.paused,
-            "fault": shovel_keys.fault(parameter.name, parameter.value),
+            "birth": shovel.birth,
+            "place": self._places.row((parameter.vhost, parameter.name)),
+            "fault": UNREADABLE
+            if parameter.sealed
+            else shovel_keys.fault(parameter.name, parameter.value),
         }
 
     def reported(self, reports: list[ShovelReport]) -> None:
@@ -211,6 +224,14 @@ class Shovels(Feature):
             if report.is_over:
                 self._host.access.parameters.delete(SHOVEL, report.vhost, report.name)
 
+    def keep(self, place: Place, birth: int) -> bool:
+        """Has the place of a shovel written by the next flush; False if the shovel was deleted."""
+        shovel = self._all.get((place.vhost, place.name))
+        if shovel is None or shovel.birth != birth:
+            return False
+        self._places.put(place)
+        return True
+
     def away(self) -> None:
         """The process has ended; the next one starts all shovels."""
         for shovel in self._all.values():
@@ -229,7 +250,13 @@ class Shovels(Feature):
     ) -> int:
         """Has the ends of a definition tried; `answer` gets what was found. Returns its number."""
         self._last_test += 1
-        order = {"id": self._last_test, "vhost": vhost, "value": value, "owner": owner}
+        order = {
+            "id": self._last_test,
+            "vhost": vhost,
+            "value": value,
+            "owner": owner,
+            "on_behalf_of": on_behalf_of(self._host.access, owner),
+        }
         self._tests[self._last_test] = order, answer
         self._tell()
         return self._last_test

@@ -300,9 +300,10 @@ class Parameters(_Secretive):
 
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         row = super().row(thing, args)
-        # RabbitMQ's rows have neither; the list of shovels shows them.
+        # RabbitMQ's rows have none of them; the list of shovels shows owner and pause.
         row.pop("owner", None)
         row.pop("paused", None)
+        row.pop("sealed", None)
         return row
 
 

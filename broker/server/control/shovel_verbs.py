@@ -10,10 +10,13 @@ import msgspec
 
 from broker.access import BadSetting, Parameter
 from broker.access.parameters import SHOVEL
+from broker.features.shovel.places import Place
 from broker.schema.control_schema import (
     BridgesFollow,
     BridgesLogin,
+    BridgesPlace,
     BridgesReport,
+    BridgesSource,
     BridgesTested,
     ShovelList,
     ShovelPause,
@@ -159,3 +162,26 @@ async def bridges_login(request: Request[BridgesLogin]) -> Any:
     except BadSetting as error:
         raise not_authorised(str(error)) from None
     return {"user": user, "ticket": request.broker.access.issue_ticket(user)}
+
+
+@handles("bridges.source")
+async def bridges_source(request: Request[BridgesSource]) -> Any:
+    vhost = request.broker.vhosts.get(request.args.vhost)
+    queue = vhost.queues.get(request.args.queue) if vhost is not None else None
+    if vhost is None or queue is None:
+        return {"dead_letter_exchange": None, "stream": None}
+    exchange = queue.limits.dead_letter_exchange if queue.limits is not None else None
+    return {
+        "dead_letter_exchange": exchange if exchange in vhost.exchanges else None,
+        "stream": queue.incarnation if queue.type == "stream" else None,
+    }
+
+
+@handles("bridges.place")
+async def bridges_place(request: Request[BridgesPlace]) -> Any:
+    args = request.args
+    place = Place(args.vhost, args.name, args.of, args.offset, args.noted)
+    if not _shovels(request).keep(place, args.birth):
+        raise not_found("the shovel was deleted")
+    await request.broker.synced()
+    return {}

@@ -4,6 +4,9 @@ ended because the disk failed.
 
 from __future__ import annotations
 
+import stat
+from pathlib import Path
+
 from broker.store.directory.snapshot import INCOMPLETE
 from broker.store.files import disk
 
@@ -76,7 +79,8 @@ def write_again(directory: str) -> None:
     paths = [
         f"{directory}/{name}"
         for name in disk.listdir(directory)
-        if name.endswith((".json", ".journal")) or name in ("boots", "appliance_id", _VERSION_FILE)
+        if name.endswith((".json", ".journal"))
+        or name in ("boots", "appliance_id", "secrets_key", _VERSION_FILE)
     ]
     for vhost in disk.listdir(f"{directory}/vhosts"):
         paths.append(f"{directory}/vhosts/{vhost}/definitions.journal")
@@ -87,7 +91,9 @@ def write_again(directory: str) -> None:
         paths += [f"{bodies}/{name}" for name in disk.listdir(bodies) if name.endswith(".bdy")]
     for path in paths:
         if disk.exists(path):
-            disk.write_atomic(path, disk.read(path))
+            # Some hold secrets, and only the owner may read them.
+            mode = stat.S_IMODE(Path(path).stat().st_mode)
+            disk.write_atomic(path, disk.read(path), mode)
 
 
 def _unsealed(directory: str) -> list[str]:

@@ -25,9 +25,12 @@ DIRECTORY = "snapshot"
 TREE = "tree"
 LIST = "files"
 
-LEFT_OUT = frozenset({"run", "lock", "control.sock", "reserve", "appliance_id", DIRECTORY})
-"""Names in a data directory that say nothing about another one. What starts on a copy is another
-appliance."""
+SECRETS_KEY = "secrets_key"
+LEFT_OUT = frozenset(
+    {"run", "lock", "control.sock", "reserve", "appliance_id", SECRETS_KEY, DIRECTORY}
+)
+"""Names in a data directory that say nothing about another one, and the key of its secrets. What
+starts on a copy is another appliance."""
 
 INCOMPLETE = "incomplete_backup"
 """A file that a copy has until it is whole."""
