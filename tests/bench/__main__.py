@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench import generator, limits, memory, processes, report
+from tests.bench import bridges, generator, limits, memory, processes, report
 from tests.bench.leveret import Leveret
 from tests.bench.memory import Broker
 from tests.bench.rabbitmq import NotAvailable, RabbitMQ
@@ -32,6 +32,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=0, help="rounds; the median counts (3)")
     parser.add_argument("--seconds", type=float, default=0, help="length of one measurement (4)")
     parser.add_argument("--memory", action="store_true", help="memory and bindings instead")
+    parser.add_argument("--bridges", action="store_true", help="shovels instead")
     parser.add_argument("--no-rabbitmq", action="store_true", help="Leveret alone")
     parser.add_argument("--no-leveret", action="store_true", help="RabbitMQ alone")
     parser.add_argument(
@@ -163,6 +164,8 @@ def main() -> int:
     base = options.directory or Path(tempfile.mkdtemp(prefix="leveret-bench-"))
     base.mkdir(parents=True, exist_ok=True)
     try:
+        if options.bridges:
+            return bridges.main(options, base)
         figures = run(options, base)
     finally:
         if not options.directory:
