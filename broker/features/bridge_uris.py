@@ -64,7 +64,8 @@ def with_password(key: str, uri: str, stored: list[str]) -> str:
         return uri
     for other in stored:
         there = split(key, other)
-        if there.password and (parts.scheme, parts.username, parts.hostname, parts.port) == (
+        # Stars that are stored stand for a password that no key decrypts.
+        if there.password not in (None, "", STARS) and (parts.scheme, parts.username, parts.hostname, parts.port) == (
             there.scheme, there.username, there.hostname, there.port,
         ):  # fmt: skip
             head, _, rest = uri.partition(f":{STARS}@")

@@ -382,7 +382,7 @@ class Reports:
                 await self._run(self._running)
                 self._runs.forget_old(self._running.report)
                 self._running = None
-                keep, memory = self._config.spark_keep, self._config.spark_keep_memory
+                keep, memory = self._worker.config.spark_keep, self._worker.config.spark_keep_memory
                 await self._job.rest(keep, memory, more=bool(self._waiting))
         await self._job.close()
 

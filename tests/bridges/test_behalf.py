@@ -13,7 +13,8 @@ from broker.access import Access
 from broker.access.behalf import counts_as_local, on_behalf_of
 from broker.settings.files import SettingsFiles
 from tests.appliance import Appliance
-from tests.bridges.conftest import Bench
+from tests.bridges.conftest import Bench, Pair
+from tests.bridges.federated import downstream_of
 from tests.control.disks import MemoryDisk
 
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -67,6 +68,20 @@ async def test_who_is_on_this_machine_reaches_guest_of_another_broker(
     for user in ("guest", None):
         await bench.put(user=user, dest_uri=far.amqp_url, dest_queue=bench.target)
         await bench.until_state("running")
+
+
+async def test_a_link_of_a_policymaker_does_not_reach_guest(pair: Pair, far: Appliance) -> None:
+    async with downstream_of(pair) as down:
+        user = f"{down.name}-user"
+        await down.control.call("user.put", name=user, password="p", tags=["policymaker"])
+        await down.control.call("permission.put", vhost="/", user=user, **EVERYTHING)
+        async with down.here.channel() as channel:
+            await channel.call("exchange.declare", exchange=down.name, type="direct")
+        await down.upstream(far.amqp_url, user=user)
+        await down.policy()
+        (row,) = await down.until(lambda rows: bool(rows) and "error" in rows[0])
+        assert "ACCESS_REFUSED" in row["error"]
+        await down.control.call("user.delete", name=user)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.client.aio import Connection
+from management.broker_client import BrokerClient
 from tests.appliance import Appliance
 from tests.bridges.conftest import Pair, taken, until
 from tests.bridges.federated import (
@@ -236,8 +237,13 @@ async def test_a_user_who_loses_the_permission_stops_the_link(
     named = {"user": user, "vhost": "/"}
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     await down.control.call("permission.put", **named, **everything)
+    # A policymaker does not reach guest, who is of this machine only, with a link.
+    above = BrokerClient(far.control_socket)
+    await above.call("user.put", name=user, password="p", tags=[])
+    await above.call("permission.put", **named, **everything)
+    await above.close()
     await bind(down.here, down.name, down.name, "k")
-    await down.upstream(far.amqp_url, user=user)
+    await down.upstream(f"amqp://{user}:p@{far.host}:{far.amqp_port}", user=user)
     await down.policy()
     assert (await down.until_running())["owner"] == user
     await down.control.call("permission.put", **named, **{**everything, "write": "nothing"})
