@@ -22,8 +22,7 @@ from broker.access.records import (
     limit_of,
     set_limit,
 )
-from broker.access.sealing import SECRETS_KEY, SecretsKey, Unreadable
-from broker.access.secrets import has_secrets
+from broker.access.sealing import SECRETS_KEY, SecretsKey, Unreadable, has_secrets
 from broker.schema import shovel_keys, upstream_keys
 from broker.schema.policy_keys import term
 from broker.schema.upstream_keys import UPSTREAM, UPSTREAM_SET

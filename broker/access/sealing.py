@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.access.secrets import STARS, has_secrets, masked
+from broker.access.secrets import STARS, masked, without_secrets
 from broker.settings.files import Disk, SettingsError
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ _KEY = re.compile(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}")
 
 Secret = tuple[list[str | int], str]
 """The way to a text in a JSON value, and the text."""
+
+
+def has_secrets(value: Any) -> bool:
+    """Whether anything in a JSON value is secret."""
+    return without_secrets(value) is not value
 
 
 class Unreadable(ValueError):
