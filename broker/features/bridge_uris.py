@@ -65,7 +65,9 @@ def with_password(key: str, uri: str, stored: list[str]) -> str:
     for other in stored:
         there = split(key, other)
         # Stars that are stored stand for a password that no key decrypts.
-        if there.password not in (None, "", STARS) and (parts.scheme, parts.username, parts.hostname, parts.port) == (
+        if there.password in (None, "", STARS):
+            continue
+        if (parts.scheme, parts.username, parts.hostname, parts.port) == (
             there.scheme, there.username, there.hostname, there.port,
         ):  # fmt: skip
             head, _, rest = uri.partition(f":{STARS}@")
