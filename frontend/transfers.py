@@ -61,10 +61,10 @@ FIELDS = (*FILTER, LIMIT, RATE)
 REPLAY = (
     Field(
         "from",
-        "From",
+        "Range from",
         "An offset, or a day, a time (UTC), yesterday or an age such as 2h; empty is the oldest.",
     ),
-    Field("to", "To", "The last offset, or a time in the same way; empty is the newest."),
+    Field("to", "Range to", "The last offset, or a time in the same way; empty is the newest."),
     Field("words", "Only what a search finds", "Such as order_id=4711; empty is the whole range."),
     RATE,
 )

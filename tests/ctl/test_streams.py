@@ -26,3 +26,17 @@ def test_it_finds_messages_of_a_stream(ctl: Ctl, name: str) -> None:
     said = ctl("search_stream", name, "m0 since noon")
     assert said.status == 64 and "'noon' is no time" in said.err
     assert ctl("search_stream", name, "other=1").status == 65
+
+
+def test_it_finds_records_of_the_history(ctl: Ctl, name: str) -> None:
+    assert ctl("create_queue", name, "--durable").status == 0
+    definition = '{"history": "headers", "history-keys": "message_id"}'
+    policy = f"keep-{name}"
+    assert ctl("set_policy", policy, f"^{name}$", definition).status == 0
+    said = ctl("publish_message", "amq.default", name, "x", "--properties", '{"message_id": "h1"}')
+    assert said.status == 0, said
+    (row,) = rows(ctl, "search_history", "message_id=h1 since 1h")
+    assert (row["queues"], row["outcome"], row["payload"]) == ([name], "routed", None)
+    assert ctl("search_history", "h1 since noon").status == 64
+    assert ctl("clear_policy", policy).status == 0
+    assert ctl("delete_queue", "amq.history").status == 0
