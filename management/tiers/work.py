@@ -27,6 +27,9 @@ RETRIES = 2
 UPLOAD_SLOWEST = 1 << 20
 """Bytes a second: an upload that is slower is given up, and tried again."""
 
+TEXT_MOST = 1000
+"""Characters of an error: what S3 says stands behind two addresses."""
+
 SEGMENT_MOST = 256 << 20
 RECORDS_AT_ONCE, BYTES_AT_ONCE = 8192, 8 << 20
 
@@ -383,4 +386,4 @@ def _sync(path: Path) -> None:
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
-    return (text.splitlines()[0] if text else type(error).__name__)[:300]
+    return (text.splitlines()[0] if text else type(error).__name__)[:TEXT_MOST]
