@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@$(SETUP) start
@@ -41,6 +41,9 @@ fuzz-store: test-environment  ## start on damaged files again and again (options
 
 full-disk: test-environment  ## fill a small disk again and again, drain it, lose nothing (options: ARGS="--rounds 10")
 	@$(PYTHON) -m tests.store.full_disk $(ARGS)
+
+large-stream: test-environment  ## a stream of 1 GB on a disk of 100 MB, written and read; root, for the disk
+	@LEVERET_TEST_STREAM_BYTES=1000000000 LEVERET_TEST_DISK_BYTES=100000000 LEVERET_TEST_SECONDS_MAX=3600 $(PYTHON) -m pytest -q -n 0 tests/tiers/test_over_amqp.py -k larger $(ARGS)
 
 fuzz: test-environment  ## send ten million mutants through every door, two hours at most (ARGS="--seconds 600 --door tcp")
 	@$(PYTHON) -m tests.fuzz $(ARGS)
