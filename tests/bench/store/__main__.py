@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.bench import report
 from tests.bench.generator import GeneratorFailed
-from tests.bench.store import bodies, collecting, confirms, index, queues, restarts
+from tests.bench.store import bodies, collecting, confirms, index, key_index, queues, restarts
 from tests.bench.store.frame import Bench, Row
 
 ROWS: tuple[Row, ...] = (
@@ -22,6 +22,7 @@ ROWS: tuple[Row, ...] = (
     *bodies.ROWS,
     *collecting.ROWS,
     *index.ROWS,
+    *key_index.ROWS,
     *confirms.ROWS,
 )
 
