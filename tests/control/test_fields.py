@@ -93,6 +93,7 @@ STANDING = {
     "nodes:reads_failed": "no damage; tests/store",
     "nodes:connections_refused": "no limit is reached; tests/listeners/test_limits.py",
     "nodes:direct_replies_dropped": "each is taken; tests/hostile/test_replies.py",
+    "nodes:tiers*": "no stream is tiered; tests/tiers",
     "nodes:tls_handshakes*": "no TLS here; tests/hostile/test_handshake_limits.py",
     "nodes:being_drained": "there is one node",
     "nodes:db_dir": "the data directory",

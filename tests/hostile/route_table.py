@@ -118,6 +118,7 @@ RULES: dict[str, list[str]] = {
         /api/vhosts/<vhost>/deletion/protection /api/vhosts/<vhost>/permissions
         /api/vhosts/<vhost>/start/<node> /api/vhosts/<vhost>/topic-permissions
         /definitions /user /users /users/<name>
+        /api/tiers/adopt
     """),
     # Connections, names of virtual hosts and figures of the node: also for those who monitor.
     "monitoring": _paths("""
@@ -135,5 +136,6 @@ RULES: dict[str, list[str]] = {
         /metrics /metrics/<page> /node /palette
         /problems
         /reports /reports/<name> /reports/<name>/status /vhost /vhosts /vhosts/<name>
+        /api/tiers
     """),
 }
