@@ -234,6 +234,7 @@ async def test_a_user_id_is_removed_unless_it_is_trusted(
     # Acknowledged upstream: it does not come again when the link begins anew.
     await federated.until(lambda rows: rows[0]["message_count"] == 1 and not rows[0]["pending"])
     await federated.upstream(far.amqp_url, trust_user_id=True)
+    await federated.until(lambda rows: rows[0]["counts"]["connects"] == 2)
     assert await send(there, federated.name, "a", b"x", user_id="guest")
     (message,) = await taken(federated.here, federated.name, 1)
     assert message.decoded()["user_id"] == "guest"
