@@ -139,5 +139,7 @@ async def carry(
     except ClientError as error:
         raise source.failed(error) from None
     finally:
+        # Nothing is taken and published any more behind the place that is kept last.
+        ending.finish()
         if track is not None:
             await track.close()
