@@ -21,9 +21,9 @@ DEFINITIONS = {
     ],
     "parameters": [
         {
-            "component": "federation-upstream",
+            "component": "web-foreign",
             "vhost": "/",
-            "name": "web-upstream",
+            "name": "web-parameter",
             "value": {"uri": "amqp://u:s3cret@h"},
         }
     ],
@@ -54,7 +54,7 @@ def test_a_file_is_checked_and_then_imported(
         names = [row["name"] for row in api.get("/api/queues").json()]
         assert HOSTILE in names
         assert "web-jms" not in names
-        api.delete("/api/parameters/federation-upstream/%2F/web-upstream").raise_for_status()
+        api.delete("/api/parameters/web-foreign/%2F/web-parameter").raise_for_status()
         vhost_queue = f"/api/queues/%2F/{HOSTILE}"
         api.delete(vhost_queue).raise_for_status()
 

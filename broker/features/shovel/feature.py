@@ -23,7 +23,7 @@ from broker.features.shovel.checks import checked
 from broker.features.shovel.places import Place, Places
 from broker.kernel import clock
 from broker.schema import shovel_keys
-from broker.schema.control_schema import ShovelReport
+from broker.schema.control_schema import BridgesPlace, ShovelReport
 
 log = logging.getLogger("leveret.shovel")
 
@@ -224,12 +224,12 @@ class Shovels(Feature):
             if report.is_over:
                 self._host.access.parameters.delete(SHOVEL, report.vhost, report.name)
 
-    def keep(self, place: Place, birth: int) -> bool:
+    def keep(self, told: BridgesPlace) -> bool:
         """Has the place of a shovel written by the next flush; False if the shovel was deleted."""
-        shovel = self._all.get((place.vhost, place.name))
-        if shovel is None or shovel.birth != birth:
+        shovel = self._all.get((told.vhost, told.name))
+        if shovel is None or shovel.birth != told.birth:
             return False
-        self._places.put(place)
+        self._places.put(Place(told.vhost, told.name, told.of, told.offset, told.noted))
         return True
 
     def away(self) -> None:

@@ -10,7 +10,6 @@ import msgspec
 
 from broker.access import BadSetting, Parameter
 from broker.access.parameters import SHOVEL
-from broker.features.shovel.places import Place
 from broker.schema.control_schema import (
     BridgesFollow,
     BridgesLogin,
@@ -180,8 +179,7 @@ async def bridges_source(request: Request[BridgesSource]) -> Any:
 @handles("bridges.place")
 async def bridges_place(request: Request[BridgesPlace]) -> Any:
     args = request.args
-    place = Place(args.vhost, args.name, args.of, args.offset, args.noted)
-    if not _shovels(request).keep(place, args.birth):
+    if not _shovels(request).keep(args):
         raise not_found("the shovel was deleted")
     await request.broker.synced()
     return {}
