@@ -45,6 +45,10 @@ OTHER_NAMES = {
     "x-recent-history": "an exchange type of RabbitMQ that is refused by name",
     "x-modulus-hash": "an exchange type of RabbitMQ that is refused by name",
     "x-": "begins names",
+    "x-shovel": "header of the requests of a shovel to HTTP; tests/bridges",
+    "x-forwarded-for": "header of proxies, which a shovel may not send; tests/bridges",
+    "x-forwarded-proto": "likewise",
+    "x-real-ip": "likewise",
 }
 NAME = re.compile(r"""["'](x-[a-z-]*)""")
 AMQP_ROOMS = ("wire", "queues", "routing", "features", "store", "access")
