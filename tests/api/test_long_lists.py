@@ -9,6 +9,7 @@ import gzip
 import json
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -149,3 +150,8 @@ def test_a_list_breaks_off_visibly_when_the_broker_dies(
     assert b"q4999" not in taken
     assert f"GET {what} broken off: the broker went away" in leveret.log().replace("'", "")
     assert "Traceback" not in leveret.log()
+    # A stop that comes before the supervisor has seen the kill ends with a status of its own.
+    deadline = time.monotonic() + 60
+    while "broker ended with signal 9" not in leveret.log():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
