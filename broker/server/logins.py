@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_THREADS = 2
+_THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
+"""Half of the processors at most: the others stay for the loop and for the other processes. And
+few: each hash takes 19 MiB."""
 _BUSY = Refused("Too many logins at once; try again", 503, "busy")
 
 
 class Logins:
-    """Checks passwords without holding up the loop. One hash takes about 40 ms and 19 MiB; two are
-    computed at a time, and the others wait in a line in which addresses take turns."""
+    """Checks passwords without holding up the loop. One hash takes about 40 ms and 19 MiB;
+    `_THREADS` are computed at a time, and the others wait in a line in which addresses take
+    turns."""
 
     def __init__(self, access: Access, config: Config) -> None:
         self._access = access

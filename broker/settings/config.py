@@ -218,7 +218,7 @@ class Config:
     )
     routing_keys_max: int = setting(
         "amqp",
-        1000,
+        256,
         "count",
         "routing keys in the headers CC and BCC of one message; one more closes its channel with"
         " 406",
@@ -268,7 +268,7 @@ class Config:
     )
     unsent_max: int = setting(
         "amqp",
-        2 * 1024 * 1024,
+        1024 * 1024,
         "size",
         "bytes of returns, confirms and answers that may wait for a client that takes nothing;"
         " with more, nothing further is read from it",

@@ -46,6 +46,9 @@ cdef enum:
     CHANNEL_CLOSE = 20 << 16 | 40
     # Declares and their like take 20 to 50 microseconds: so many of one connection in a turn.
     ASKED_MAX = 24
+    # And for so long: a quarter of what a turn has for all, so that a client that comes late in
+    # one still has its part of it.
+    OWN_NS = 500000
     # So many deliveries that a method has to wait for take as long.
     DELIVERIES_ASKED = 64
 
@@ -174,7 +177,7 @@ cdef class Connection(Output):
         self.turn.taken_ns += now - self.began
         self.turn.reading.spend(self.began, now, self.current_method == METHOD_PUBLISH)
         # Once a chunk, whatever was written: returns, confirms and answers ask nobody for room.
-        if self.congested and self.unwritten() > self.unsent_max and self.phase == RUNNING:
+        if self.congested and self.phase == RUNNING and self.is_stuck:
             self.holding |= UNSENT
             self.stop_reading()
         return 0
@@ -182,7 +185,7 @@ cdef class Connection(Output):
     @property
     def is_stuck(self):
         """Whether the peer does not read, and more than `unsent_max` bytes wait for it."""
-        return self.congested and self.unwritten() > self.unsent_max
+        return self.congested and self.send_pend > self.unsent_max
 
     @property
     def is_unread(self):
@@ -502,9 +505,9 @@ cdef class Connection(Output):
     cdef int count_asked(self, uint64_t more) except -1:
         """After enough methods, or time, the rest of what came waits for the next turn of the
         loop."""
+        cdef uint64_t spent = <uint64_t> clock.monotonic_ns() - self.began
         self.asked += more
-        if (self.asked >= ASKED_MAX
-                or self.turn.is_late_after(<uint64_t> clock.monotonic_ns() - self.began)):
+        if self.asked >= ASKED_MAX or spent >= OWN_NS or self.turn.is_late_after(spent):
             self.give_way()
         return 0
 
