@@ -24,7 +24,6 @@ from api import (
     tiers,
     traces,
     transfers,
-    unbuilt,
     users,
     vhosts,
 )
@@ -52,7 +51,6 @@ for room in (
     logs,
     traces,
     reports,
-    unbuilt,
 ):
     api.add_router("", room.router)
 

@@ -65,6 +65,7 @@ class Access:
         self.parameters = Parameters(files, self._parameters_changed)
         self.attempts: Counter[tuple[str, str, str, bool]] = Counter()
         """Logins by door, user, peer and whether they were let in."""
+        self.counts_sources = True
         self._files = files
         self._clock_ms = clock_ms
         self._next_epoch = 1
@@ -476,7 +477,8 @@ class Access:
         return Refused.too_often(wait)
 
     def _count(self, door: str, user: str, peer: str, ok: bool) -> None:
-        if len(self.attempts) >= 10_000 and (door, user, peer, ok) not in self.attempts:
+        is_full = len(self.attempts) >= 10_000 and (door, user, peer, ok) not in self.attempts
+        if is_full or not self.counts_sources:
             user, peer = "", ""
         self.attempts[door, user, peer, ok] += 1
 

@@ -388,10 +388,92 @@ class AuthAttemptsReset(Arguments):
     """Starts those counts anew."""
 
 
+@verb("auth.attempts.track", "administrator", "node", "{}")
+class AuthAttemptsTrack(Arguments):
+    """Says whether logins are counted by user and address, as they are from the start on, or by
+    door alone; until the next start."""
+
+    sources: bool
+
+
 @verb("statistics.reset", "administrator", "node", "{}")
 class StatisticsReset(Arguments):
     """Starts the totals and the histories of the node and its virtual hosts anew. The
     counters of single objects stay."""
+
+
+@verb("listeners.suspend", "administrator", "node", "{changed}")
+class ListenersSuspend(Arguments):
+    """No further client can connect, over AMQP, WebSocket or Unix socket; who is connected stays.
+    The control socket, the pages, the API and the metrics answer. It ends with the process, as what
+    the next five do."""
+
+
+@verb("listeners.resume", "administrator", "node", "{changed}")
+class ListenersResume(Arguments):
+    """Lets clients connect again. 400 while the application is stopped, or if an address is taken
+    now."""
+
+
+@verb("node.drain", "administrator", "node", "{closed}")
+class NodeDrain(Arguments):
+    """Puts the node into maintenance: suspends the listeners and closes every client's connection
+    with 320. The node counts as `being_drained` then."""
+
+
+@verb("node.revive", "administrator", "node", "{changed}")
+class NodeRevive(Arguments):
+    """Ends the maintenance and resumes the listeners; 400 as `listeners.resume`."""
+
+
+@verb("app.stop", "administrator", "node", "{closed}")
+class AppStop(Arguments):
+    """Suspends the listeners and closes every client's connection with 320. The node counts as not
+    `running` then. Messages, timers and what runs inside the broker go on."""
+
+
+@verb("app.start", "administrator", "node", "{changed}")
+class AppStart(Arguments):
+    """Serves clients again: ends what `app.stop`, `node.drain` and `listeners.suspend` did."""
+
+
+@verb("setting.put", "administrator", "node", "{name, value, configured}")
+class SettingPut(Arguments):
+    """Changes a setting until the next start, whatever the settings say that are read on SIGHUP.
+    `value` is written as in the INI file."""
+
+    name: Literal["memory_high_watermark", "disk_free_limit", "log_level"]
+    value: str
+
+
+@verb("memory", "monitoring", "node", "{total, strategy, parts: {name: bytes}}")
+class Memory(Arguments):
+    """Says what the memory is used for, as far as it is known, under RabbitMQ's names. `total` is
+    the resident memory, as at the last look."""
+
+
+@verb("memory.release", "administrator", "node", "{garbage, before, after}")
+class MemoryRelease(Arguments):
+    """Collects what is garbage in circles, and gives freed memory back to the system; bytes of
+    resident memory before and after. What Python's collector has set aside for good is not walked
+    over: clients would have to wait for it."""
+
+
+@verb("process", "administrator", "node", "{python, command_line, environment, log, threads, tls}")
+class Process(Arguments):
+    """Shows the broker's process: interpreter, command line and variables (`LEVERET_*`, without
+    secrets), where its log goes, each thread with its CPU seconds, and what its TLS offers."""
+
+
+@verb(
+    "certificates",
+    "administrator",
+    "node",
+    "[{file, subject, issuer, names, not_before, not_after, serial}]",
+)
+class CertificatesShow(Arguments):
+    """Lists the certificates of the broker's listeners. `names` are the host names and addresses
+    that each is for."""
 
 
 @verb(

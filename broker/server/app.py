@@ -32,16 +32,18 @@ from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.importing import Importing
 from broker.server.leaving import Leaving
-from broker.server.listeners import CannotListen, Listeners
+from broker.server.listeners import CannotListen
 from broker.server.loading import Loading
 from broker.server.logins import Logins, limits_of
 from broker.server.loop import run
+from broker.server.overrides import Overrides
 from broker.server.policy_sweep import PolicySweep
 from broker.server.proxy_protocol import Sources
 from broker.server.pulse import Pulse
 from broker.server.reload import Reload
 from broker.server.revocation import Revocation
 from broker.server.sampling import Sampling, kept_history
+from broker.server.service import Service
 from broker.server.sign_in import SignIn
 from broker.server.sockets import Sockets
 from broker.server.stall import Stall
@@ -131,11 +133,9 @@ class Broker(SignIn):
         self.leaving = Leaving(lambda: min(self.config.closing_max, self.admission.limit // 4 or 1))
         self.reply_queues: dict[str, Any] = {}
         self.uncommitted = Uncommitted()
-        self._listeners = Listeners(self)
-        self._pulse = Pulse(self)
-        self.revocation = Revocation(self)
-        self.watch = Alarms(self)
-        self.stall = Stall(self)
+        self.service, self.overrides = Service(self), Overrides(self)
+        self._pulse, self.revocation = Pulse(self), Revocation(self)
+        self.watch, self.stall = Alarms(self), Stall(self)
         self.policy_sweep = PolicySweep(self)
         self.importing = Importing(self)
         self.loading = Loading(self)
@@ -161,7 +161,7 @@ class Broker(SignIn):
     @property
     def listeners(self) -> list[dict[str, Any]]:
         """What listens where, as rows of the overview."""
-        return self._listeners.rows
+        return self.service.listeners.rows
 
     @property
     def alarms(self) -> set[str]:
@@ -200,7 +200,7 @@ class Broker(SignIn):
         except CertificateError as error:
             raise StartError(str(error), os.EX_CONFIG) from None
         # What a killed predecessor said of its addresses is not true any more.
-        self._listeners.unsay_where()
+        self.service.listeners.unsay_where()
         try:
             self.persister.open_root()
             snapshot.drop(str(config.data_dir))
@@ -253,7 +253,7 @@ class Broker(SignIn):
         self.watch.start()
         try:
             await self.loading.load()
-            await self._listeners.open()
+            await self.service.listeners.open()
         except SettingsError as error:
             raise StartError(str(error), os.EX_CONFIG) from None
         except CannotListen as error:
@@ -264,8 +264,8 @@ class Broker(SignIn):
         self.stall.start()
         Wall().watch(self)
         loop.add_signal_handler(signal.SIGHUP, Reload(self).ask)
-        await self._listeners.say_where()
-        log.info("listening: %s", self._listeners.told)
+        await self.service.listeners.say_where()
+        log.info("listening: %s", self.service.listeners.told)
 
     def _make_vhost(self, name: str, incarnation: int, directory: str, **properties: Any) -> VHost:
         vhost = VHost(
@@ -444,7 +444,7 @@ class Broker(SignIn):
         """Clean stop: every client is told, everything is written and synced."""
         self.stopping = True
         log.info("stopping")
-        self._listeners.stop_accepting()
+        self.service.listeners.stop_accepting()
         sessions = list(self.connections.values())
         for session in sessions:
             session.close(320, "broker forced connection closure with reason 'shutdown'")
@@ -459,7 +459,7 @@ class Broker(SignIn):
         await self.watch.close()
         await self.control.close()
         await self.policy_sweep.close()
-        await self._listeners.close()
+        await self.service.listeners.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -478,7 +478,7 @@ class Broker(SignIn):
         except OSError as error:
             log.error("the last changes of settings are not on the disk: %s", error)
         self.logins.close()
-        self._listeners.unsay_where()
+        self.service.listeners.unsay_where()
         log.info("stopped")
 
 

@@ -3,8 +3,8 @@ process, the socket of the process that runs shovels, and metrics; and the file 
 addresses.
 
 `run/broker.json` holds the first address of each, as `{"amqp": [host, port], "amqps": …, "ws": …,
-"wss": …, "metrics": …, "pid": number}` without those that are off. It is there only while
-everything accepts.
+"wss": …, "metrics": …, "pid": number}` without those that are off. It is there from the moment
+when everything accepts until the broker stops; suspended listeners keep their addresses in it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait
 from broker.server.metrics import MetricsServer
@@ -31,8 +31,21 @@ if TYPE_CHECKING:
     from broker.server.app import Broker
 
 
+METRICS = "http/prometheus"
+
+
 class CannotListen(Exception):
     """An address is taken or not to be had; the text says which and why, in one line."""
+
+
+class _ClientListener(NamedTuple):
+    """How a listener for clients is opened again after a pause: `what` for people, `where` its
+    address or path, `door` for who comes."""
+
+    what: str
+    where: tuple[str, int] | Path
+    door: Callable[[], Any]
+    mode: int = 0
 
 
 class Listeners:
@@ -42,8 +55,10 @@ class Listeners:
         self._broker = broker
         self.addresses: dict[str, list[str | int]] = {}
         """Host and port by the key they have in `run/broker.json`."""
-        self.rows: list[dict[str, Any]] = []
-        """`node`, `protocol`, `ip_address` and `port` of each, as the overview shows them."""
+        self.suspended = False
+        """Whether clients cannot connect for now; metrics and the appliance's own parts can."""
+        self._rows: list[dict[str, Any]] = []
+        self._reopened: list[_ClientListener] = []
         self._servers: list[asyncio.Server] = []
         self._paths: list[tuple[Path, int]] = []
         """Of Unix sockets, each with the number of its inode."""
@@ -86,45 +101,67 @@ class Listeners:
         relay = partial(Entrance, broker, lambda origin: RelayDoor(broker))
         await self._open_unix(config.relay_socket, relay, 0o600)
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """`node`, `protocol`, `ip_address` and `port` of each that accepts, as the overview shows
+        them."""
+        if not self.suspended:
+            return self._rows
+        return [row for row in self._rows if row["protocol"] == METRICS]
+
+    def suspend(self) -> None:
+        """Clients that come are refused until `resume`; who is connected stays."""
+        self.suspended = True
+        self._stop_serving()
+
+    async def resume(self) -> None:
+        """Clients may connect again, at the same addresses. Raises CannotListen, and all stay
+        suspended."""
+        try:
+            for one in self._reopened:
+                if isinstance(one.where, Path):
+                    await self._listen_unix(one.where, one.door, one.mode)
+                else:
+                    await self._listen(one.what, *one.where, one.door)
+        except CannotListen:
+            self._stop_serving()
+            raise
+        self.suspended = False
+
     async def _open(
         self, key: str, protocol: str, what: str, port: int, door: Callable[[], Any]
     ) -> None:
         """Listens on each address of `bind`; where the port is any free one, on the same."""
+        for host in self._broker.config.bind:
+            port = await self._listen(what, host, port, door)
+            self._reopened.append(_ClientListener(what, (host, port), door))
+            self._add(key, protocol, (host, port))
 
-        async def listen(host: str, port: int) -> int:
+    async def _listen(self, what: str, host: str, port: int, door: Callable[[], Any]) -> int:
+        """Returns the actual port. Raises CannotListen."""
+        with _told(what, host, port):
             server = await asyncio.get_running_loop().create_server(
                 door, host, port, backlog=ACCEPTED_AT_ONCE, reuse_address=True
             )
-            self._servers.append(server)
-            let_wait(server, self._broker.config.tcp_backlog)
-            bound: int = server.sockets[0].getsockname()[1]
-            return bound
-
-        await self._on_each_address(key, protocol, what, port, listen)
-
-    async def _on_each_address(
-        self,
-        key: str,
-        protocol: str,
-        what: str,
-        port: int,
-        listen: Callable[[str, int], Awaitable[int]],
-    ) -> None:
-        for host in self._broker.config.bind:
-            try:
-                port = await listen(host, port)
-            except OSError as error:
-                reason = os.strerror(error.errno) if error.errno else str(error)
-                raise CannotListen(
-                    f"cannot listen for {what} on {host} port {port}: {reason}"
-                ) from None
-            self._add(key, protocol, (host, port))
+        self._servers.append(server)
+        let_wait(server, self._broker.config.tcp_backlog)
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
 
     async def _open_metrics(self, port: int) -> None:
         metrics = self._metrics = MetricsServer(self._broker)
-        await self._on_each_address("metrics", "http/prometheus", "metrics", port, metrics.start)
+        for host in self._broker.config.bind:
+            with _told("metrics", host, port):
+                port = await metrics.start(host, port)
+            self._add("metrics", METRICS, (host, port))
 
     async def _open_unix(
+        self, path: Path, door: Callable[[], asyncio.BaseProtocol], mode: int
+    ) -> None:
+        await self._listen_unix(path, door, mode)
+        self._reopened.append(_ClientListener("", path, door, mode))
+
+    async def _listen_unix(
         self, path: Path, door: Callable[[], asyncio.BaseProtocol], mode: int
     ) -> None:
         sock = _bind_unix(path, mode)
@@ -140,7 +177,7 @@ class Listeners:
 
     def _add(self, key: str, protocol: str, where: tuple[str, int]) -> None:
         self.addresses.setdefault(key, list(where))
-        self.rows.append(
+        self._rows.append(
             {
                 "node": self._broker.node_name,
                 "protocol": protocol,
@@ -168,8 +205,12 @@ class Listeners:
 
     def stop_accepting(self) -> None:
         """Accepts no more on TCP and Unix sockets; who is connected stays."""
+        self._stop_serving()
+
+    def _stop_serving(self) -> None:
         for server in self._servers:
             server.close()
+        self._servers.clear()
         for path, inode in self._paths:
             # Not another's that has taken the place since.
             with contextlib.suppress(OSError):
@@ -183,6 +224,16 @@ class Listeners:
         await self._tiers.close()
         if self._metrics is not None:
             await self._metrics.close()
+
+
+@contextlib.contextmanager
+def _told(what: str, host: str, port: int) -> Iterator[None]:
+    """An OSError becomes CannotListen, with what for and where."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CannotListen(f"cannot listen for {what} on {host} port {port}: {reason}") from None
 
 
 def _bind_unix(path: Path, mode: int) -> socket.socket:

@@ -49,11 +49,15 @@ class Reload:
             except (ConfigError, CertificateError) as error:
                 reloading.refuse(log, error)
                 return False
-            old = broker.config
-            self._put_into_force(reloaded, certificates)
+            old = broker.overrides.without(broker.config)
+            in_force = reloaded._replace(config=broker.overrides.over(reloaded.config))
+            self._put_into_force(in_force, certificates)
             if broker.config.consumer_timeout != old.consumer_timeout:
                 broker.run_task(self._watch_acks())
             reloading.tell(log, old, reloaded)
+            for name in broker.overrides.rows():
+                if name in reloaded.at_once:
+                    log.warning("settings: %s was changed until the next start, and stays", name)
             if certificates.context is not None:
                 names = ", ".join(certificates.names)
                 log.info("certificates are read again%s", f", for {names} too" if names else "")
@@ -61,7 +65,8 @@ class Reload:
 
     def _read(self) -> tuple[Reloaded, Certificates]:
         """Waits for the disk. Raises ConfigError or CertificateError."""
-        reloaded = reloading.read_again(self._broker.config, os.environ)
+        config = self._broker.overrides.without(self._broker.config)
+        reloaded = reloading.read_again(config, os.environ)
         certificates = Certificates(ask_clients=True)
         certificates.load(reloaded.config)
         return reloaded, certificates

@@ -13,6 +13,7 @@ from broker.serving.addresses import is_loopback
 from broker.wire.handshake import EXTERNAL, MECHANISMS
 
 if TYPE_CHECKING:
+    from broker.server.service import Service
     from broker.serving.certificates import Certificates
     from broker.wire.session import Session
 
@@ -25,7 +26,7 @@ class SignIn:
     connections: dict[int, Session]
     logins: Logins
     loop: asyncio.AbstractEventLoop
-    stopping: bool
+    service: Service
 
     def run_task(self, work: Any) -> asyncio.Task[Any]:
         raise NotImplementedError
@@ -95,8 +96,8 @@ class SignIn:
                 f"connection refused for user '{session.user}': "
                 f"user connection limit ({limit}) is reached"
             )
-        if self.stopping:
-            raise NotAllowed("the broker is stopping")
+        if self.service.refusal:
+            raise NotAllowed(self.service.refusal)
 
     def _is_from_here(self, session: Session) -> bool:
         """Whether the client is on this machine, and not a bridge on behalf of somebody elsewhere;

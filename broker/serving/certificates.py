@@ -93,22 +93,11 @@ class Certificates:
         return exact or self._by_name.get("*." + name.partition(".")[2])
 
     def _made(self, config: Config, chain: Path, key: Path | None) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = VERSIONS[config.tls_min_version]
-        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-        context.num_tickets = 0
+        context = offered(config)
         try:
             context.load_cert_chain(chain, key, password=_no_password)
         except (OSError, ValueError) as error:
             raise _unusable("certificate", chain, key, error) from None
-        if config.tls_ciphers:
-            try:
-                context.set_ciphers(config.tls_ciphers)
-            except ssl.SSLError:
-                raise CertificateError(
-                    f"tls_ciphers: OpenSSL knows no cipher of '{config.tls_ciphers}'"
-                ) from None
         if self._ask_clients and config.tls_verify != "none":
             assert config.tls_ca_file is not None
             try:
@@ -117,6 +106,23 @@ class Certificates:
                 raise _unusable("authorities", config.tls_ca_file, None, error) from None
             context.verify_mode = VERIFY[config.tls_verify]
         return context
+
+
+def offered(config: Config) -> ssl.SSLContext:
+    """The versions and ciphers of the settings, without a certificate. Raises CertificateError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[config.tls_min_version]
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.num_tickets = 0
+    if config.tls_ciphers:
+        try:
+            context.set_ciphers(config.tls_ciphers)
+        except ssl.SSLError:
+            raise CertificateError(
+                f"tls_ciphers: OpenSSL knows no cipher of '{config.tls_ciphers}'"
+            ) from None
+    return context
 
 
 def _named_files(directory: Path | None) -> list[tuple[str, Path, Path | None]]:

@@ -23,7 +23,7 @@ async def node(request: HttpRequest) -> HttpResponseBase:
         "node": row,
         "overview": overview,
         "gauges": _gauges(row),
-        "settings": _settings(),
+        "settings": _settings(row["overrides"]),
         "fixed": [{**row._asdict(), "value": f"{row.value:,}"} for row in FIXED],
     }
     return render(request, "node.html", facts)
@@ -55,8 +55,9 @@ def _percent(value: float) -> str:
     return f"{value:.0f} %"
 
 
-def _settings() -> list[dict[str, Any]]:
-    """The table of settings by section; a secret is never shown."""
+def _settings(overrides: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table of settings by section, with what was changed until the next start; a secret is
+    never shown."""
     groups = []
     known = config()
     for section, title in SECTIONS.items():
@@ -64,7 +65,9 @@ def _settings() -> list[dict[str, Any]]:
         for item in settings():
             if item.section != section:
                 continue
-            value = getattr(known, item.name, None)
+            configured = getattr(known, item.name, None)
+            changed = overrides.get(item.name)
+            value = configured if changed is None else changed["value"]
             is_default = value == item.default
             rows.append(
                 {
@@ -73,6 +76,7 @@ def _settings() -> list[dict[str, Any]]:
                     "value": _shown(value, item.kind),
                     "default": _shown(item.default, item.kind),
                     "is_default": is_default,
+                    "configured": None if changed is None else _shown(configured, item.kind),
                     "variable": item.variable,
                     "reload": item.reload,
                 }
@@ -88,7 +92,7 @@ def _shown(value: Any, kind: str) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if kind == "size":
+    if kind == "size" or (kind == "memory" and isinstance(value, int)):
         return figures.size(value)
     if kind == "time":
         return figures.duration(value)

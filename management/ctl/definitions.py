@@ -8,11 +8,15 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from management.ctl.output import safe
 from management.ctl.table import (
     DATA,
+    PRINTED,
+    UNAVAILABLE,
     Call,
     Command,
     CommandError,
@@ -66,7 +70,7 @@ async def export_definitions(call: Call) -> Any:
         if call.options["file"] == "-":
             async for piece in _document(slices):
                 sys.stdout.write(piece.decode())
-            return None
+            return PRINTED
         path = Path(call.options["file"])
         try:
             with _replacing(path) as file:
@@ -143,3 +147,42 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@runs(
+    Command(
+        name="definitions",
+        group="definitions",
+        help="Prints the definitions in a data directory that no broker serves, as RabbitMQ's "
+        "JSON. Nothing in the directory is changed. export_definitions asks a broker that runs.",
+        examples=(
+            "definitions /var/lib/leveret > backup.json",
+            "--data-dir /var/lib/leveret definitions --secrets",
+        ),
+        parameters=(
+            Parameter(
+                name="directory",
+                help="The data directory; else that of --data-dir or of the settings.",
+                optional=True,
+            ),
+            Parameter(
+                name="--secrets", flag=True, help="With passwords in URIs and keys of parameters."
+            ),
+        ),
+    )
+)
+async def definitions(call: Call) -> Any:
+    # It brings the whole broker, which no other command needs.
+    from broker.server.offline import CannotRead, definitions_of
+
+    config = call.settings()
+    if call.options["directory"] is not None:
+        config = replace(config, data_dir=Path(call.options["directory"]))
+    with tempfile.TemporaryDirectory(prefix="leveret-definitions-") as copy:
+        try:
+            found = definitions_of(config, Path(copy), secrets=call.options["secrets"])
+        except CannotRead as error:
+            raise CommandError(str(error), UNAVAILABLE) from None
+    for problem in found.problems:
+        print(f"Warning: {safe(problem)}", file=sys.stderr)
+    return found.document

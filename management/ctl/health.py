@@ -33,7 +33,6 @@ START_TIMEOUT_S = 300.0
         examples=("ping", "ping --timeout 2"),
         verb="whoami",
         says="Pinging the broker ...",
-        also=("check_running", "is_running"),
     )
 )
 async def ping(call: Call) -> str:
@@ -45,9 +44,10 @@ async def ping(call: Call) -> str:
     Command(
         name="await_startup",
         group="health",
-        help="Waits until the broker answers, at most as long as --timeout says (300 seconds).",
+        help="Waits until the broker runs, at most as long as --timeout says (300 seconds). One "
+        "whose application is stopped (stop_app) does not.",
         examples=("await_startup --timeout 60",),
-        verb="whoami",
+        verb="nodes",
         says="Waiting for the broker to start ...",
         also=("wait",),
     )
@@ -57,37 +57,35 @@ async def await_startup(call: Call) -> str:
     deadline = time.monotonic() + patience
     while True:
         try:
-            await call.ask("whoami")
-            return "The broker is running"
+            if (await call.ask("nodes", disable_stats=True))[0]["running"]:
+                return "The broker is running"
         except CommandError as error:
             if error.status not in (UNAVAILABLE, TEMPORARY):
                 raise
-            if time.monotonic() >= deadline:
-                raise CommandError(
-                    f"the broker did not start within {patience:g} seconds", TEMPORARY
-                ) from None
+        if time.monotonic() >= deadline:
+            raise CommandError(f"the broker did not start within {patience:g} seconds", TEMPORARY)
         await asyncio.sleep(POLL_S)
 
 
 # Health checks.
 
 
-async def _check(call: Call, check: str, argument: str | None = None) -> str:
+async def check(call: Call, name: str, argument: str | None = None) -> str:
     """Runs a check of the broker. Raises CommandError 69 with its reason if it failed."""
-    answer = await call.ask("health", check=check, argument=argument)
+    answer = await call.ask("health", check=name, argument=argument)
     if answer.get("status") == "ok":
         return "Check passed"
     more = {
         key: value for key, value in answer.items() if key not in ("status", "reason") and value
     }
     details = "; ".join(f"{key}: {value}" for key, value in more.items())
-    reason = str(answer.get("reason", f"{check} failed"))
+    reason = str(answer.get("reason", f"{name} failed"))
     raise CommandError(f"{reason}{f' ({details})' if details else ''}", UNAVAILABLE)
 
 
-def _simple_check(name: str, check: str, help: str, *also: str) -> None:
+def _simple_check(name: str, of_broker: str, help: str, *also: str) -> None:
     async def run(call: Call) -> str:
-        return await _check(call, check)
+        return await check(call, of_broker)
 
     enter(
         Command(
@@ -127,7 +125,7 @@ _simple_check(
     )
 )
 async def check_port_listener(call: Call) -> str:
-    return await _check(call, "port-listener", call.options["port"])
+    return await check(call, "port-listener", call.options["port"])
 
 
 @runs(
@@ -142,7 +140,7 @@ async def check_port_listener(call: Call) -> str:
     )
 )
 async def check_protocol_listener(call: Call) -> str:
-    return await _check(call, "protocol-listener", call.options["protocol"])
+    return await check(call, "protocol-listener", call.options["protocol"])
 
 
 @runs(
@@ -166,7 +164,7 @@ async def check_protocol_listener(call: Call) -> str:
 )
 async def check_certificate_expiration(call: Call) -> str:
     within = f"{call.options['within']} {call.options['unit']}"
-    return await _check(call, "certificate-expiration", within)
+    return await check(call, "certificate-expiration", within)
 
 
 @runs(
@@ -209,9 +207,9 @@ def _connect(host: str, port: int) -> None:
         says="Checking the health of the node ...",
     )
 )
-async def node_health_check(call: Call) -> str:
-    for check in ("local-alarms", "virtual-hosts"):
-        await _check(call, check)
+async def node_healthcheck(call: Call) -> str:
+    for name in ("local-alarms", "virtual-hosts"):
+        await check(call, name)
     await check_port_connectivity(call)
     return "Health check passed"
 

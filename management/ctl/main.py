@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.settings import config as settings
-from management.broker_client import BrokerClient, BrokerError
+from management.broker_client import BrokerClient, BrokerError, Push
 from management.ctl import commands as commands
 from management.ctl import helping, output, parsing
 from management.ctl.table import (
@@ -22,6 +22,7 @@ from management.ctl.table import (
     INTERRUPTED,
     NO_PERMISSION,
     NO_USER,
+    PRINTED,
     SOFTWARE,
     TEMPORARY,
     UNAVAILABLE,
@@ -76,6 +77,8 @@ def _run(call: _Call) -> int:
     if call.command.says and not quiet:
         print(output.safe(_said(call)), flush=True)
     answer = asyncio.run(call.answer())
+    if answer is PRINTED:
+        return 0
     headers = not (call.options["silent"] or call.options["no_table_headers"])
     if isinstance(answer, str) and form == "json":
         # Texts are for people, except where the text is what was asked for.
@@ -162,6 +165,17 @@ class _Call:
                 found += answer["items"]
         return found
 
+    async def events(self) -> AsyncGenerator[Push]:
+        pushes = self._connected().subscribe(topic="events")
+        async with aclosing(pushes):
+            try:
+                async for push in pushes:
+                    if push.event == "away":
+                        raise CommandError("the broker went away", UNAVAILABLE)
+                    yield push
+            except BrokerError as error:
+                raise self._failed("subscribe", {}, error) from None
+
     def _failed(self, verb: str, arguments: Mapping[str, Any], error: BrokerError) -> CommandError:
         if error.error == "broker_away" and "within" in error.reason:
             return CommandError(error.reason, TEMPORARY)
@@ -207,9 +221,9 @@ class _Call:
     def _path(self) -> Path:
         if self.options["socket"] is not None:
             return Path(self.options["socket"])
-        return self._settings().control_socket
+        return self.settings().control_socket
 
-    def _settings(self) -> settings.Config:
+    def settings(self) -> settings.Config:
         if self._config is None:
             given = [
                 f"--{name}={self.options[name.replace('-', '_')]}"
@@ -231,7 +245,7 @@ class _Call:
         return secret
 
     def process(self) -> int:
-        config = self._settings()
+        config = self.settings()
         pids = read_note(config.addresses_file).get("pid")
         pid = pids.get("supervisor") if isinstance(pids, dict) else None
         if not is_ours(pid):

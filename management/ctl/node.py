@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.schema.control_schema import VERBS
 from management.ctl.lists import COLUMN, same, table, wanted
+from management.ctl.output import cell
 from management.ctl.table import (
     COMMANDS,
     DATA,
@@ -67,6 +68,7 @@ async def status(call: Call) -> Facts:
             "OS PID": node["os_pid"],
             "Uptime": duration(node["uptime"]),
             "Data directory": node["db_dir"],
+            **({"Service": node["service"]} if node["service"] else {}),
         },
         "Alarms": dict.fromkeys(alarms, "in effect") or {"(none)": ""},
         "Resources": {
@@ -106,8 +108,9 @@ async def cluster_status(call: Call) -> Facts:
     data = {
         "cluster_name": overview["cluster_name"],
         "disk_nodes": [name],
-        "running_nodes": [name],
+        "running_nodes": [name] if node["running"] else [],
         "versions": {name: {"leveret_version": overview["product_version"]}},
+        "maintenance_status": {name: "maintenance" if node["being_drained"] else "regular"},
         "alarms": alarms,
         "partitions": {},
         "listeners": {name: overview["listeners"]},
@@ -115,8 +118,11 @@ async def cluster_status(call: Call) -> Facts:
     groups: dict[str, Mapping[str, Any]] = {
         "Basics": {"Cluster name": overview["cluster_name"]},
         "Disk nodes": {name: ""},
-        "Running nodes": {name: ""},
+        "Running nodes": {name if node["running"] else "(none)": ""},
         "Versions": {name: f"Leveret {overview['product_version']}"},
+        "Maintenance status": {
+            name: "under maintenance" if node["being_drained"] else "not under maintenance"
+        },
         "Alarms": dict.fromkeys(alarms, "in effect") or {"(none)": ""},
         "Network partitions": {"(none)": ""},
     }
@@ -191,7 +197,15 @@ async def set_cluster_name(call: Call) -> None:
 )
 async def environment(call: Call) -> Facts:
     found = await call.ask("settings")
-    return Facts({"": found}, found)
+    changed = (await call.ask("nodes"))[0]["overrides"]
+    shown = {
+        name: f"{cell(value)} (until the next start; the settings say "
+        f"{cell(changed[name]['configured'])})"
+        if name in changed
+        else value
+        for name, value in found.items()
+    }
+    return Facts({"": shown}, found)
 
 
 @runs(

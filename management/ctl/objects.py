@@ -347,7 +347,7 @@ async def publish_message(call: Call) -> str:
         ),
         says="Getting messages of queue '{queue}' in vhost '{vhost}' ...",
         vhost=True,
-        also=("get", "peek"),
+        also=("get",),
     )
 )
 async def get_messages(call: Call) -> Rows:
@@ -361,8 +361,9 @@ async def get_messages(call: Call) -> Rows:
     else:
         found = await call.ask("queue.peek", **arguments)
     columns = ("exchange", "routing_key", "redelivered", "properties", "payload")
-    return Rows(columns, [[_readable(row[one]) for one in columns] for row in found])
+    return Rows(columns, [[readable(row[one]) for one in columns] for row in found])
 
 
-def _readable(value: Any) -> Any:
+def readable(value: Any) -> Any:
+    """A value of a message for people."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

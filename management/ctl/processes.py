@@ -99,25 +99,9 @@ def _signal(pid: int, number: signal.Signals) -> None:
         raise CommandError(f"process {pid} belongs to another user", NO_PERMISSION) from None
 
 
-@runs(
-    Command(
-        name="start_app",
-        group="node",
-        help="Succeeds if the broker runs; scripts for RabbitMQ call it after stop_app.",
-        examples=("start_app",),
-        verb="whoami",
-        says="Starting the broker ...",
-    )
-)
-async def start_app(call: Call) -> str:
-    await call.ask("whoami")
-    return "The broker is running"
-
-
 # RabbitMQ's commands that have no counterpart, and why.
 _ONE_NODE = "Leveret runs on one node"
 NO_COUNTERPART: dict[str, str] = {
-    "stop_app": "the broker and its process are one; use stop, or pause_queue for a pause",
     "reset": "use delete_vhost and delete_user, or stop the broker and remove its data directory",
     "force_reset": "stop the broker and remove its data directory",
     "force_boot": f"{_ONE_NODE}, which never waits for others at its start",
@@ -128,14 +112,24 @@ NO_COUNTERPART: dict[str, str] = {
     "update_cluster_nodes": _ONE_NODE,
     "sync_queue": f"{_ONE_NODE}; queues have no mirrors",
     "cancel_sync_queue": f"{_ONE_NODE}; queues have no mirrors",
-    "definitions": "start a broker on the directory, then use export_definitions -",
     "restart_vhost": "a virtual host runs as long as the broker does",
-    "force_gc": "memory of deleted objects comes back at once, and the collector runs when idle",
-    "gc_collect": "memory of deleted objects comes back at once, and the collector runs when idle",
     "eval": "the broker runs no code from a shell",
-    "set_vm_memory_high_watermark": "change memory_high_watermark in the settings, then reload",
-    "set_disk_free_limit": "change disk_free_limit in the settings, then reload",
-    "set_log_level": "change log_level in the settings, then reload",
+    "eval_file": "the broker runs no code from a shell",
+    "exec": "this program runs no code; it is Python, and python is beside it",
+    "remote_shell": "the broker runs no code from a shell",
+    "observer": "it draws Erlang's processes; runtime_thread_stats shows the threads",
+    "hipe_compile": "it compiled Erlang; the broker's modules are compiled at its set-up",
+    "erlang_cookie_hash": "no nodes share a secret; the control socket belongs to its owner",
+    "erlang_cookie_sources": "no nodes share a secret; the control socket belongs to its owner",
+    "encode": "values of settings are not encrypted; keep secrets in LEVERET_* variables",
+    "decode": "values of settings are not encrypted; keep secrets in LEVERET_* variables",
+    "grow": f"{_ONE_NODE}; queues have one copy",
+    "shrink": f"{_ONE_NODE}; queues have one copy",
+    "add_member": f"{_ONE_NODE}; queues have one copy",
+    "delete_member": f"{_ONE_NODE}; queues have one copy",
+    "add_replica": f"{_ONE_NODE}; streams have one copy",
+    "delete_replica": f"{_ONE_NODE}; streams have one copy",
+    "reclaim_quorum_memory": "queues of type quorum keep no log in memory; see force_gc",
 }
 
 

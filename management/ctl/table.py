@@ -8,7 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from broker.settings.config import Config
+    from management.broker_client import Push
 
 EXIT_CODES: dict[int, str] = {
     0: "The command succeeded.",
@@ -72,8 +76,16 @@ class Call(Protocol):
     async def rows(self, noun: str, **arguments: Any) -> list[dict[str, Any]]:
         """The rows of a list, read in slices. Raises CommandError."""
 
+    def events(self) -> AsyncGenerator[Push]:
+        """What happens in the broker, as it happens; to be closed. Raises CommandError, also when
+        the broker goes."""
+
     def read_secret(self, prompt: str) -> str:
         """A secret from the terminal without echo, or the first line of standard input."""
+
+    def settings(self) -> Config:
+        """The settings that the command line, the environment and the file say. Raises
+        CommandError."""
 
     def process(self) -> int:
         """The process id of the supervisor, or of a broker that runs alone. Raises
@@ -166,6 +178,9 @@ class Facts:
     groups: Mapping[str, Mapping[str, Any]]
     data: Any
 
+
+PRINTED = object()
+"""The answer of a command that has printed it already, piece by piece."""
 
 COMMANDS: dict[str, Command] = {}
 """Every command by its name."""

@@ -264,19 +264,6 @@ def test_wrong_administration_is_refused_by_what_is_wrong(
     assert says in str(answer.json()["reason"])
 
 
-@pytest.mark.parametrize(
-    ("method", "where"),
-    [
-        ("POST", path("rebalance", "queues")),
-    ],
-)
-def test_what_is_not_built_says_so(api: httpx.Client, method: str, where: str) -> None:
-    answer = api.request(method, where, json={"value": {}})
-    assert answer.status_code == 501
-    assert answer.json()["error"] == "not_implemented"
-    assert answer.json()["reason"].startswith("Leveret does not have ")
-
-
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize(
     ("kind", "where", "body"),

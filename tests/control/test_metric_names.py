@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.appliance import Appliance
 from tests.conftest import Make
 from tests.control.loaded import load
-from tests.control.test_real_broker import control, until
+from tests.control.test_real_broker import connect, control, until
 
 DASHBOARDS = json.loads((Path(__file__).parent / "fixtures/dashboards.json").read_text())
 """Which metrics RabbitMQ's dashboards query at which commit; `source` says where from."""
@@ -91,8 +91,12 @@ FAMILIES = {
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
+def raw_page(broker: Appliance, path: str) -> str:
+    return httpx.get(f"http://{broker.host}:{broker.metrics_port}{path}", timeout=30).text
+
+
 def page(broker: Appliance, path: str) -> Samples:
-    text = httpx.get(f"http://{broker.host}:{broker.metrics_port}{path}", timeout=30).text
+    text = raw_page(broker, path)
     found: Samples = {}
     families = [family.name for family in text_string_to_metric_families(text)]
     assert len(families) == len(set(families)), "a metric has one head"
@@ -294,6 +298,18 @@ NODE_FAMILIES = {
     "resident_memory_limit_bytes disk_space_available_limit_bytes",
     "auth_attempt_metrics": "auth_attempts_total auth_attempts_succeeded_total "
     "auth_attempts_failed_total",
+    "auth_attempt_detailed_metrics": "auth_attempts_detailed_total "
+    "auth_attempts_detailed_succeeded_total auth_attempts_detailed_failed_total",
+    "node_persister_metrics": "io_read_ops_total io_write_ops_total io_write_bytes_total "
+    "io_sync_ops_total io_sync_time_seconds_total msg_store_read_total msg_store_write_total "
+    "queue_index_read_ops_total queue_index_write_ops_total",
+}
+
+EMPTY_FAMILIES = {
+    "channel_process_metrics": "channel_process_reductions_total",
+    "queue_exchange_metrics": "queue_exchange_messages_published_total",
+    "ra_metrics": "raft_term_total raft_log_snapshot_index raft_log_last_applied_index "
+    "raft_log_commit_index raft_log_last_written_index raft_entry_commit_latency_seconds",
 }
 
 
@@ -305,6 +321,76 @@ async def test_a_family_of_the_node_has_its_metrics_and_no_others(
         found = page(own_broker, f"/metrics/detailed?family={family}")
     shown = {name.removeprefix("rabbitmq_detailed_") for name in found} - {"rabbitmq_identity_info"}
     assert shown == set(NODE_FAMILIES[family].split())
+
+
+@pytest.mark.parametrize("family", EMPTY_FAMILIES)
+def test_a_family_without_figures_has_heads_alone(own_broker: Appliance, family: str) -> None:
+    text = raw_page(own_broker, f"/metrics/detailed?family={family}")
+    for name in EMPTY_FAMILIES[family].split():
+        assert f"# TYPE rabbitmq_detailed_{name} " in text
+        assert f"# HELP rabbitmq_detailed_{name} " in text
+    samples = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert [line.partition("{")[0] for line in samples] == ["rabbitmq_identity_info"]
+
+
+async def test_logins_are_counted_by_source(own_broker: Appliance) -> None:
+    with load(own_broker):
+        pass
+    query = "/metrics/detailed?family=auth_attempt_detailed_metrics"
+    found = page(own_broker, query)
+    guest = {"username": "guest", "remote_address": "127.0.0.1", "protocol": "amqp091"}
+    name = "rabbitmq_detailed_auth_attempts_detailed"
+    assert value(found, f"{name}_total", **guest) >= 1
+    assert value(found, f"{name}_succeeded_total", **guest) >= 1
+    assert value(found, f"{name}_failed_total", **guest) == 0
+
+
+async def test_the_store_is_counted(own_broker: Appliance) -> None:
+    query = "/metrics/detailed?family=node_persister_metrics"
+    with load(own_broker) as clients:
+        before = page(own_broker, query)
+        clients.step()
+        after = page(own_broker, query)
+    for name in ("io_sync_ops_total", "io_write_bytes_total", "io_sync_time_seconds_total"):
+        full = f"rabbitmq_detailed_{name}"
+        assert value(after, full) > value(before, full)
+
+
+async def test_publishes_are_counted_by_channel_queue_and_exchange(own_broker: Appliance) -> None:
+    connection = connect(own_broker)
+    channel = connection.channel()
+    channel.queue_declare("routed")
+    channel.queue_bind("routed", "amq.topic", "a.*")
+    channel.confirm_delivery()
+    for _ in range(3):
+        channel.basic_publish("amq.topic", "a.b", b"x")
+    channel.basic_publish("", "routed", b"x")
+    query = "/metrics/detailed?family=channel_queue_exchange_metrics&vhost=/"
+    found = page(own_broker, query)
+    name = "rabbitmq_detailed_queue_messages_published_total"
+    where = {"queue_vhost": "/", "queue": "routed", "exchange_vhost": "/"}
+    assert value(found, name, **where, exchange="amq.topic") == 3
+    assert value(found, name, **where, exchange="") == 1
+    assert name not in page(own_broker, f"{query}&queue=^no.such")
+    channel.queue_delete("routed")
+    connection.close()
+
+
+async def test_the_slowest_reader_of_a_stream_is_shown(own_broker: Appliance) -> None:
+    connection = connect(own_broker)
+    channel = connection.channel()
+    channel.queue_declare("far", durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for _ in range(20):
+        channel.basic_publish("", "far", b"x")
+    query = "/metrics/detailed?family=stream_consumer_metrics"
+    name = "rabbitmq_detailed_stream_consumer_max_offset_lag"
+    assert name not in page(own_broker, query), "nobody reads it"
+    channel.basic_qos(prefetch_count=5)
+    channel.basic_consume("far", lambda *_: None, arguments={"x-stream-offset": "first"})
+    assert value(page(own_broker, query), name, vhost="/", queue="far") == 15
+    channel.queue_delete("far")
+    connection.close()
 
 
 async def test_names_of_queues_filter_a_family_and_a_bad_expression_is_refused(

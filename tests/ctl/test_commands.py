@@ -383,7 +383,7 @@ def test_it_says_what_is_wrong_and_ends_with_its_status(ctl: Ctl, name: str) -> 
         (("purge_queue", name), 69, f"no queue '{name}' in vhost '/'"),
         (("close_connection", name), 69, f"connection '{name}' does not exist"),
         (("add_user", "guest", "x"), 70, "already exists"),
-        (("stop_app",), 70, "no counterpart"),
+        (("eval", "1 + 1."), 70, "no counterpart"),
         (("join_cluster", "rabbit@other"), 70, "one node"),
     ):
         ran = ctl(*words)

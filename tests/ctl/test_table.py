@@ -10,11 +10,12 @@ import pytest
 from broker.schema.control_schema import NOUNS, VERBS
 from management.ctl import commands as commands
 from management.ctl import completion, helping, parsing
+from management.ctl.processes import NO_COUNTERPART
 from management.ctl.table import ALIASES, COMMANDS, GROUPS, Command
 from tests.appliance import ROOT
 from tests.ctl.conftest import Ctl
 
-# Names from the help of lavinmqctl (LavinMQ 2.x) and of rabbitmqctl 3.10.8.
+# Names from the help of lavinmqctl (LavinMQ 2.x) and of RabbitMQ 3.10.8's tools, as it prints them.
 LAVINMQCTL = """
     add_user delete_user list_users change_password set_user_tags set_permissions hash_password
     add_vhost delete_vhost list_vhosts set_vhost_limits list_queues create_queue delete_queue
@@ -25,32 +26,77 @@ LAVINMQCTL = """
     stop_app start_app
 """
 RABBITMQCTL = """
-    help version await_online_nodes await_startup cluster_status environment ping status stop
-    start_app stop_app wait rotate_logs reset force_reset force_boot join_cluster
-    forget_cluster_node change_cluster_node_type set_cluster_name
-    add_user authenticate_user change_password clear_password clear_user_limits delete_user
-    list_users list_user_limits set_user_limits set_user_tags
-    clear_permissions clear_topic_permissions list_permissions list_topic_permissions
-    list_user_permissions list_user_topic_permissions list_vhosts set_permissions
-    set_permissions_globally set_topic_permissions
-    list_bindings list_channels list_connections list_consumers list_exchanges list_queues
-    list_unresponsive_queues clear_parameter clear_global_parameter list_parameters
-    list_global_parameters set_parameter set_global_parameter set_policy clear_policy
-    list_policies set_operator_policy clear_operator_policy list_operator_policies
-    add_vhost delete_vhost set_vhost_limits clear_vhost_limits list_vhost_limits restart_vhost
-    set_vhost_tags trace_on trace_off export_definitions import_definitions
-    close_connection close_all_connections close_all_user_connections delete_queue purge_queue
-    eval force_gc set_disk_free_limit set_log_level set_vm_memory_high_watermark
-    enable_feature_flag list_feature_flags
-    alarms auth_attempts check_alarms check_certificate_expiration check_local_alarms
-    check_port_connectivity check_port_listener check_protocol_listener check_running
-    check_virtual_hosts is_running listeners node_health_check
+    autocomplete help version await_startup reset rotate_logs shutdown start_app stop stop_app wait
+    await_online_nodes change_cluster_node_type cluster_status force_boot force_reset
+    forget_cluster_node join_cluster rename_cluster_node update_cluster_nodes cancel_sync_queue
+    sync_queue add_user authenticate_user change_password clear_password clear_user_limits
+    delete_user list_user_limits list_users set_user_limits set_user_tags clear_permissions
+    clear_topic_permissions list_permissions list_topic_permissions list_user_permissions
+    list_user_topic_permissions list_vhosts set_permissions set_topic_permissions list_bindings
+    list_channels list_ciphers list_connections list_consumers list_exchanges list_hashes
+    list_node_auth_attempt_stats list_queues list_unresponsive_queues ping report schema_info status
+    clear_global_parameter clear_parameter list_global_parameters list_parameters
+    set_global_parameter set_parameter clear_operator_policy clear_policy list_operator_policies
+    list_policies set_operator_policy set_policy add_vhost clear_vhost_limits delete_vhost
+    list_vhost_limits restart_vhost set_vhost_limits set_vhost_tags trace_off trace_on decode encode
+    environment set_cluster_name set_disk_free_limit set_log_level set_vm_memory_high_watermark
+    export_definitions import_definitions enable_feature_flag list_feature_flags
+    close_all_connections close_all_user_connections close_connection eval eval_file exec force_gc
+    resume_listeners suspend_listeners delete_queue purge_queue hipe_compile node_health_check
 """
+RABBITMQ_DIAGNOSTICS = """
+    alarms check_alarms check_certificate_expiration check_if_node_is_mirror_sync_critical
+    check_if_node_is_quorum_critical check_local_alarms check_port_connectivity check_port_listener
+    check_protocol_listener check_running check_virtual_hosts cipher_suites consume_event_stream
+    discover_peers erlang_version is_booting is_running list_network_interfaces listeners log_tail
+    log_tail_stream maybe_stuck memory_breakdown observer quorum_status remote_shell
+    runtime_thread_stats server_version stream_status tls_versions certificates
+    command_line_arguments disable_auth_attempt_source_tracking enable_auth_attempt_source_tracking
+    erlang_cookie_hash erlang_cookie_sources log_location os_env reset_node_auth_attempt_metrics
+    resolve_hostname resolver_info reclaim_quorum_memory
+"""
+RABBITMQ_QUEUES = """
+    autocomplete help grow rebalance shrink add_member delete_member
+    check_if_node_is_mirror_sync_critical check_if_node_is_quorum_critical peek quorum_status
+    stream_status reclaim_quorum_memory
+"""
+RABBITMQ_UPGRADE = """
+    await_online_quorum_plus_one await_online_synchronized_mirror drain post_upgrade revive
+"""
+# From newer versions, and what people use of both.
+OTHERS = (
+    "list_deprecated_features set_permissions_globally auth_attempts add_replica delete_replica"
+)
+NAMES = {
+    name
+    for names in (
+        LAVINMQCTL,
+        RABBITMQCTL,
+        RABBITMQ_DIAGNOSTICS,
+        RABBITMQ_QUEUES,
+        RABBITMQ_UPGRADE,
+        OTHERS,
+    )
+    for name in names.split()
+}
 
 
-@pytest.mark.parametrize("name", sorted({*LAVINMQCTL.split(), *RABBITMQCTL.split()}))
-def test_it_has_the_command(name: str) -> None:
-    assert parsing.find(name).group in GROUPS
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_it_has_the_command_or_says_why_not(name: str) -> None:
+    command = parsing.find(name)
+    assert command.group in GROUPS
+    assert command.help.startswith("Not here") is (command.name in NO_COUNTERPART)
+
+
+def test_it_has_all_commands_of_lavinmqctl() -> None:
+    assert not {*LAVINMQCTL.split()} & NO_COUNTERPART.keys()
+
+
+@pytest.mark.parametrize("name", NO_COUNTERPART)
+def test_it_gives_the_reason_for_what_it_has_not(name: str, run: Ctl) -> None:
+    refused = run(name, "-q", "an argument")
+    assert refused.status == 70
+    assert NO_COUNTERPART[name] in refused.err
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)

@@ -126,7 +126,11 @@ RULES: dict[str, list[str]] = {
         /api/channels/<name> /api/connections /api/connections/<name>
         /api/connections/<name>/channels /api/connections/username/<user>
         /api/health/checks/virtual-hosts /api/livelog /api/logs /api/nodes /api/nodes/<name>
-        /api/nodes/<name>/memory /api/overview /api/problems /api/reports /api/reports/<name>
+        /api/nodes/<name>/gc_collect /api/nodes/<name>/memory /api/nodes/<name>/memory/ets
+        /api/nodes/<name>/memory/ets/<table> /api/nodes/<name>/memory/ets/<table>/relative
+        /api/nodes/<name>/memory/ets/relative /api/nodes/<name>/memory/relative
+        /api/nodes/gc_collect /api/nodes/gc_stats /api/overview /api/problems
+        /api/reports /api/reports/<name>
         /api/reports/<name>/plans /api/reports/<name>/plans/<plan>
         /api/reports/cost/tariff /api/reports/cost/tariff/<since>
         /api/reports/<name>/run /api/reports/<name>/runs/<run>

@@ -47,7 +47,10 @@ READ = (
 )
 # What uploads a segment reads it first, and never one that is damaged.
 CHECKED = ("broker.kernel.checksum", "broker.store.files.record_scan")
+# What shows the definitions of a data directory that no broker serves.
+OFFLINE = ("broker.server.offline",)
 ON_FILES = {
+    "management.ctl.definitions": OFFLINE,
     "management.backup": COPIED,
     "management.reports.segments": READ,
     "management.tiers.work": CHECKED,

@@ -1,8 +1,10 @@
-"""Until when certificates are valid. The parser is imported when it is first needed."""
+"""What certificates say, above all until when they are valid. The parser is imported when it is
+first needed."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 UNITS = {
     "days": timedelta(days=1),
@@ -30,4 +32,33 @@ def expiring(pem: bytes, within: timedelta) -> list[str]:
         elif certificate.not_valid_after_utc - now < within:
             end = certificate.not_valid_after_utc
             found.append(f"{end:%Y-%m-%d} {end.hour}:{end:%M:%S}")
+    return found
+
+
+def described(pem: bytes) -> list[dict[str, Any]]:
+    """The certificates of a PEM file, as a person reads them. One that cannot be read is a sentence
+    in place of its subject."""
+    from cryptography import x509
+
+    try:
+        certificates = x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        return [{"subject": f"cannot be read: {error}"}]
+    found = []
+    for certificate in certificates:
+        try:
+            extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            names = [str(one.value) for one in extension.value]
+        except (x509.ExtensionNotFound, ValueError):
+            names = []
+        found.append(
+            {
+                "subject": certificate.subject.rfc4514_string(),
+                "issuer": certificate.issuer.rfc4514_string(),
+                "names": names,
+                "not_before": certificate.not_valid_before_utc.isoformat(),
+                "not_after": certificate.not_valid_after_utc.isoformat(),
+                "serial": f"{certificate.serial_number:x}",
+            }
+        )
     return found

@@ -42,18 +42,23 @@ async def definitions_export(request: Request[DefinitionsExport]) -> Any:
                 {"plugin": name, "objects": count} for name, count in export.plugins.items()
             ],
         }
-    found: dict[str, Any] = {
-        "rabbit_version": RABBITMQ_VERSION,
-        "rabbitmq_version": RABBITMQ_VERSION,
-        "product_name": "Leveret",
-        "product_version": version(),
-        "rabbitmq_definition_format": "cluster" if args.vhost is None else "single_virtual_host",
-    }
+    found = head("cluster" if args.vhost is None else "single_virtual_host")
     if args.slices is not None:
         return await _in_slices(request, args.slices, found, export)
     for section, rows in export.sections():
         found[section] = await encode_rows(row for row in rows if row is not None)
     return found
+
+
+def head(form: str) -> dict[str, Any]:
+    """What a document begins with; `form` is `cluster` or `single_virtual_host`."""
+    return {
+        "rabbit_version": RABBITMQ_VERSION,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "product_name": "Leveret",
+        "product_version": version(),
+        "rabbitmq_definition_format": form,
+    }
 
 
 async def _in_slices(

@@ -127,9 +127,14 @@ async def _protocol_listener(request: Request[Health]) -> dict[str, Any]:
 
 
 async def _is_in_service(request: Request[Health]) -> dict[str, Any]:
-    if request.broker.stopping:
+    if _is_away(request.broker):
         return failed("this rabbit node is not currently available to serve")
     return {"status": "ok"}
+
+
+def _is_away(broker: Broker) -> bool:
+    """Whether it serves no clients, or is in maintenance."""
+    return broker.stopping or broker.service.stopped or broker.service.drained
 
 
 async def _below_connection_limit(request: Request[Health]) -> dict[str, Any]:
@@ -142,7 +147,7 @@ async def _below_connection_limit(request: Request[Health]) -> dict[str, Any]:
 
 async def _ready_to_serve(request: Request[Health]) -> dict[str, Any]:
     broker = request.broker
-    if broker.stopping:
+    if _is_away(broker):
         return failed("the rabbit node is not currently available to serve")
     if not any(row["protocol"] in ("amqp", "amqps") for row in broker.listeners):
         return failed("no active listeners for AMQP/AMQPS")

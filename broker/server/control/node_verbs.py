@@ -169,11 +169,12 @@ async def nodes(request: Request[Nodes]) -> Any:
     broker, ages = request.broker, request.args.ages
     reading, watch = broker.sampling.node, broker.watch
     totals, now = broker.stats.node, broker.stats.sampled_at
-    node: dict[str, Any] = {"name": broker.node_name, "type": "disc", "running": True}
+    running = not broker.service.stopped
+    node: dict[str, Any] = {"name": broker.node_name, "type": "disc", "running": running}
     if request.args.disable_stats:
         return [node]
     node |= {
-        "being_drained": False,
+        **_service_of(broker),
         "os_pid": str(os.getpid()),
         "uptime": now - broker.started_at_ms if now else 0,
         "processors": reading.processors,
@@ -224,6 +225,16 @@ async def nodes(request: Request[Nodes]) -> Any:
         node[name] = int(totals.counters[name])
         node[f"{name}_details"] = details(name, totals, ages.get("node_stats"), now)
     return [node]
+
+
+def _service_of(broker: Broker) -> dict[str, Any]:
+    """What an operator has switched off or changed until the next start."""
+    return {
+        "being_drained": broker.service.drained,
+        "listeners_suspended": broker.service.suspended,
+        "service": broker.service.text,
+        "overrides": broker.overrides.rows(),
+    }
 
 
 def process_of(broker: Broker) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from broker.access.passwords import rabbit_hash
 from broker.schema.control_schema import (
     AuthAttempts,
     AuthAttemptsReset,
+    AuthAttemptsTrack,
     Authenticate,
     AuthenticateLeave,
     PasswordHash,
@@ -102,4 +103,10 @@ async def auth_attempts(request: Request[AuthAttempts]) -> Any:
 @handles("auth.attempts.reset")
 async def auth_attempts_reset(request: Request[AuthAttemptsReset]) -> Any:
     request.broker.access.attempts.clear()
+    return {}
+
+
+@handles("auth.attempts.track")
+async def auth_attempts_track(request: Request[AuthAttemptsTrack]) -> Any:
+    request.broker.access.counts_sources = request.args.sources
     return {}

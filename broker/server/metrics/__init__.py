@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 from broker.access.patterns import BadPattern, Pattern
 from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
 from broker.server.metrics.memory import memory_breakdown
+from broker.server.metrics.more_families import more_families
 from broker.server.metrics.node import (
     aggregated,
     identity,
@@ -175,6 +176,7 @@ def lines_of(broker: Broker, path: str, query: str) -> Iterator[str] | None:
         [identity(broker, "detailed")],
         node_families(broker, wanted, scope.prefix),
         detailed(scope, wanted),
+        more_families(scope, wanted),
     )
 
 

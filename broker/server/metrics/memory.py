@@ -1,10 +1,11 @@
-"""The page `/metrics/memory-breakdown`: what the memory is used for, as far as it is known."""
+"""What the memory is used for, as far as it is known: the page `/metrics/memory-breakdown`, and the
+same figures under the names of RabbitMQ's API."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.kernel.through import Through
 from broker.server.control.node_verbs import message_store_of
@@ -13,31 +14,54 @@ from broker.server.metrics.lines import metric
 if TYPE_CHECKING:
     from broker.server.app import Broker
 
-# RabbitMQ's metric, help, what is summed up.
-_PARTS = (
-    ("classic_queue_erlang_process", "Classic queues with their messages in memory", "classic"),
-    ("quorum_queue_erlang_process", "Quorum queues with their messages in memory", "quorum"),
-    ("client_connection_writer", "What waits to be sent to clients", "sending"),
-    ("message_index", "Index of shared bodies", "index"),
-    ("binary_heap", "Shared bodies that are not written yet", "bodies"),
-)
+
+class Part(NamedTuple):
+    """A use of memory: its name in metrics, and what it is."""
+
+    metric: str
+    text: str
 
 
-def memory_breakdown(broker: Broker) -> Iterator[str]:
-    """Bytes by use; `other_system` is all of the process besides."""
+PARTS = {
+    "queue_procs": Part(
+        "classic_queue_erlang_process", "Classic queues with their messages in memory"
+    ),
+    "quorum_queue_procs": Part(
+        "quorum_queue_erlang_process", "Quorum queues with their messages in memory"
+    ),
+    "connection_writers": Part("client_connection_writer", "What waits to be sent to clients"),
+    "msg_index": Part("message_index", "Index of shared bodies"),
+    "binary": Part("binary_heap", "Shared bodies that are not written yet"),
+    "other_system": Part("other_system", "All other memory"),
+}
+"""By the name in the API; `other_system` is all of the process besides."""
+
+_OF_TYPE = {"classic": "queue_procs", "quorum": "quorum_queue_procs"}
+
+
+def memory_parts(broker: Broker) -> Iterator[dict[str, int]]:
+    """Bytes by the names of `PARTS` at the end; empty ones in the steps before."""
     sums: Counter[str] = Counter()
     for vhost in list(broker.vhosts.values()):
         for queue in Through(vhost.queues.values()):
-            sums[queue.type] += queue.memory or 0  # a stream has none of its own
-            yield ""
+            if queue.type in _OF_TYPE:  # a stream has none of its own
+                sums[_OF_TYPE[queue.type]] += queue.memory or 0
+            yield {}
     for connection in Through(broker.connections.values()):
-        sums["sending"] += connection.send_pend
-        yield ""
+        sums["connection_writers"] += connection.send_pend
+        yield {}
     bodies = message_store_of(broker)["msg_store"]
-    sums["index"] = bodies["index"]["memory"]
-    sums["bodies"] = bodies["in_flight_bytes"]
-    used = broker.watch.reading.mem_used
-    for name, text, key in _PARTS:
-        yield metric(f"memory_{name}_bytes", "gauge", f"{text} in bytes", sums[key])
-    rest = max(0, used - sum(sums[key] for _, _, key in _PARTS))
-    yield metric("memory_other_system_bytes", "gauge", "All other memory in bytes", rest)
+    sums["msg_index"] = bodies["index"]["memory"]
+    sums["binary"] = bodies["in_flight_bytes"]
+    sums["other_system"] = max(0, broker.watch.reading.mem_used - sums.total())
+    yield {name: sums[name] for name in PARTS}
+
+
+def memory_breakdown(broker: Broker) -> Iterator[str]:
+    """The lines of the page."""
+    for parts in memory_parts(broker):
+        if not parts:
+            yield ""
+        for name, size in parts.items():
+            part = PARTS[name]
+            yield metric(f"memory_{part.metric}_bytes", "gauge", f"{part.text} in bytes", size)
