@@ -70,6 +70,7 @@ FORM = {
 # How many connections the node has, without whose and where to, as in RabbitMQ: load balancers ask.
 COUNTED_FOR_ALL = "/api/health/checks/below-node-connection-limit"
 UNSTABLE = ("at", "rate", "next_at", "sync_p50_ms", "sync_p99_ms")
+TRIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -201,12 +202,17 @@ def test_a_page_shows_foreign_things_as_none(house: House, role: str) -> None:
                 continue
             if may_learn(role, route) or (route.startswith("/reports") and role == "monitoring"):
                 continue
-            found = [page(house, client, route, prefix, token) for prefix in (THERE, AWAY)]
-            wrong += [
-                f"{route}: {there[:2000]}\n{away[:2000]}"
-                for there, away in zip(*found, strict=True)
-                if there != away
-            ]
+            # A chart may have got a sample between two answers. What is let out differs each time.
+            for _ in range(TRIES):
+                found = [page(house, client, route, prefix, token) for prefix in (THERE, AWAY)]
+                differing = [
+                    f"{route}: {there[:2000]}\n{away[:2000]}"
+                    for there, away in zip(*found, strict=True)
+                    if there != away
+                ]
+                if not differing:
+                    break
+            wrong += differing
             if "<" not in route:
                 # Without a name in its address.
                 answer = client.get(route)
