@@ -56,6 +56,15 @@ class Service:
         return DRAINED if self.drained and self.suspended else ""
 
     @property
+    def state(self) -> str:
+        """One word for it; empty if nothing is switched off."""
+        if self.stopped:
+            return "stopped"
+        if self.drained:
+            return "maintenance"
+        return "suspended" if self.suspended else ""
+
+    @property
     def text(self) -> str:
         """What is switched off, what that means, and how it ends; empty if nothing is."""
         if self.stopped:

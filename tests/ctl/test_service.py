@@ -3,6 +3,7 @@ against a real broker; and what the API, its health checks and the page of the n
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -13,7 +14,11 @@ from typing import Any
 import httpx
 import pika
 import pytest
+from websockets import Subprotocol
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect as websocket
 
+from tests.amqp import raw
 from tests.appliance import Appliance
 from tests.conftest import Make
 from tests.control.test_real_broker import connect
@@ -121,6 +126,7 @@ def test_a_drained_node_closes_its_clients_and_says_so_until_it_is_revived(
     assert shown["maintenance_status"] == {found["name"]: "maintenance"}
     assert "maintenance" in ctl("status").out
     problems = httpx.get(f"{leveret.http_url}/api/problems", auth=GUEST, timeout=60).json()
+    assert ("maintenance", "node") in [(one["trouble"], one["kind"]) for one in problems["items"]]
     assert "ctl revive" in str(problems["items"])
     assert "over" in ctl("revive").out
     assert "not in maintenance" in ctl("revive").out
@@ -128,6 +134,65 @@ def test_a_drained_node_closes_its_clients_and_says_so_until_it_is_revived(
     assert check(leveret, "is-in-service") == 200
     with closing(connect(leveret)) as connection:
         assert connection.channel().queue_declare("kept", passive=True)
+
+
+def test_a_login_under_way_and_a_browser_are_not_let_in(leveret: Appliance, ctl: Ctl) -> None:
+    with raw.Client((leveret.host, leveret.amqp_port)) as client:
+        client.send(raw.PROTOCOL_HEADER)
+        client.expect("connection.start", 0)
+        ctl("drain")
+        client.send(raw.start_ok())
+        tune = client.expect("connection.tune", 0)
+        client.send_method(
+            0,
+            "connection.tune-ok",
+            channel_max=tune.channel_max,
+            frame_max=tune.frame_max,
+            heartbeat=0,
+        )
+        client.send_method(0, "connection.open", virtual_host="/")
+        client.expect_connection_close(530, 10, 40, "drained for maintenance")
+    url = f"ws://{leveret.host}:{leveret.http_port}/"
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        websocket(url, subprotocols=[Subprotocol("amqp")]),
+    ):
+        pass
+    assert refused.value.response.status_code == 503
+    ctl("revive")
+    with websocket(url, subprotocols=[Subprotocol("amqp")]) as browser:
+        browser.send(raw.PROTOCOL_HEADER)
+        assert browser.recv(timeout=30)[0] == 1
+
+
+def test_a_shovel_waits_for_the_end_of_the_maintenance(leveret: Appliance, ctl: Ctl) -> None:
+    for queue in ("from", "to"):
+        ctl("create_queue", queue, "--durable")
+    definition = {
+        "src-uri": "amqp://",
+        "src-queue": "from",
+        "dest-uri": "amqp://",
+        "dest-queue": "to",
+        "reconnect-delay": 1,
+    }
+    assert ctl("add_shovel", "move", json.dumps(definition)).status == 0
+    ctl("publish_message", "amq.default", "from", "one")
+    assert arrived(ctl, 1)
+    ctl("drain")
+    ctl("publish_message", "amq.default", "from", "two")
+    ctl("revive")
+    assert arrived(ctl, 2)
+    ctl("delete_shovel", "move")
+
+
+def arrived(ctl: Ctl, count: int) -> bool:
+    """Whether so many messages come into the queue."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        rows = ctl("--format", "json", "list_queues", "name", "messages").data
+        if {"name": "to", "messages": count} in rows:
+            return True
+    return False
 
 
 def test_a_stopped_application_serves_nobody_and_answers_its_operator(

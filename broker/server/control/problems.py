@@ -222,7 +222,7 @@ def _node_problems(broker: Broker, caller: Caller) -> list[dict[str, Any]]:
     if broker.config.no_sync:
         found.append(("warn", "durability", "started with --no-sync: confirmed is in memory"))
     if broker.service.text:
-        found.append(("bad", "service", broker.service.text))
+        found.append(("bad", broker.service.state, broker.service.text))
     if caller.sight.of_node:
         # Of the machine, and of objects in any vhost.
         found += _inner_problems(broker)

@@ -8,6 +8,7 @@ import os
 import platform
 import ssl
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def _log_location() -> str:
 def _threads() -> list[dict[str, Any]]:
     """Each thread with its name and the CPU seconds it has used."""
     ticks = os.sysconf("SC_CLK_TCK")
+    names = {one.native_id: one.name for one in threading.enumerate()}
     found = []
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -114,7 +116,7 @@ def _threads() -> list[dict[str, Any]]:
             user, system = int(fields[11]) / ticks, int(fields[12]) / ticks
         except OSError:
             continue  # it has ended
-        name = head.partition("(")[2]
+        name = names.get(int(task.name)) or head.partition("(")[2]
         found.append(
             {
                 "id": int(task.name),
