@@ -287,7 +287,7 @@ cdef class Flight:
         """One message has arrived."""
         self.moved += 1
         self.moved_bytes += entry.body_length
-        return self.settle(entry.tag, entry.code & STRAY)
+        return self.settle(entry.tag, entry.code & STRAY != 0)
 
     cdef int settle(self, uint64_t tag, bint is_stray) except -1:
         """Acknowledges a tag: with those below it where all of them are settled."""
@@ -304,7 +304,7 @@ cdef class Flight:
 
     cdef int refuse(self, Entry* entry) except -1:
         """One message was refused."""
-        cdef bint was_stray = entry.code & STRAY
+        cdef bint was_stray = entry.code & STRAY != 0
         self.refused += 1
         if self.on_refused == "drop":
             self.dropped += 1

@@ -124,6 +124,38 @@ def test_a_refused_message_is_found_among_those_left_out(numbers: tuple[int, ...
     assert under.flight.moved == 3
 
 
+@pytest.mark.parametrize("count", range(1, 7))
+def test_refused_messages_are_counted_until_each_of_them_has_arrived(count: int) -> None:
+    under = Under()
+    under.deliver(*range(1, 2 * count, 2))
+    for number in range(1, count + 1):
+        under.confirm(number, ack=False)
+    under.flight.again()
+    for number in range(1, count + 1):
+        assert under.flight.strays == count + 1 - number
+        under.confirm(count + number)
+    assert (under.flight.strays, under.flight.count) == (0, 0)
+    assert under.acked() == [(tag, False) for tag in range(1, 2 * count, 2)]
+    under.deliver(101, 103)
+    under.confirm(2 * count + 2, multiple=True)
+    assert under.acked() == [(103, True)], "from now on together again"
+
+
+def test_a_message_that_is_refused_again_is_not_acknowledged_with_a_later_one() -> None:
+    under = Under()
+    under.deliver(1, 3, 5, 7)
+    for number in range(1, 5):
+        under.confirm(number, ack=False)
+    under.flight.again()
+    under.confirm(5)
+    for number in range(6, 9):
+        under.confirm(number, ack=False)
+    under.deliver(9)
+    under.confirm(9)
+    assert under.acked() == [(1, False), (9, False)]
+    assert under.flight.held_count == 3
+
+
 def test_it_hands_exchange_and_key_to_who_asks_for_them() -> None:
     under = Under()
     found: list[tuple[bytes, bytes]] = []
