@@ -9,7 +9,7 @@ SETUP := python3 tools/environment.py
 JOBS := $(if $(CI),2,4)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
+.PHONY: help run build package test add-ons crash storm power fuzz-store full-disk stalled-disk large-stream bridge-faults bridge-links fuzz soak hostile hostile-names spark-clusters bench bench-store lint demo docs lock advisories clean fresh-root test-environment
 
 run:  ## start the appliance: broker, web app and reports (options: ARGS="--amqp-port 5673")
 	@$(SETUP) start
@@ -44,6 +44,12 @@ full-disk: test-environment  ## fill a small disk again and again, drain it, los
 
 large-stream: test-environment  ## a stream of 1 GB on a disk of 100 MB, written and read; root, for the disk
 	@LEVERET_TEST_STREAM_BYTES=1000000000 LEVERET_TEST_DISK_BYTES=100000000 LEVERET_TEST_SECONDS_MAX=3600 $(PYTHON) -m pytest -q -n 0 tests/tiers/test_over_amqp.py -k larger $(ARGS)
+
+bridge-faults: test-environment  ## kills, cuts, blocks and refusals while shovels and links carry (ARGS="--cycles 500 --kind link")
+	@$(PYTHON) -m tests.bridges $(ARGS)
+
+bridge-links: test-environment  ## two thousand links of federation at once: their memory, and that they hold up nobody
+	@LEVERET_TEST_LINKS=2000 LEVERET_TEST_SECONDS_MAX=1800 $(PYTHON) -m pytest -q -n 0 tests/bridges/test_many.py $(ARGS)
 
 fuzz: test-environment  ## send ten million mutants through every door, two hours at most (ARGS="--seconds 600 --door tcp")
 	@$(PYTHON) -m tests.fuzz $(ARGS)

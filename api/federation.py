@@ -7,12 +7,17 @@ what is down end with a slash in RabbitMQ.
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Router, Schema
 
 from api.ask import ask, done
 from api.identity import POLICYMAKER
+from api.shapes import Object
 
 router = Router(tags=["Federation"])
+
+
+class Definition(Schema):
+    value: Object
 
 
 @router.get("/federation-links")
@@ -53,3 +58,12 @@ async def restart_federation_link(
     so that any name of one is accepted."""
     await ask(request, "federation.restart", vhost=vhost, id=id)
     return done()
+
+
+@router.post("/federation-upstreams/{seg:vhost}/{seg:name}/test", auth=POLICYMAKER)
+async def test_federation_upstream(
+    request: HttpRequest, vhost: str, name: str, body: Definition
+) -> Any:
+    """Try the definition of an upstream, stored or not: name, address, TLS, login, vhost, and the
+    exchange or queue that it names. Nothing is declared or moved."""
+    return await ask(request, "federation.test", vhost=vhost, name=name, value=body.value)

@@ -57,6 +57,11 @@ def upstream(vhost: str, name: str = "", *, is_set: bool = False) -> str:
     return f"{link('upstream')}?{urlencode(names)}" if names else link("upstream")
 
 
+def federation_link(vhost: str, id: str) -> str:
+    """The page of a link of federation."""
+    return f"{link('federation-link')}?{urlencode({'vhost': vhost, 'id': id})}"
+
+
 def shovel(vhost: str, name: str = "") -> str:
     """The page of a shovel; without a name the form of a new one."""
     query = f"?{urlencode({'vhost': vhost, 'name': name})}" if name else ""

@@ -53,6 +53,7 @@ urlpatterns = [
     path("policy", policy.policy, name="policy"),
     path("policy/preview", policy.preview, name="policy-preview"),
     path("federation", federation.federation, name="federation"),
+    path("federation-link", federation.federation_link, name="federation-link"),
     path("upstream", federation.upstream, name="upstream"),
     path("shovels", shovels.shovels, name="shovels"),
     path("shovel", shovels.shovel, name="shovel"),

@@ -6,7 +6,8 @@ the reading end of the lifetime pipe (`broker.process.lifetime`), so that none o
 A child that ends before the whole appliance was ready once is a failed start: everything stops
 and its exit status becomes the supervisor's. Later a child that ends is started again, after a
 wait that doubles from 0.5 to 30 seconds. A broker that ended because a sync failed stays down:
-starting it again is a decision for a person who has looked at the disk.
+starting it again is a decision for a person who has looked at the disk. A child that hangs, by the
+signs of life that it gives (`management.alive`), is killed, and started again in the same way.
 
 SIGHUP reads the settings again, here and in the children; when the terminal it was started from is
 gone, it ends the appliance instead.
@@ -33,6 +34,7 @@ from typing import Any
 from broker.process import lifetime
 from broker.serving import reloading
 from broker.settings.config import Config, ConfigError
+from management import alive
 
 log = logging.getLogger(__name__)
 
@@ -198,6 +200,7 @@ class Child:
     backoff: float = 0.0
     ready: bool = False
     addresses: dict[str, list[Any]] = field(default_factory=dict)
+    watch: alive.Watch = field(default_factory=alive.Watch)
 
 
 class Supervisor:
@@ -219,6 +222,7 @@ class Supervisor:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
         os.set_blocking(self.wake_write, False)
+        self.next_look = time.monotonic() + alive.LOOK_S
         self.interrupts = 0
         self.reload_asked = False
         self.had_terminal = _is_terminal()
@@ -235,6 +239,7 @@ class Supervisor:
                 self._start_due()
                 self._reap()
                 self._look_for_ready()
+                self._look_for_hanging()
                 if self.reload_asked:
                     self._reload()
                 if self.status is None:
@@ -270,13 +275,10 @@ class Supervisor:
                 child.process.send_signal(signal.SIGHUP)
 
     def _sleep(self) -> None:
-        timeout = None
-        if not all(child.ready for child in self.children.values() if child.process):
-            timeout = READY_POLL
         due = [child.start_at for child in self.children.values() if child.start_at is not None]
-        if due:
-            wait = max(0.0, min(due) - time.monotonic())
-            timeout = wait if timeout is None else min(timeout, wait)
+        timeout = max(0.0, min([self.next_look, *due]) - time.monotonic())
+        if not all(child.ready for child in self.children.values() if child.process):
+            timeout = min(timeout, READY_POLL)
         select.select([self.wake_read], [], [], timeout)
         self._drain()
 
@@ -299,7 +301,9 @@ class Supervisor:
         child.start_at = None
         child.started_at = time.monotonic()
         child.ready = not PORTS[child.name]  # it listens nowhere
+        child.watch = alive.Watch()
         self._note(child).unlink(missing_ok=True)
+        alive.file_of(self.config.run_dir, child.name).unlink(missing_ok=True)
         child.process = subprocess.Popen(
             [*self.command, child.name, *self.argv, *self._kept_ports(child)],
             env={**os.environ, lifetime.VARIABLE: str(self.lifetime_read)},
@@ -339,6 +343,17 @@ class Supervisor:
             if not self.announced and all(child.ready for child in self.children.values()):
                 self.announced = True
                 print(self._announcement(), flush=True)
+
+    def _look_for_hanging(self) -> None:
+        if time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + alive.LOOK_S
+        for child in self.children.values():
+            file = alive.file_of(self.config.run_dir, child.name)
+            if child.process is not None and child.watch.hangs(file):
+                seconds = alive.STILL_LOOKS * alive.LOOK_S
+                log.error("%s has hung for %g s; it is killed", child.name, seconds)
+                child.process.kill()
 
     def _write_addresses(self) -> None:
         merged: dict[str, Any] = {}
@@ -452,6 +467,7 @@ class Supervisor:
                     status = ended if ended > 0 else 1
         for child in self.children.values():
             self._note(child).unlink(missing_ok=True)
+            alive.file_of(self.config.run_dir, child.name).unlink(missing_ok=True)
         self.config.addresses_file.unlink(missing_ok=True)
         os.close(self.lifetime_write)
         if self.announced:

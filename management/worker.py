@@ -12,6 +12,7 @@ from typing import Any
 
 from broker.serving import reloading
 from broker.settings.config import Config, ConfigError
+from management import alive
 
 
 class Worker:
@@ -44,13 +45,16 @@ class Worker:
         waiting.cancel()
 
     async def work(self, *works: Coroutine[Any, Any, None]) -> None:
-        """Runs them until it is told to end; raises what one of them failed with."""
+        """Runs them until it is told to end; raises what one of them failed with. The supervisor
+        restarts it if it hangs meanwhile."""
+        pulse = asyncio.create_task(alive.beat(alive.file_of(self.config.run_dir, self._name)))
         tasks = [asyncio.create_task(each) for each in works]
         await self.until_told(*tasks)
         failed = [task for task in tasks if task.done()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        pulse.cancel()
+        await asyncio.gather(pulse, *tasks, return_exceptions=True)
         for task in failed:
             task.result()
 

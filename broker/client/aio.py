@@ -14,27 +14,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from broker.client.batch import Batch
 from broker.client.channel import ChannelCore, ConsumerCore
 from broker.client.core import ClientCore
-from broker.client.errors import ClientError, ConnectionLost
+from broker.client.errors import ClientError, ConnectionLost, TLSFailed
 from broker.client.measuring import Histogram
 from broker.client.message import Message
-from broker.client.uri import TLS, Endpoint
+from broker.client.tls import context_of, reason_of
+from broker.client.uri import Endpoint
 
 READ_BYTES = 256 * 1024
 WRITE_HIGH = 1024 * 1024
 CLOSE_TIMEOUT_S = 10.0
 # Heartbeat intervals of silence after which a peer counts as lost (RabbitMQ: two to three).
 MISSED_MAX = 2
-
 OnBatch = Callable[["Channel", Batch], None]
+
+
+class _Shared(threading.local):
+    """The buffer that all connections of a thread read to: nothing of it is needed once the core
+    has taken it, and thousands of connections with one each would take much memory."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(READ_BYTES))
+
+
+_shared = _Shared()
 
 
 class Consumer:
@@ -156,7 +167,8 @@ class Connection(asyncio.BufferedProtocol):
         """Why the connection ended, once it has."""
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._view = memoryview(bytearray(READ_BYTES))
+        self._view: memoryview | None = None
+        """Where to read to, unless it is where all connections do."""
         self._channels: dict[ChannelCore, Channel] = {}
         self._writable = asyncio.Event()
         self._writable.set()
@@ -262,11 +274,11 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view
+        return self._view if self._view is not None else _shared.view
 
     def buffer_updated(self, length: int) -> None:
         self._received = self._loop.time()
-        self.core.receive(self._view, length)
+        self.core.receive(self.get_buffer(length), length)
         self._act()
 
     def eof_received(self) -> bool:
@@ -274,7 +286,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         reason = "the server ended the connection" if error is None else str(error)
-        self.core.lost(ConnectionLost(f"{self.endpoint.shown}: {reason}"))
+        kind = ConnectionLost
+        if isinstance(error, ssl.SSLError):
+            kind, reason = TLSFailed, reason_of(error)
+        self.core.lost(kind(f"{self.endpoint.shown}: {reason}"))
         self._transport = None
         self._act()
 
@@ -452,34 +467,12 @@ async def connect(endpoint: Endpoint) -> Connection:
         raise ConnectionLost(
             f"{endpoint.shown}: no login within {endpoint.connect_timeout:g} seconds"
         ) from None
+    except ssl.SSLError as error:
+        raise TLSFailed(f"{endpoint.shown}: {reason_of(error)}") from None
     except OSError as error:
-        raise ConnectionLost(f"{endpoint.shown}: {_reason(error)}") from None
+        raise ConnectionLost(f"{endpoint.shown}: {reason_of(error)}") from None
     except BaseException:
         if connection is not None:
             connection.abort()
         raise
     return connection
-
-
-def _reason(error: OSError) -> str:
-    """Why no connection came about; asyncio puts the address in the place of the system's text."""
-    if error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
-        return os.strerror(error.errno)
-    return str(error.strerror or error)
-
-
-def context_of(tls: TLS) -> ssl.SSLContext:
-    """The TLS context of an endpoint. Raises ConnectionLost if a file cannot be used."""
-    context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        if not tls.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        elif tls.ca_file is not None:
-            context.load_verify_locations(tls.ca_file)
-        if tls.certificate_file is not None:
-            context.load_cert_chain(tls.certificate_file, tls.key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ConnectionLost(f"a certificate cannot be used: {error}") from None
-    return context

@@ -11,6 +11,10 @@ class ConnectionLost(ClientError):
     """The connection ended without connection.close: end of stream, time-out, network error."""
 
 
+class TLSFailed(ConnectionLost):
+    """No TLS connection: a certificate that is not accepted, by either side, or no TLS there."""
+
+
 class ProtocolError(ClientError):
     """The server sent bytes that AMQP 0-9-1 does not allow; the text says which."""
 

@@ -38,15 +38,20 @@ def check_amqp(
         tls = endpoint.tls
         for file in (tls.ca_file, tls.certificate_file, tls.key_file):
             if file is not None and str(file) not in certificates:
-                raise BadSetting(
-                    f"{key}: there is no certificate '{str(file)[:100]}': files are named by the"
-                    " setting bridges_certificates, not by a path"
-                )
+                raise BadSetting(f"{key}: {no_certificate(str(file))}")
     in_name_of = user if is_here(uri) and urlsplit(uri).username is None else None
     if in_name_of and not access.vhost_access(in_name_of, endpoint.vhost):
         raise BadSetting(
             f'{key}: user "{in_name_of}" may not connect to vhost "{endpoint.vhost[:100]}"'
         )
+
+
+def no_certificate(name: str) -> str:
+    """What is said of a name that the settings do not have."""
+    return (
+        f"there is no certificate '{name[:100]}': files are named by the setting"
+        " bridges_certificates, not by a path"
+    )
 
 
 def known(key: str, kept: Any) -> Any:

@@ -20,6 +20,8 @@ class Reported:
         self.counts = dict.fromkeys(COUNTS, 0)
         self.history: list[dict[str, Any]] = []
         self.report: ShovelReport
+        self.told_of: dict[str, str] = {}
+        """On whose behalf it runs, as the process was told."""
         self._vhost = vhost
         self._name = name
         self.begin()

@@ -1227,10 +1227,10 @@ class ShovelTest(Arguments):
     value: dict[str, Any]
 
 
-@verb("bridges.follow", "appliance", "node", "{version, shovels, tests}")
+@verb("bridges.follow", "appliance", "node", "{version, is_whole, more, shovels, tests}")
 class BridgesFollow(Arguments):
-    """What is to run, for the process that runs shovels: at once where it is not `version`, else
-    when it changes, or after `wait_s`."""
+    """What has changed since a version, for the process that runs shovels: definitions, and what is
+    to be tried. At once where something has, else when something does, or after `wait_s`."""
 
     version: int
     wait_s: float = 30.0
@@ -1346,16 +1346,27 @@ class FederationRestart(Arguments):
     id: str
 
 
+@verb("federation.test", "policymaker", "vhost", "[{step, is_fine, text}]")
+class FederationTest(Arguments):
+    """Tries the definition of an upstream, stored or not: name, address, TLS, login, vhost, and
+    the exchange or queue that it names. Nothing is declared, consumed or stored. `***` is the
+    password that the stored upstream of this name has."""
+
+    vhost: str
+    name: str
+    value: dict[str, Any]
+
+
 @verb(
     "federation.follow",
     "appliance",
     "node",
-    "{version, is_whole, more, name, links, bindings, wants}",
+    "{version, is_whole, more, name, links, bindings, wants, tests}",
 )
 class FederationFollow(Arguments):
     """What has changed since a version, for the process that runs links: links, serial numbers of
-    the bindings of exchanges, and which queues want more. At once where something has, else when
-    something does, or after `wait_s`."""
+    the bindings of exchanges, which queues want more, and what is to be tried. At once where
+    something has, else when something does, or after `wait_s`."""
 
     version: int
     wait_s: float = 30.0
@@ -1375,6 +1386,14 @@ class FederationReport(Arguments):
     """States and new counts of links; `name` is the id of a link."""
 
     links: list[ShovelReport]
+
+
+@verb("federation.tested", "appliance", "node", "{}")
+class FederationTested(Arguments):
+    """What a trial of an upstream has found."""
+
+    id: int
+    steps: list[TrialStep]
 
 
 @verb("federation.login", "appliance", "node", "{user, ticket}")

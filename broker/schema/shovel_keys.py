@@ -265,6 +265,15 @@ KEYS: dict[str, ShovelKey] = {
             own=True,
         ),
         ShovelKey(
+            "dest-cacertfile",
+            HTTP,
+            "text",
+            "Authority",
+            "A name of bridges_certificates: the authority that signs the certificate of an https"
+            " server; if not set, those of the system",
+            own=True,
+        ),
+        ShovelKey(
             "dest-headers",
             HTTP,
             "headers",

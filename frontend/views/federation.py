@@ -43,9 +43,27 @@ async def federation(request: HttpRequest) -> HttpResponseBase:
     return render(request, "federation.html", facts)
 
 
+async def federation_link(request: HttpRequest) -> HttpResponseBase:
+    """GET: state, counts and history of the link with `vhost` and `id`; a part of it for htmx. POST
+    restarts it."""
+    _check_may(request)
+    named = {"vhost": request.GET.get("vhost", "/"), "id": request.GET.get("id", "")}
+    if request.method == "POST":
+        await ask(request, "federation.restart", **named)
+        return done(request, addresses.federation_link(**named), "The link begins anew.")
+    rows = await ask(request, "federation.list", **named)
+    if not rows:
+        raise Http404
+    history = [
+        event | {"tone": TONES.get(event["state"], "idle")} for event in rows[0]["history"][::-1]
+    ]
+    facts = {"section": "federation", "row": _shown(rows[0]) | {"history": history}}
+    return render(request, "federation/link.html" if is_fragment(request) else "link.html", facts)
+
+
 async def upstream(request: HttpRequest) -> HttpResponseBase:
     """GET: the form of an upstream, or with `set=1` of a set; empty without `name`. POST `action`:
-    save, delete."""
+    save, test, delete."""
     user = request.user
     if not user.is_policymaker:
         raise BrokerError(401, "not_authorised", "Only policymakers may make and change upstreams.")
@@ -57,7 +75,9 @@ async def upstream(request: HttpRequest) -> HttpResponseBase:
     if request.method == "POST":
         filled = request.POST
         try:
-            return await _act(request, component, vhost, name)
+            if filled.get("action") != "test":
+                return await _act(request, component, vhost, name)
+            facts["steps"] = await _tried(request, vhost, name)
         except (BrokerError, FormError) as error:
             facts["error"] = reason_of(error).removeprefix("Validation failed\n\n").strip()
             facts["status"] = 400
@@ -89,6 +109,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         "tone": TONES.get(row["state"], "idle"),
         "name": row[kind],
         "object": row[f"upstream_{kind}"],
+        "here": addresses.federation_link(row["vhost"], row["id"]),
         "address": address(row["vhost"], row[kind]),
         "upstream_address": addresses.upstream(row["vhost"], row["upstream"]),
     }
@@ -165,6 +186,25 @@ async def _stored(request: HttpRequest, component: str, vhost: str, name: str) -
     return found[0] if found else None
 
 
+def _definition(fields: Mapping[str, str]) -> dict[str, Any]:
+    """What the form of an upstream says. Raises FormError."""
+    texts = {key: fields.get(key.name, "") for key in KEYS.values()}
+    return {
+        key.name: _value(key, text if key.kind == "text" else text.strip())
+        for key, text in texts.items()
+        if text.strip()
+    }
+
+
+async def _tried(request: HttpRequest, vhost: str, name: str) -> list[dict[str, Any]]:
+    fields = request.POST
+    vhost, name = (vhost, name) if name else (fields.get("vhost", "/"), fields.get("name", ""))
+    steps: list[dict[str, Any]] = await ask(
+        request, "federation.test", vhost=vhost, name=name or "new", value=_definition(fields)
+    )
+    return steps
+
+
 async def _act(request: HttpRequest, component: str, vhost: str, name: str) -> HttpResponseBase:
     fields, kind = request.POST, KINDS[component]
     named: dict[str, Any] = {"component": component, "vhost": vhost, "name": name}
@@ -180,11 +220,6 @@ async def _act(request: HttpRequest, component: str, vhost: str, name: str) -> H
     if component == UPSTREAM_SET:
         value = _entries(fields.get("entries", ""))
     else:
-        texts = {key: fields.get(key.name, "") for key in KEYS.values()}
-        value = {
-            key.name: _value(key, text if key.kind == "text" else text.strip())
-            for key, text in texts.items()
-            if text.strip()
-        }
+        value = _definition(fields)
     await ask(request, "parameter.put", **named, value=value)
     return done(request, "/federation", f"The {kind} is saved; links begin where policies name it.")

@@ -7,13 +7,18 @@ machine: they are refused unless `bridges_allowed` names them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from management.bridges.plan import ShovelFailed
 
 RESOLVE_TIMEOUT_S = 15.0
+RESOLVED_AT_ONCE = 32
+"""Names that are looked up at once; one that no server answers for takes its thread a while."""
 METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 METADATA = tuple(
     ipaddress.ip_network(each)
@@ -54,43 +59,99 @@ class Addresses:
     def __init__(self, allowed: Iterable[str], denied: Iterable[str]) -> None:
         self._allowed = Places(allowed)
         self._denied = Places(denied)
+        self._free = asyncio.Semaphore(RESOLVED_AT_ONCE)
+        self._asked: dict[str, asyncio.Task[list[str]]] = {}
+        """Names that are being looked up: many that want one ask once."""
 
     def check(self, host: str, text: str) -> None:
         """Raises ShovelFailed unless a shovel may connect to this address of this host."""
-        address = _real(ipaddress.ip_address(text.partition("%")[0]))
-        shown = host if host == text else f"{host} ({text})"
-        if self._denied.hold(host, address):
-            raise ShovelFailed(f"connections to {shown} are denied (bridges_denied)")
-        if self._allowed.hold(host, address):
-            return
-        if self._allowed:
-            raise ShovelFailed(f"connections to {shown} are not allowed (bridges_allowed)")
-        if _plain(host) in METADATA_NAMES or any(address in each for each in METADATA):
-            raise ShovelFailed(
-                f"connections to {shown} are denied: it is a metadata or link-local address"
-                " (bridges_allowed may name it)"
-            )
-        if address.is_unspecified or address.is_multicast:
-            raise ShovelFailed(f"connections to {shown} are denied: it is no address of a host")
+        wrong = self._wrong(host, _real(ipaddress.ip_address(text.partition("%")[0])))
+        if wrong is not None:
+            shown = host if host == text else f"{host} ({text})"
+            raise ShovelFailed(f"connections to {shown} are {wrong}", step="address")
 
-    async def resolve(self, host: str, port: int) -> list[str]:
+    def _wrong(self, host: str, address: Address) -> str | None:
+        if self._denied.hold(host, address):
+            return "denied (bridges_denied)"
+        if self._allowed.hold(host, address):
+            return None
+        if self._allowed:
+            return "not allowed (bridges_allowed)"
+        if _plain(host) in METADATA_NAMES or any(address in each for each in METADATA):
+            return "denied: it is a metadata or link-local address (bridges_allowed may name it)"
+        if address.is_unspecified or address.is_multicast:
+            return "denied: it is no address of a host"
+        return None
+
+    async def resolve(self, host: str) -> list[str]:
         """The addresses of a host that may be connected to, in the resolver's order. Raises
         ShovelFailed."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(RESOLVE_TIMEOUT_S):
-                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except TimeoutError:
-            raise ShovelFailed(
-                f"the name {host} was not resolved within {RESOLVE_TIMEOUT_S:g} seconds"
-            ) from None
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ShovelFailed(f"the name {host} cannot be resolved: {reason}") from None
-        addresses = list(dict.fromkeys(str(row[4][0]) for row in found))
+        addresses = [host] if _is_address(host) else await self._look_up(host)
         for address in addresses:
             self.check(host, address)
         return addresses
+
+    async def _look_up(self, host: str) -> list[str]:
+        task = self._asked.get(host)
+        if task is None:
+            task = self._asked[host] = asyncio.create_task(self._ask(host))
+            task.add_done_callback(lambda done: self._answered(host, done))
+        try:
+            async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            text = f"the name {host} was not resolved within {RESOLVE_TIMEOUT_S:g} seconds"
+            raise ShovelFailed(text, step="name") from None
+
+    def _answered(self, host: str, task: asyncio.Task[list[str]]) -> None:
+        self._asked.pop(host, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited has seen it, or has left
+
+    async def _ask(self, host: str) -> list[str]:
+        async with self._free:
+            try:
+                found = await _in_thread(
+                    lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+                )
+            except (OSError, UnicodeError) as error:
+                reason = getattr(error, "strerror", None) or error
+                text = f"the name {host} cannot be resolved: {reason}"
+                raise ShovelFailed(text, step="name") from None
+        return list(dict.fromkeys(str(row[4][0]) for row in found))
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """What it returns. The end of the process does not wait for it, as it would for a thread of an
+    executor."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(found: Any, error: Exception | None) -> None:
+        if not future.done() and error is None:
+            future.set_result(found)
+        elif not future.done():
+            future.set_exception(error or OSError())
+
+    def run() -> None:
+        found, failed = None, None
+        try:
+            found = work()
+        except Exception as error:
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, found, failed)
+
+    threading.Thread(target=run, name="name", daemon=True).start()
+    return await future
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _plain(name: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from management.bridges.carrier import backoff
 from management.bridges.ends import End, Ends
+from management.bridges.pace import Step
 from management.bridges.plan import Plan, ShovelFailed, shortened
 from management.bridges.status import Status
 
@@ -36,8 +37,9 @@ class Attempts:
         self._delay_s = delay_s
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._live(), name=self._what[:50])
+    def start(self, behind: Step | None = None) -> None:
+        """Begins, once what it is to come behind is over."""
+        self._task = asyncio.create_task(self._live(behind), name=self._what[:50])
 
     async def stop(self) -> None:
         """Ends them; what is not settled goes back to its queue."""
@@ -46,7 +48,9 @@ class Attempts:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def _live(self) -> None:
+    async def _live(self, behind: Step | None) -> None:
+        if behind is not None:
+            await behind()
         failures = 0
         while True:
             self._status.put("starting")

@@ -11,16 +11,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from broker.client.aio import Connection, connect
-from broker.client.errors import ClientError, Closed, ConnectionClosed
+from broker.client.errors import ClientError, Closed, ConnectionClosed, TLSFailed
 from broker.client.uri import BadURI, Endpoint, is_here, parse
 from broker.schema.shovel_keys import ON_BEHALF_OF
 from broker.settings.config import Config
 from management.bridges.addresses import Addresses
+from management.bridges.pace import Pace
 from management.bridges.plan import Plan, ShovelFailed
 
 ACCESS_REFUSED = 403
 NOT_FOUND = 404
 NOT_ALLOWED = 530
+STEPS = {ACCESS_REFUSED: "login", NOT_ALLOWED: "virtual host", NOT_FOUND: "virtual host"}
+"""Which part of connecting a server has refused, by its reply code."""
 
 Login = Callable[[str | None, str], Awaitable[tuple[str, str]]]
 """Gives user and password for an owner and a vhost of this broker. Raises ShovelFailed."""
@@ -40,7 +43,10 @@ class End:
 class Ends:
     """What opening a connection needs to know."""
 
-    def __init__(self, config: Config, login: Login, source: Ask | None = None) -> None:
+    def __init__(
+        self, config: Config, login: Login, source: Ask | None = None, pace: Pace | None = None
+    ) -> None:
+        self._pace = pace or Pace()
         self.addresses = Addresses(config.bridges_allowed, config.bridges_denied)
         self._socket = str(config.local_socket.absolute())
         self._certificates = dict(each.split("=", 1) for each in config.bridges_certificates)
@@ -57,17 +63,11 @@ class Ends:
         }
         endpoint = dataclasses.replace(endpoint, properties=properties)
         if is_here(uri):
-            return await self._open_here(plan, uri, endpoint)
-        shown = f"{endpoint.shown}/{_shown_vhost(endpoint)}"
-        error: Exception | None = None
-        for address in await self.addresses.resolve(endpoint.host, endpoint.port):
-            try:
-                return End(await connect(_at(endpoint, address)), False, shown)
-            except ConnectionClosed as refused:
-                raise _turned_away(refused, plan, shown, address) from None
-            except ClientError as problem:
-                error = problem
-        raise ShovelFailed(f"{shown}: {_without_uri(error)}")
+            async with self._pace.turn(""):
+                return await self._open_here(plan, uri, endpoint)
+        addresses = await self.addresses.resolve(endpoint.host)
+        async with self._pace.turn(f"{endpoint.host} {endpoint.port}"):
+            return await _open_there(plan, endpoint, addresses)
 
     async def _open_here(self, plan: Plan, uri: str, endpoint: Endpoint) -> End:
         shown = f"amqp:///{_shown_vhost(endpoint)}"
@@ -91,21 +91,38 @@ class Ends:
         tls = endpoint.tls
         tls = dataclasses.replace(
             tls,
-            ca_file=self._file(tls.ca_file),
-            certificate_file=self._file(tls.certificate_file),
-            key_file=self._file(tls.key_file),
+            ca_file=self.certificate(tls.ca_file),
+            certificate_file=self.certificate(tls.certificate_file),
+            key_file=self.certificate(tls.key_file),
         )
         return dataclasses.replace(endpoint, tls=tls)
 
-    def _file(self, named: Path | None) -> Path | None:
+    def certificate(self, named: Path | str | None) -> Path | None:
+        """The file of a name of `bridges_certificates`. Raises ShovelFailed."""
         if named is None:
             return None
         found = self._certificates.get(str(named))
         if found is None:
             raise ShovelFailed(
-                f"there is no certificate '{str(named)[:100]}' (bridges_certificates)", stops=True
+                f"there is no certificate '{str(named)[:100]}' (bridges_certificates)",
+                stops=True,
+                step="TLS",
             )
         return Path(found)
+
+
+async def _open_there(plan: Plan, endpoint: Endpoint, addresses: list[str]) -> End:
+    """Connects to the first address at which that works. Raises ShovelFailed."""
+    shown = f"{endpoint.shown}/{_shown_vhost(endpoint)}"
+    error = ClientError("there is no address")
+    for address in addresses:
+        try:
+            return End(await connect(_at(endpoint, address)), False, shown)
+        except ConnectionClosed as refused:
+            raise _turned_away(refused, plan, shown, address) from None
+        except ClientError as problem:
+            error = problem
+    raise failed(error, shown, is_here=False)
 
 
 def _at(endpoint: Endpoint, address: str) -> Endpoint:
@@ -120,8 +137,10 @@ def failed(error: ClientError, where: str, *, is_here: bool) -> ShovelFailed:
     """What an error of the client means for a shovel. At this broker a lost right stops it."""
     if isinstance(error, Closed):
         stops = is_here and error.code in (ACCESS_REFUSED, NOT_ALLOWED)
-        return ShovelFailed(f"{where}: {error.text} ({error.code})", stops=stops)
-    return ShovelFailed(f"{where}: {_without_uri(error)}")
+        step = STEPS.get(error.code, "connection")
+        return ShovelFailed(f"{where}: {error.text} ({error.code})", stops=stops, step=step)
+    step = "TLS" if isinstance(error, TLSFailed) else "connection"
+    return ShovelFailed(f"{where}: {_without_uri(error)}", step=step)
 
 
 def _turned_away(error: ClientError, plan: Plan, where: str, address: str) -> ShovelFailed:
@@ -134,11 +153,11 @@ def _turned_away(error: ClientError, plan: Plan, where: str, address: str) -> Sh
             "; users who may log in from this machine only (as guest) do not admit a shovel that"
             " was written by somebody who could be elsewhere"
         )
-        return ShovelFailed(found.reason + hint, stops=found.stops)
+        return ShovelFailed(found.reason + hint, stops=found.stops, step=found.step)
     return found
 
 
-def _without_uri(error: Exception | None) -> str:
+def _without_uri(error: Exception) -> str:
     """The text of an error without the address that it begins with."""
     text = str(error)
     head, colon, rest = text.partition(": ")

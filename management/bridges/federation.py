@@ -6,6 +6,7 @@ It keeps nothing. After a restart every link finds its queue at the upstream aga
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import Any
 
@@ -13,7 +14,10 @@ from broker.settings.config import Config
 from management.bridges.ends import Ends
 from management.bridges.federation_link import Link
 from management.bridges.federation_plan import QUEUE, LinkPlan
+from management.bridges.pace import Endings, Pace
 from management.bridges.plan import ShovelFailed
+from management.bridges.status import REPORTED_AT_ONCE
+from management.bridges.trial import Trial, Trials, of_upstream
 from management.broker_client import BrokerClient, BrokerError
 
 log = logging.getLogger("leveret.bridges")
@@ -32,15 +36,16 @@ Object = tuple[str, str, str]
 class Federation:
     """The links of one broker."""
 
-    def __init__(self, config: Config, broker: BrokerClient) -> None:
+    def __init__(self, config: Config, broker: BrokerClient, pace: Pace | None = None) -> None:
         self._config = config
         self._broker = broker
-        self._ends = Ends(config, self._login)
+        self._ends = Ends(config, self._login, pace=pace)
+        self._trials = Trials(self._tell)
         self._links: dict[str, Link] = {}
         self._of: dict[Object, set[str]] = {}
         self._name = ""
         self._connection = 0
-        self._cleaning: set[asyncio.Task[None]] = set()
+        self._endings = Endings()
         self._seen: set[str] | None = None
         """Links that a complete list has named so far, while one is being read."""
 
@@ -64,51 +69,55 @@ class Federation:
                 for link in self._links.values():
                     link.status.forget_sent()
             version = news["version"]
-            await self._take(news)
+            self._take(news)
+            self._trials.follow(news["tests"], lambda test: Trial(*of_upstream(test), self._ends))
             if not news["more"]:
                 await asyncio.sleep(GATHER_S)
 
-    async def _take(self, news: dict[str, Any]) -> None:
+    def _take(self, news: dict[str, Any]) -> None:
         if news["name"] != self._name:
             # Queues at upstreams are named by it: every link has another one.
             self._name = news["name"]
-            await self._rename()
+            for id in list(self._links):
+                self._end(id, cleans_up=True)
         if news["is_whole"]:
             self._seen = set()
-        gone = [row["id"] for row in news["links"] if row.get("gone")]
-        orders = [row for row in news["links"] if not row.get("gone")]
-        for id in gone:
-            await self._end(id, cleans_up=True)
-        await asyncio.gather(*(self._begin(LinkPlan.of(row, self._name), row) for row in orders))
+        for row in news["links"]:
+            if row.get("gone"):
+                self._end(row["id"], cleans_up=True)
+            else:
+                self._begin(LinkPlan.of(row, self._name), row)
+        self._hear(news)
+        if self._seen is not None:
+            self._seen.update(row["id"] for row in news["links"])
+            if not news["more"]:
+                # That the broker forgot them is no reason to delete what they have collected.
+                for id in [id for id in self._links if id not in self._seen]:
+                    self._end(id, cleans_up=False)
+                self._seen = None
+
+    def _hear(self, news: dict[str, Any]) -> None:
+        """What is new of bindings and of queues."""
         for vhost, name, _ in news["bindings"]:
             for id in self._of.get((vhost, "exchange", name), ()):
                 self._links[id].bindings_changed()
         for vhost, name, wants in news["wants"]:
             for id in self._of.get((vhost, QUEUE, name), ()):
                 self._links[id].wish.put(wants)
-        if self._seen is not None:
-            self._seen.update(row["id"] for row in orders)
-            if not news["more"]:
-                # That the broker forgot them is no reason to delete what they have collected.
-                for id in [id for id in self._links if id not in self._seen]:
-                    await self._end(id, cleans_up=False)
-                self._seen = None
 
-    async def _begin(self, plan: LinkPlan, order: dict[str, Any]) -> None:
+    def _begin(self, plan: LinkPlan, order: dict[str, Any]) -> None:
         old = self._links.get(plan.id)
         if old is not None:
             if old.plan.generation == plan.generation and old.plan.cluster == plan.cluster:
-                old.wish.put(order["wants"])
+                old.follow(plan, order["wants"])
                 return
-            await old.stop()
-            if old.plan.place != plan.place:
-                await old.clean_up()
+            self._end(plan.id, cleans_up=old.plan.place != plan.place)
         link = Link(plan, self._ends, self._config, self._broker, order["wants"])
         self._links[plan.id] = link
         self._of.setdefault((plan.vhost, plan.kind, plan.name), set()).add(plan.id)
-        link.start()
+        link.start(functools.partial(self._endings.over, plan.id))
 
-    async def _end(self, id: str, *, cleans_up: bool) -> None:
+    def _end(self, id: str, *, cleans_up: bool) -> None:
         link = self._links.pop(id, None)
         if link is None:
             return
@@ -116,23 +125,13 @@ class Federation:
         self._of[key].discard(id)
         if not self._of[key]:
             del self._of[key]
-        await link.stop()
-        if cleans_up:
-            task = asyncio.create_task(link.clean_up())
-            self._cleaning.add(task)
-            task.add_done_callback(self._cleaning.discard)
-
-    async def _rename(self) -> None:
-        links, self._links, self._of = list(self._links.values()), {}, {}
-        for link in links:
-            await link.stop()
-            await link.clean_up()
+        self._endings.begin(id, link.stop, *([link.clean_up] if cleans_up else []))
 
     async def stop(self) -> None:
         """Ends all links; what they have at upstreams stays."""
+        self._trials.stop()
         await asyncio.gather(*(link.stop() for link in self._links.values()))
-        for task in self._cleaning:
-            task.cancel()
+        await self._endings.stop()
 
     async def keep_reporting(self) -> None:
         """Reports what is new of each link once a second, without end."""
@@ -142,14 +141,21 @@ class Federation:
                 continue
             reports = [link.status.report() for link in self._links.values()]
             found = [report for report in reports if report is not None]
-            if not found:
-                continue
-            try:
-                await self._broker.call("federation.report", links=found)
-            except BrokerError as error:
-                log.warning("a report did not reach the broker: %s", error.reason)
-                for link in self._links.values():
-                    link.status.forget_sent()
+            for start in range(0, len(found), REPORTED_AT_ONCE):
+                some = found[start : start + REPORTED_AT_ONCE]
+                try:
+                    await self._broker.call("federation.report", links=some)
+                except BrokerError as error:
+                    log.warning("a report did not reach the broker: %s", error.reason)
+                    for link in self._links.values():
+                        link.status.forget_sent()
+
+    async def _tell(self, id: int, steps: list[Any]) -> None:
+        """What a trial has found."""
+        try:
+            await self._broker.call("federation.tested", id=id, steps=steps)
+        except BrokerError as error:
+            log.warning("a trial was not reported: %s", error.reason)
 
     async def _login(self, owner: str | None, vhost: str) -> tuple[str, str]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from management.bridges.ends import NOT_FOUND, End, Ends
 from management.bridges.federation_bindings import Mirror, UpstreamExchange, why
 from management.bridges.federation_headers import ExchangeHeaders, QueueHeaders, UserId
 from management.bridges.federation_plan import QUEUE, LinkPlan
+from management.bridges.pace import Step
 from management.bridges.plan import Plan, ShovelFailed
 from management.bridges.source import Source
 from management.bridges.status import Status
@@ -216,8 +218,8 @@ class Link:
         self.status = Status(status_of)
         self._attempts: Attempts | None = None
 
-    def start(self) -> None:
-        """Begins, or says why it cannot."""
+    def start(self, behind: Step) -> None:
+        """Begins, once what it is to come behind is over; or says why it cannot."""
         if self.plan.fault is not None:
             self.status.put("stopped", self.plan.fault)
             return
@@ -225,7 +227,14 @@ class Link:
         what = f"federation link {self.plan.id} of {self.plan.kind} '{self.plan.name}'"
         delay = max(DELAY_LEAST_S, float(self.plan.value["reconnect-delay"]))
         self._attempts = Attempts(what, self.status, self._once, delay)
-        self._attempts.start()
+        self._attempts.start(behind)
+
+    def follow(self, plan: LinkPlan, wants: bool) -> None:
+        """Takes over what an order says of its owner, which the next attempt goes by, and whether
+        more is wanted."""
+        self.plan = plan
+        self._carried = dataclasses.replace(self._carried, on_behalf_of=plan.on_behalf_of)
+        self.wish.put(wants)
 
     async def stop(self) -> None:
         """Ends it; what is not settled goes back to the queue of the upstream."""

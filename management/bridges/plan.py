@@ -10,12 +10,14 @@ from broker.schema import shovel_keys
 
 class ShovelFailed(Exception):
     """An attempt cannot go on; the text says why, without secrets. `stops`: another try does not
-    help before something is changed here."""
+    help before something is changed here. `step`: which part of connecting it was: name, address,
+    connection, TLS, login or virtual host."""
 
-    def __init__(self, reason: str, *, stops: bool = False) -> None:
+    def __init__(self, reason: str, *, stops: bool = False, step: str = "connection") -> None:
         super().__init__(reason)
         self.reason = reason
         self.stops = stops
+        self.step = step
 
 
 @dataclass(frozen=True)

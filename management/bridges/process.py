@@ -7,17 +7,20 @@ queues, and its successor begins with what the broker says.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import resource
 from typing import Any
 
 from broker.settings.config import Config
 from management.bridges.ends import Ends
 from management.bridges.federation import Federation
+from management.bridges.pace import Endings, Pace
 from management.bridges.place import Place
-from management.bridges.plan import Plan, ShovelFailed, shortened
+from management.bridges.plan import Plan, ShovelFailed
 from management.bridges.shovel import Shovel
-from management.bridges.status import Status
-from management.bridges.trial import Trial
+from management.bridges.status import REPORTED_AT_ONCE, Status
+from management.bridges.trial import Trial, Trials, of_shovel
 from management.broker_client import BrokerClient, BrokerError
 from management.priority import give_way
 from management.worker import Worker
@@ -27,7 +30,7 @@ log = logging.getLogger("leveret.bridges")
 REPORT_EVERY_S = 1.0
 FOLLOW_S = 30.0
 AGAIN_S = 1.0
-TRIALS_AT_ONCE = 8
+NOTHING = -1
 
 Key = tuple[str, str]
 
@@ -35,6 +38,9 @@ Key = tuple[str, str]
 def main(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
     give_way(config.bridges_nice)
+    # A link has two connections.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     asyncio.run(Bridges(config).serve())
     return 0
 
@@ -45,14 +51,18 @@ class Bridges:
     def __init__(self, config: Config) -> None:
         self._worker = Worker("bridges", config, log)
         self._broker = BrokerClient(config.control_socket)
-        self._ends = Ends(config, self._login, self._source)
-        self._federation = Federation(config, self._broker)
+        pace = Pace()
+        self._ends = Ends(config, self._login, self._source, pace)
+        self._federation = Federation(config, self._broker, pace)
         self._shovels: dict[Key, Shovel] = {}
         self._statuses: dict[Key, Status] = {}
         self._places: dict[Key, tuple[int, Place]] = {}
         """Of each shovel that has run: its birth, and the place in its stream."""
-        self._trials: dict[int, asyncio.Task[None]] = {}
+        self._trials = Trials(self._tell)
+        self._endings = Endings()
         self._connection = 0
+        self._seen: set[Key] | None = None
+        """Shovels that a complete list has named so far, while one is being read."""
 
     async def serve(self) -> None:
         """Works until told to stop."""
@@ -64,22 +74,22 @@ class Bridges:
                 self._federation.keep_reporting(),
             )
         finally:
-            for trial in self._trials.values():
-                trial.cancel()
+            self._trials.stop()
             await asyncio.gather(
                 self._federation.stop(), *(shovel.stop() for shovel in self._shovels.values())
             )
+            await self._endings.stop()
             await self._broker.close()
 
     # What is to run.
 
     async def _follow(self) -> None:
-        version = -1
+        version = NOTHING
         while True:
             if self._connection != self._broker.connections:
-                version = -1  # another broker process counts anew
+                version = NOTHING  # another broker process counts anew
             try:
-                orders = await self._broker.call(
+                news = await self._broker.call(
                     "bridges.follow", version=version, wait_s=FOLLOW_S, timeout_s=2 * FOLLOW_S
                 )
             except BrokerError as error:
@@ -91,27 +101,44 @@ class Bridges:
                 self._connection = self._broker.connections
                 for status in self._statuses.values():
                     status.forget_sent()
-            version = orders["version"]
-            await self._carry_out(orders["shovels"])
-            self._try_out(orders["tests"])
+            version = news["version"]
+            self._take(news)
+            self._trials.follow(news["tests"], lambda test: Trial(*of_shovel(test), self._ends))
 
-    async def _carry_out(self, orders: list[dict[str, Any]]) -> None:
-        """Starts and stops shovels so that those run which should."""
-        wanted = {(order["vhost"], order["name"]): order for order in orders}
-        ending = []
-        for key, shovel in list(self._shovels.items()):
-            order = wanted.get(key)
-            if order is None or order["paused"] or order["generation"] != shovel.plan.generation:
-                ending.append(self._shovels.pop(key).stop())
-        await asyncio.gather(*ending)
-        for key in [key for key in self._statuses if key not in wanted]:
-            del self._statuses[key]
-            self._places.pop(key, None)
-        for key, order in wanted.items():
-            if key in self._shovels:
-                self._shovels[key].follow(order)
-            else:
+    def _take(self, news: dict[str, Any]) -> None:
+        """Starts and ends shovels so that those run which should."""
+        if news["is_whole"]:
+            self._seen = set()
+        for order in news["shovels"]:
+            key = order["vhost"], order["name"]
+            if order.get("gone"):
+                self._forget(key)
+                continue
+            if self._seen is not None:
+                self._seen.add(key)
+            shovel = self._shovels.get(key)
+            if shovel is None:
                 self._begin(key, order)
+            elif order["paused"] or order["generation"] != shovel.plan.generation:
+                self._end(key)
+                self._begin(key, order)
+            else:
+                shovel.follow(order)
+        if self._seen is not None and not news["more"]:
+            for key in [key for key in self._statuses if key not in self._seen]:
+                self._forget(key)
+            self._seen = None
+
+    def _end(self, key: Key) -> None:
+        shovel = self._shovels.pop(key, None)
+        if shovel is not None:
+            self._endings.begin(key, shovel.stop)
+
+    def _forget(self, key: Key) -> None:
+        """It was deleted."""
+        self._end(key)
+        self._statuses.pop(key, None)
+        self._places.pop(key, None)
 
     def _begin(self, key: Key, order: dict[str, Any]) -> None:
         if order["fault"] is not None:
@@ -128,7 +155,7 @@ class Bridges:
             shovel = self._shovels[key] = Shovel(
                 plan, self._ends, self._worker.config, status, place
             )
-            shovel.start()
+            shovel.start(functools.partial(self._endings.over, key))
 
     def _rest(self, key: Key, order: dict[str, Any], state: str, reason: str) -> None:
         """A shovel that does not run."""
@@ -190,33 +217,18 @@ class Bridges:
                 report = status.report()
                 if report is not None:
                     reports.append(report)
-            if reports:
+            for start in range(0, len(reports), REPORTED_AT_ONCE):
+                some = reports[start : start + REPORTED_AT_ONCE]
                 try:
-                    await self._broker.call("bridges.report", shovels=reports)
+                    await self._broker.call("bridges.report", shovels=some)
                 except BrokerError as error:
                     log.warning("a report did not reach the broker: %s", error.reason)
                     for status in self._statuses.values():
                         status.forget_sent()
 
-    # Trials.
-
-    def _try_out(self, tests: list[dict[str, Any]]) -> None:
-        """Begins trials that were asked for, and forgets those whose callers have left."""
-        wanted = {test["id"]: test for test in tests}
-        for id in [id for id in self._trials if id not in wanted]:
-            self._trials.pop(id).cancel()
-        for id, test in wanted.items():
-            if id not in self._trials and len(self._trials) < TRIALS_AT_ONCE:
-                self._trials[id] = asyncio.create_task(self._try(id, test))
-
-    async def _try(self, id: int, test: dict[str, Any]) -> None:
-        trial = Trial(Plan.of(test), self._ends)
+    async def _tell(self, id: int, steps: list[Any]) -> None:
+        """What a trial has found."""
         try:
-            await trial.run()
-        except Exception as error:
-            log.exception("a trial of a shovel failed")
-            trial.note("trial", False, f"{type(error).__name__}: {shortened(error)}")
-        try:
-            await self._broker.call("bridges.tested", id=id, steps=trial.steps)
+            await self._broker.call("bridges.tested", id=id, steps=steps)
         except BrokerError as error:
             log.warning("a trial was not reported: %s", error.reason)

@@ -9,6 +9,7 @@ from broker.settings.config import Config
 from management.bridges.amqp import AmqpCarrier, close
 from management.bridges.attempts import Attempts, Turns
 from management.bridges.ends import End, Ends
+from management.bridges.pace import Step
 from management.bridges.place import Place
 from management.bridges.plan import Plan
 from management.bridges.source import Source
@@ -31,8 +32,9 @@ class Shovel:
         what = f"shovel '{plan.name}' in vhost '{plan.vhost}'"
         self._attempts = Attempts(what, status, self._once, float(plan.given["reconnect-delay"]))
 
-    def start(self) -> None:
-        self._attempts.start()
+    def start(self, behind: Step | None = None) -> None:
+        """Begins, once what it is to come behind is over."""
+        self._attempts.start(behind)
 
     def follow(self, order: dict[str, Any]) -> None:
         """Takes over what an order says of its owner; the next attempt goes by it."""
@@ -56,7 +58,7 @@ class Shovel:
                 # Only where it is needed: it takes memory.
                 from management.bridges.web import WebCarrier, located
 
-                endpoint = await located(self._destination.next(), self._ends.addresses)
+                endpoint = await located(self._destination.next(), self._ends, plan)
                 status.dest_uri = endpoint.shown
                 carrier: AmqpCarrier | WebCarrier = WebCarrier(
                     plan, source, endpoint, status, self._config.bridges_memory

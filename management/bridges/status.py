@@ -11,6 +11,8 @@ from management.bridges.plan import Plan
 RATE_S = 5.0
 """Seconds that the rate is an average of."""
 HISTORY_MOST = 20
+REPORTED_AT_ONCE = 200
+"""Reports in one request: a turn of the broker takes no more of them."""
 
 
 class Status:

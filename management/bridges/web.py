@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import re
+import ssl
 import time
 import uuid
 from collections import deque
@@ -21,11 +22,12 @@ import httpx
 
 from broker.client.aio import Channel
 from broker.client.batch import Batch
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, TLSFailed
 from broker.client.message import Message
 from broker.client.properties import Malformed
+from broker.client.tls import context_of, reason_of
+from broker.client.uri import TLS
 from broker.schema.shovel_keys import BY_SHOVEL
-from management.bridges.addresses import Addresses
 from management.bridges.carrier import (
     AGAIN_FIRST_S,
     AGAIN_MOST_S,
@@ -35,6 +37,7 @@ from management.bridges.carrier import (
     backoff,
     carry,
 )
+from management.bridges.ends import Ends
 from management.bridges.plan import Plan, ShovelFailed, shortened
 from management.bridges.rewrite import MARK
 from management.bridges.source import Source
@@ -51,11 +54,13 @@ _OURS = re.compile(r"shovel|message-id|forwarded|real-ip", re.IGNORECASE)
 class Endpoint:
     """Where requests go: the URL at an address that was checked, with the name of its host."""
 
-    def __init__(self, uri: str, address: str) -> None:
+    def __init__(self, uri: str, address: str, context: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(uri)
+        self.context = context
         self.host = parts.hostname or ""
         secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
+        self.address = address
+        self.port = port = parts.port or (443 if secure else 80)
         at = f"[{address}]" if ":" in address else address
         self.base = f"{parts.scheme}://{at}:{port}"
         self.has_path = parts.path not in ("", "/")
@@ -71,21 +76,44 @@ class Endpoint:
         self.extensions = {"sni_hostname": self.host} if secure else {}
 
 
-async def located(uri: str, addresses: Addresses) -> Endpoint:
+async def located(uri: str, ends: Ends, plan: Plan) -> Endpoint:
     """Resolves and checks the host of a URI. Raises ShovelFailed."""
-    parts = urlsplit(uri)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    found = await addresses.resolve(parts.hostname or "", port)
-    return Endpoint(uri, found[0])
+    found = await ends.addresses.resolve(urlsplit(uri).hostname or "")
+    return Endpoint(uri, found[0], _context(ends, plan) if uri.startswith("https:") else None)
 
 
-def client(plan: Plan) -> httpx.AsyncClient:
+async def reached(endpoint: Endpoint) -> None:
+    """Connects to it, and leaves. Raises ShovelFailed."""
+    try:
+        _, writer = await asyncio.open_connection(
+            endpoint.address,
+            endpoint.port,
+            ssl=endpoint.context,
+            server_hostname=endpoint.host if endpoint.context is not None else None,
+        )
+    except OSError as error:
+        step = "TLS" if isinstance(error, ssl.SSLError) else "connection"
+        raise ShovelFailed(f"{endpoint.shown}: {reason_of(error)}", step=step) from None
+    writer.close()
+
+
+def _context(ends: Ends, plan: Plan) -> ssl.SSLContext:
+    """How the certificate of a server is checked: by the authority that the definition names, or by
+    those of the system. Raises ShovelFailed."""
+    try:
+        return context_of(TLS(ca_file=ends.certificate(plan.given["dest-cacertfile"])))
+    except TLSFailed as error:
+        raise ShovelFailed(str(error), step="TLS") from None
+
+
+def client(plan: Plan, endpoint: Endpoint) -> httpx.AsyncClient:
     """The client of one attempt. It follows no redirects and asks no proxy."""
     most = plan.given["dest-concurrency"]
     return httpx.AsyncClient(
         timeout=plan.given["dest-timeout"],
         follow_redirects=False,
         trust_env=False,
+        verify=endpoint.context if endpoint.context is not None else False,
         limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
     )
 
@@ -116,7 +144,7 @@ class WebCarrier:
         if limit.is_set and not limit.count:
             return
         self._ending.follow(self._source)
-        async with client(self._plan) as session:
+        async with client(self._plan, self._endpoint) as session:
             senders = (
                 self._send_each(session) for _ in range(self._plan.given["dest-concurrency"])
             )

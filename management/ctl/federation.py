@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from management.ctl.table import UNAVAILABLE, Call, Command, CommandError, Parameter, Rows, runs
+from management.ctl.shovels import steps_of
+from management.ctl.table import (
+    UNAVAILABLE,
+    Call,
+    Command,
+    CommandError,
+    Parameter,
+    Rows,
+    json_object,
+    name,
+    runs,
+)
 
 COLUMNS = (
     "id",
@@ -60,3 +71,30 @@ async def _restart(call: Call) -> None:
     if not found:
         raise CommandError(f"there is no federation link {wanted}", UNAVAILABLE)
     await call.ask("federation.restart", vhost=found[0]["vhost"], id=wanted)
+
+
+@runs(
+    Command(
+        name="test_federation",
+        group="parameters",
+        help="Tries the definition of an upstream, and says which step fails. Nothing is declared "
+        "or moved.",
+        examples=('test_federation far \'{"uri": "amqps://user:password@far"}\'',),
+        verb="federation.test",
+        parameters=(
+            name("federation upstream"),
+            Parameter(name="definition", help="A JSON object.", read=json_object),
+        ),
+        says='Testing federation upstream "{name}" in vhost "{vhost}" ...',
+        vhost=True,
+    )
+)
+async def _try(call: Call) -> Rows:
+    return steps_of(
+        await call.ask(
+            "federation.test",
+            vhost=call.vhost,
+            name=call.options["name"],
+            value=call.options["definition"],
+        )
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from management.ctl.table import (
     SOFTWARE,
     Call,
@@ -83,12 +85,18 @@ for _word, _help, _says in (
     )
 )
 async def _try(call: Call) -> Rows:
-    steps = await call.ask(
-        "shovel.test",
-        vhost=call.vhost,
-        name=call.options["name"],
-        value=call.options["definition"],
+    return steps_of(
+        await call.ask(
+            "shovel.test",
+            vhost=call.vhost,
+            name=call.options["name"],
+            value=call.options["definition"],
+        )
     )
+
+
+def steps_of(steps: list[dict[str, Any]]) -> Rows:
+    """What a trial found, as a table."""
     if not steps:
         raise CommandError("nothing was tried", SOFTWARE)
     words = {True: "ok", False: "failed"}

@@ -46,8 +46,8 @@ async def test_a_policymaker_does_not_become_guest(bench: Bench, host: str) -> N
             name="new",
             value={"src-uri": uri, "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"},
         )
-        found = {step["step"]: step["is_fine"] for step in steps}
-        assert found["Source: connection"] is False
+        failed = [step["step"] for step in steps if not step["is_fine"]]
+        assert failed[0] in ("Source: login", "Source: connection")
 
 
 async def test_an_administrator_reaches_guest_here_and_not_at_another_broker(

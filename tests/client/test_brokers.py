@@ -242,7 +242,7 @@ async def test_it_uses_tls_and_unix_sockets(make_broker: Make, tmp_path: Path) -
     async with await connect(unverified) as connection:
         await connection.open_channel()
     for tls in (TLS(), TLS(ca_file=authority.file)):
-        with pytest.raises(ConnectionLost, match=r"(?i)certificate.verify.failed"):
+        with pytest.raises(ConnectionLost, match="certificate is not accepted"):
             await connect(dataclasses.replace(trusting, tls=tls))
     with pytest.raises(ConnectionLost, match="cannot be used"):
         await connect(dataclasses.replace(trusting, tls=TLS(ca_file=tmp_path / "none.pem")))

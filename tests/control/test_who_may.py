@@ -164,6 +164,8 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "federation.list": (POLICY | MONITOR, {}),
     "federation.upstreams": (POLICY | MONITOR, {}),
     "federation.restart": (POLICY, {"vhost": "/", "id": "none"}),
+    "federation.test": (POLICY, {"vhost": "/", "name": "up", "value": {"uri": "amqp://far"}}),
+    "federation.tested": (NOBODY, {"id": 1, "steps": []}),
     "federation.follow": (NOBODY, {"version": -1}),
     "federation.bindings": (NOBODY, {"vhost": "/", "exchange": "later", "serial": -1}),
     "federation.report": (NOBODY, {"links": []}),
@@ -217,6 +219,7 @@ async def populate(broker: Broker) -> None:
     broker.shovels.ask_test = lambda vhost, value, owner, answer: answer([])
     broker.tiers.adopt = lambda done: done(Answer(1, owner="this"))
     link = Link("/", "exchange", "later", "up", "later", {}, "policymaker", "p", None)
+    broker.federation.ask_test = lambda parameter, answer: answer([])
     broker.federation.get = lambda vhost, id: Running(link, 1)
     broker.persister.failed_reads.add("a segment", "planted", queue.wake)
 

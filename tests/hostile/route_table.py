@@ -76,7 +76,8 @@ RULES: dict[str, list[str]] = {
         /api/federation-links /api/federation-links/<vhost> /api/federation-links/state/down
         /api/federation-links/state/down/ /api/federation-links/<vhost>/state/down
         /api/federation-links/<vhost>/state/down/
-        /api/federation-links/vhost/<vhost>/<id>/<node>/restart /api/shovels /api/shovels/<vhost>
+        /api/federation-links/vhost/<vhost>/<id>/<node>/restart
+        /api/federation-upstreams/<vhost>/<name>/test /api/shovels /api/shovels/<vhost>
         /api/shovels/vhost/<vhost>/<name> /api/shovels/vhost/<vhost>/<name>/restart
         /api/shovels/<vhost>/<name>/pause /api/shovels/<vhost>/<name>/resume
         /api/shovels/<vhost>/<name>/test
@@ -97,7 +98,7 @@ RULES: dict[str, list[str]] = {
         /api/streams/<vhost>/<name>/search /api/transfers
         /api/transfers/<id> /api/transfers/<id>/pause /api/transfers/<id>/resume
         /api/user-limits /api/user-limits/<user> /api/vhost-limits /api/vhost-limits/<vhost>
-        /consumers /federation /upstream
+        /consumers /federation /federation-link /upstream
         /exchange /exchanges /exchanges/<vhost>/<name> /policies /policy
         /policy/preview /shovel /shovels
         /queue /queues /queues/<vhost>/<name> /queues/<vhost>/<name>/bindings

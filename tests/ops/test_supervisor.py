@@ -202,6 +202,20 @@ def test_it_starts_a_crashed_child_again(start: Start, tmp_path: Path) -> None:
     assert "web ended with signal 9; it is started again in 0.5 s" in output
 
 
+def test_it_kills_a_child_that_hangs_and_starts_it_again(start: Start, tmp_path: Path) -> None:
+    process = start(bridges=["hangs"])
+    until_ready(process)
+    until_started(tmp_path)
+    deadline = time.monotonic() + 60
+    while life(tmp_path).count("bridges started") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.terminate()
+    output, _ = process.communicate(timeout=60)
+    assert "bridges has hung for" in output
+    assert "bridges ended with signal 9; it is started again in 0.5 s" in output
+
+
 def test_it_keeps_the_port_that_a_crashed_child_had(start: Start, tmp_path: Path) -> None:
     process = start("--amqp-port=0")
     until_ready(process)

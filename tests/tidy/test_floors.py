@@ -75,6 +75,8 @@ MAY_IMPORT = {
     ("broker/client/aio.py", "asyncio"): "runs the client in perf and bridges, not in the broker",
     ("broker/client/aio.py", "socket"): "likewise",
     ("broker/client/aio.py", "ssl"): "likewise",
+    ("broker/client/tls.py", "socket"): "likewise",
+    ("broker/client/tls.py", "ssl"): "likewise",
     ("broker/store/commit/persister.pyx", "select"): "waits for its threads at the end",
 }
 NEVER_IN_BROKER = ("django", "channels", "ninja", "pyspark", "management", "api", "frontend")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from broker.access import BadSetting, Parameter
@@ -18,10 +18,11 @@ from broker.access.parameters import check_parameter
 from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import AMQP, check_amqp, login_of, split, with_password
 from broker.features.federation.links import EXCHANGE, QUEUE, Link, Upstreams, links_of
-from broker.features.federation.news import News
 from broker.features.federation.watching import BindingLog, Demand
 from broker.features.joints import Feature
+from broker.features.news import News
 from broker.features.reported import Reported
+from broker.features.trials import Trials
 from broker.kernel import clock
 from broker.schema import hops, upstream_keys
 from broker.schema.control_schema import ShovelReport
@@ -79,6 +80,9 @@ class Federation(Feature):
         self._appliance = ""
         self._generation = clock.now()
         self.news = News()
+        self._trials = Trials(
+            lambda id: self.news.changed("test", id), lambda id: self.news.ended("test", id)
+        )
         self.name = str(host.node_name)
         """By which other brokers know this one."""
         host.access.parameters.watchers.append(self._parameters_changed)
@@ -260,6 +264,18 @@ class Federation(Feature):
         running.begin(generation=self._next())
         self.news.changed("link", running.link.id)
 
+    def tallies(self) -> Iterator[tuple[dict[str, str], str, dict[str, int]]]:
+        """Labels, state and counts of each link, for metrics."""
+        for running in self._links.values():
+            link = running.link
+            labels = {
+                "vhost": link.vhost,
+                link.kind: link.name,
+                "upstream": link.upstream,
+                "id": link.id,
+            }
+            yield labels, running.report.state, running.counts
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """What is shown of each link, by virtual host, kind and name."""
         for running in sorted(self._links.values(), key=lambda each: each.link[:5]):
@@ -332,11 +348,13 @@ class Federation(Feature):
     def told(self, version: int, most: int) -> dict[str, Any]:
         """What is new since a version."""
         found = self.news.since(version, most)
-        links, bindings, demands = [], [], []
+        links, bindings, demands, tests = [], [], [], []
         for kind, *names in found.pop("keys"):
             if kind == "link":
                 running = self._links.get(names[0])
                 links.append(self._order(running) if running else {"id": names[0], "gone": True})
+            elif kind == "test":
+                tests.append(self._trials.order(names[0]))
             elif kind in ("bindings", "demand"):
                 vhost, name = names
                 of = EXCHANGE if kind == "bindings" else QUEUE
@@ -347,10 +365,19 @@ class Federation(Feature):
                     demands.append([vhost, name, federated.watch.wants])
                 else:
                     bindings.append([vhost, name, federated.watch.serial])
-        return {**found, "name": self.name, "links": links, "bindings": bindings, "wants": demands}
+        told = {"links": links, "bindings": bindings, "wants": demands, "tests": tests}
+        return {**found, "name": self.name, **told}
+
+    def look_at_owners(self) -> None:
+        """Tells of links whose owners have other tags than when they were told of."""
+        for id, running in self._links.items():
+            standing = on_behalf_of(self._host.access, running.link.owner)
+            if standing != running.told_of:
+                self.news.changed("link", id)
 
     def _order(self, running: Running) -> dict[str, Any]:
         link = running.link
+        running.told_of = on_behalf_of(self._host.access, link.owner)
         federated = self._all[link.vhost, link.kind, link.name]
         thing, watch = federated.thing, federated.watch
         declared = {
@@ -372,7 +399,7 @@ class Federation(Feature):
             "object": link.object,
             "policy": link.policy,
             "owner": link.owner,
-            "on_behalf_of": on_behalf_of(self._host.access, link.owner),
+            "on_behalf_of": running.told_of,
             "impersonates": owner is not None and "impersonator" in owner.tags,
             "value": link.value,
             "fault": link.fault,
@@ -424,6 +451,27 @@ class Federation(Feature):
     def login(self, owner: str | None, vhost: str) -> str:
         """The user as whom a link of this owner logs in to a vhost here. Raises BadSetting."""
         return login_of(self._host.access, owner, vhost, "upstream")
+
+    # -- trying a definition -----------------------------------------------------------------------
+
+    def ask_test(self, parameter: Parameter, answer: Callable[[list[Any]], None]) -> int:
+        """Has an upstream tried as its owner would connect; `answer` gets what was found. Returns
+        its number."""
+        order = {
+            "vhost": parameter.vhost,
+            "name": parameter.name,
+            "value": parameter.value,
+            "owner": parameter.owner,
+            "on_behalf_of": on_behalf_of(self._host.access, parameter.owner),
+        }
+        return self._trials.ask(order, answer)
+
+    def end_test(self, id: int) -> None:
+        self._trials.end(id)
+
+    def tested(self, id: int, steps: list[Any]) -> None:
+        """What a trial has found."""
+        self._trials.take(id, steps)
 
 
 def _moment(ms: int) -> str:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import SplitResult
 
 from broker.access import Access, BadSetting
 from broker.access.secrets import STARS
 from broker.client.uri import is_here
-from broker.features.bridge_uris import AMQP, check_amqp, known, split, with_password
+from broker.features.bridge_uris import (
+    AMQP,
+    check_amqp,
+    known,
+    no_certificate,
+    split,
+    with_password,
+)
 from broker.fields.properties import TABLE, encode
 from broker.schema.shovel_keys import SECRET_KEYS, runs, settled, uris
 
@@ -31,7 +38,7 @@ def checked(
     access: Access,
     user: str | None,
     vhost: str,
-    certificates: Iterable[str],
+    certificates: Collection[str],
 ) -> dict[str, Any]:
     """The definition to store: `***` is replaced by what `old` has there. `user` is who writes it;
     "" is the appliance. Raises BadSetting."""
@@ -47,13 +54,16 @@ def checked(
             if parts.scheme in WEB and key == "dest-uri":
                 _check_web(key, parts)
             elif parts.scheme in AMQP:
-                check_amqp(key, uri, access, user, vhost, frozenset(certificates))
+                check_amqp(key, uri, access, user, vhost, certificates)
             else:
                 schemes_there = "amqp, amqps" + (", http or https" if key == "dest-uri" else "")
                 raise BadSetting(f"{key}: the scheme is {schemes_there}, not '{parts.scheme[:20]}'")
     if len(schemes) > 1:
         raise BadSetting("dest-uri: all of them are AMQP or all of them are HTTP")
     _check_properties(value)
+    authority = value.get("dest-cacertfile")
+    if authority is not None and authority not in certificates:
+        raise BadSetting(f"dest-cacertfile: {no_certificate(authority)}")
     _check_headers(value.get("dest-headers") or {})
     is_far = not all(is_here(uri) for uri in uris(value["src-uri"]))
     if value.get("on-refused") == "dead-letter" and "dead-letter-queue" not in value and is_far:

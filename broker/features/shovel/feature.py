@@ -1,7 +1,7 @@
 """The shovels of a broker: what is to run, and what is reported of it.
 
-The process `bridges` runs them. It asks `orders` again whenever `version` has changed, and reports
-once a second. Counts are kept here over its restarts, and end with this process.
+The process `bridges` runs them. It follows `news`, and reports once a second. Counts are kept here
+over its restarts, and end with this process.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from broker.access.sealing import UNREADABLE
 from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import login_of
 from broker.features.joints import Feature
+from broker.features.news import News
 from broker.features.reported import Reported
 from broker.features.shovel.checks import checked
 from broker.features.shovel.places import Place, Places
+from broker.features.trials import Trials
 from broker.kernel import clock
 from broker.schema import shovel_keys
 from broker.schema.control_schema import BridgesPlace, ShovelReport
@@ -47,13 +49,11 @@ class Shovels(Feature):
     def __init__(self, host: Any) -> None:
         self._host = host
         self._all: dict[Key, Shovel] = {}
-        self.version = 0
-        """Another number after each change of what is to run."""
-        self.waiting: list[Callable[[], None]] = []
-        """Called at the next change, once."""
+        self.news = News()
         self._generation = clock.now()
-        self._tests: dict[int, tuple[dict[str, Any], Callable[[list[Any]], None]]] = {}
-        self._last_test = 0
+        self._trials = Trials(
+            lambda id: self.news.changed("test", id), lambda id: self.news.ended("test", id)
+        )
         self._places = Places(host.files)
         host.access.parameters.watchers.append(self._refresh)
 
@@ -89,11 +89,10 @@ class Shovels(Feature):
     def _refresh(self) -> None:
         """Compares with what is stored."""
         stored = {(row.vhost, row.name): row for row in self._host.access.parameters.shovels()}
-        changed = False
         for key in [key for key in self._all if key not in stored]:
             del self._all[key]
             self._places.forget(key)
-            changed = True
+            self.news.ended("shovel", *key)
         for key, row in stored.items():
             known = self._all.get(key)
             if known is None:
@@ -105,19 +104,11 @@ class Shovels(Feature):
                 known.parameter = row
             else:
                 continue
-            changed = True
-        if changed:
-            self._tell()
+            self.news.changed("shovel", *key)
 
     def _next(self) -> int:
         self._generation += 1
         return self._generation
-
-    def _tell(self) -> None:
-        self.version += 1
-        waiting, self.waiting = self.waiting, []
-        for callback in waiting:
-            callback()
 
     # -- what is asked of it -----------------------------------------------------------------------
 
@@ -127,7 +118,12 @@ class Shovels(Feature):
     def restart(self, shovel: Shovel) -> None:
         """Lets it begin anew."""
         shovel.begin(generation=self._next())
-        self._tell()
+        self.news.changed("shovel", shovel.parameter.vhost, shovel.parameter.name)
+
+    def tallies(self) -> Iterator[tuple[dict[str, str], str, dict[str, int]]]:
+        """Labels, state and counts of each, for metrics."""
+        for (vhost, name), shovel in self._all.items():
+            yield {"vhost": vhost, "shovel": name}, shovel.report.state, shovel.counts
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """What is shown of each, by vhost and name."""
@@ -179,23 +175,37 @@ class Shovels(Feature):
 
     # -- the process that runs them ----------------------------------------------------------------
 
-    def orders(self) -> dict[str, Any]:
-        """What is to run, and what is to be tried."""
-        return {
-            "version": self.version,
-            "shovels": [self._order(shovel) for shovel in self._all.values()],
-            "tests": [order for order, _ in self._tests.values()],
-        }
+    def told(self, version: int, most: int) -> dict[str, Any]:
+        """What is new since a version of what is to run, and what is to be tried."""
+        found = self.news.since(version, most)
+        shovels, tests = [], []
+        for kind, *names in found.pop("keys"):
+            if kind == "test":
+                tests.append(self._trials.order(names[0]))
+            else:
+                vhost, name = names
+                shovel = self._all.get((vhost, name))
+                gone = {"vhost": vhost, "name": name, "gone": True}
+                shovels.append(self._order(shovel) if shovel is not None else gone)
+        return {**found, "shovels": shovels, "tests": tests}
+
+    def look_at_owners(self) -> None:
+        """Tells of shovels whose owners have other tags than when they were told of."""
+        for (vhost, name), shovel in self._all.items():
+            standing = on_behalf_of(self._host.access, shovel.parameter.owner)
+            if standing != shovel.told_of:
+                self.news.changed("shovel", vhost, name)
 
     def _order(self, shovel: Shovel) -> dict[str, Any]:
         parameter = shovel.parameter
+        shovel.told_of = on_behalf_of(self._host.access, parameter.owner)
         return {
             "vhost": parameter.vhost,
             "name": parameter.name,
             "generation": shovel.generation,
             "value": parameter.value,
             "owner": parameter.owner,
-            "on_behalf_of": on_behalf_of(self._host.access, parameter.owner),
+            "on_behalf_of": shovel.told_of,
             "paused": parameter.paused,
             "birth": shovel.birth,
             "place": self._places.row((parameter.vhost, parameter.name)),
@@ -249,26 +259,20 @@ class Shovels(Feature):
         self, vhost: str, value: dict[str, Any], owner: str, answer: Callable[[list[Any]], None]
     ) -> int:
         """Has the ends of a definition tried; `answer` gets what was found. Returns its number."""
-        self._last_test += 1
         order = {
-            "id": self._last_test,
             "vhost": vhost,
             "value": value,
             "owner": owner,
             "on_behalf_of": on_behalf_of(self._host.access, owner),
         }
-        self._tests[self._last_test] = order, answer
-        self._tell()
-        return self._last_test
+        return self._trials.ask(order, answer)
 
     def end_test(self, id: int) -> None:
-        self._tests.pop(id, None)
+        self._trials.end(id)
 
     def tested(self, id: int, steps: list[Any]) -> None:
         """What a trial has found."""
-        found = self._tests.pop(id, None)
-        if found is not None:
-            found[1](steps)
+        self._trials.take(id, steps)
 
 
 def _moment(ms: int) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
-from broker.access import BadSetting
+import msgspec
+
+from broker.access import BadSetting, Parameter
 from broker.schema.control_schema import (
     FederationBindings,
     FederationFollow,
@@ -14,13 +14,21 @@ from broker.schema.control_schema import (
     FederationLogin,
     FederationReport,
     FederationRestart,
+    FederationTest,
+    FederationTested,
     FederationUpstreams,
 )
+from broker.schema.upstream_keys import UPSTREAM
+from broker.server.control.bridging import NEWS_AT_ONCE, changed, tried
 from broker.server.control.encoding import encode_rows
-from broker.server.control.requests import Request, handles, not_authorised, not_found
+from broker.server.control.requests import (
+    Request,
+    bad_request,
+    handles,
+    not_authorised,
+    not_found,
+)
 
-FOLLOW_MAX_S = 60.0
-NEWS_AT_ONCE = 200
 BINDINGS_AT_ONCE = 500
 
 
@@ -75,6 +83,17 @@ async def federation_restart(request: Request[FederationRestart]) -> Any:
     return {"state": "starting"}
 
 
+@handles("federation.test")
+async def federation_test(request: Request[FederationTest]) -> Any:
+    args, federation = request.args, _federation(request)
+    parameter = Parameter(UPSTREAM, args.vhost, args.name, args.value)
+    try:
+        parameter = federation.checked(parameter, request.caller.name)
+    except BadSetting as error:
+        raise bad_request(str(error)) from None
+    return await tried(federation, lambda answer: federation.ask_test(parameter, answer))
+
+
 # For the process that runs them.
 
 
@@ -84,21 +103,8 @@ async def federation_follow(request: Request[FederationFollow]) -> Any:
     news = federation.news
     if federation.away not in request.session.at_end:
         request.session.at_end.append(federation.away)
-    if args.version == news.version:
-        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not changed.done():
-                changed.set_result(None)
-
-        news.waiting.append(wake)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(args.wait_s, FOLLOW_MAX_S)):
-                    await changed
-        finally:
-            if wake in news.waiting:
-                news.waiting.remove(wake)
+    if args.version == news.version and not await changed(news, args.wait_s):
+        federation.look_at_owners()
     return federation.told(args.version, NEWS_AT_ONCE)
 
 
@@ -116,6 +122,13 @@ async def federation_bindings(request: Request[FederationBindings]) -> Any:
 @handles("federation.report")
 async def federation_report(request: Request[FederationReport]) -> Any:
     _federation(request).reported(request.args.links)
+    return {}
+
+
+@handles("federation.tested")
+async def federation_tested(request: Request[FederationTested]) -> Any:
+    steps = [msgspec.to_builtins(step) for step in request.args.steps]
+    _federation(request).tested(request.args.id, steps)
     return {}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import msgspec
@@ -23,18 +21,15 @@ from broker.schema.control_schema import (
     ShovelResume,
     ShovelTest,
 )
+from broker.server.control.bridging import NEWS_AT_ONCE, changed, tried
 from broker.server.control.encoding import encode_rows
 from broker.server.control.requests import (
     Request,
-    RequestError,
     bad_request,
     handles,
     not_authorised,
     not_found,
 )
-
-TEST_TIMEOUT_S = 60.0
-FOLLOW_MAX_S = 60.0
 
 
 def _shovels(request: Request[Any]) -> Any:
@@ -97,22 +92,10 @@ async def shovel_test(request: Request[ShovelTest]) -> Any:
         value = shovels.checked(parameter, request.caller.name).value
     except BadSetting as error:
         raise bad_request(str(error)) from None
-    found: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-
-    def answer(steps: list[Any]) -> None:
-        if not found.done():
-            found.set_result(steps)
-
-    id = shovels.ask_test(args.vhost, value, request.caller.name, answer)
-    try:
-        async with asyncio.timeout(TEST_TIMEOUT_S):
-            return await found
-    except TimeoutError:
-        raise RequestError(
-            "busy", "the process that runs shovels has not answered; try again"
-        ) from None
-    finally:
-        shovels.end_test(id)
+    return await tried(
+        shovels,
+        lambda answer: shovels.ask_test(args.vhost, value, request.caller.name, answer),
+    )
 
 
 # For the process that runs them.
@@ -123,22 +106,10 @@ async def bridges_follow(request: Request[BridgesFollow]) -> Any:
     shovels, args = _shovels(request), request.args
     if shovels.away not in request.session.at_end:
         request.session.at_end.append(shovels.away)
-    if args.version == shovels.version:
-        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not changed.done():
-                changed.set_result(None)
-
-        shovels.waiting.append(wake)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(args.wait_s, FOLLOW_MAX_S)):
-                    await changed
-        finally:
-            if wake in shovels.waiting:
-                shovels.waiting.remove(wake)
-    return shovels.orders()
+    news = shovels.news
+    if args.version == news.version and not await changed(news, args.wait_s):
+        shovels.look_at_owners()
+    return shovels.told(args.version, NEWS_AT_ONCE)
 
 
 @handles("bridges.report")

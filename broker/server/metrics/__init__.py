@@ -19,6 +19,7 @@ from urllib.parse import parse_qs
 
 from broker.access.patterns import BadPattern, Pattern
 from broker.server.entrance import ACCEPTED_AT_ONCE, let_wait
+from broker.server.metrics.bridges import bridge_metrics
 from broker.server.metrics.memory import memory_breakdown
 from broker.server.metrics.more_families import more_families
 from broker.server.metrics.node import (
@@ -30,7 +31,6 @@ from broker.server.metrics.node import (
 )
 from broker.server.metrics.objects import Scope, detailed, per_object
 from broker.server.metrics.scrapers import BUILT_AT_ONCE, Answer, Place, Places, check
-from broker.server.metrics.shovels import shovel_metrics
 from broker.server.metrics.sums import by_type, channel_sums
 from broker.server.pace import Pace
 
@@ -197,7 +197,7 @@ def _whole(broker: Broker, endpoint: str, rest: Iterator[str]) -> Iterator[str]:
     yield from by_type(broker, of_all)
     yield from channel_sums(broker, of_all)
     yield from object_levels(broker)
-    yield from shovel_metrics(broker, of_all)
+    yield from bridge_metrics(broker, of_all)
     yield from rest
 
 

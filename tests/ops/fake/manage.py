@@ -2,7 +2,8 @@
 
 What a child does comes from LEVERET_TEST_FAKE, a JSON object: child to a list of words.
 `silent`: never ready. `exit=N`: ends at once with status N. `deaf`: ignores SIGTERM.
-`sync fails`: ends with 74 at SIGUSR1. `child`: starts a process of its own.
+`sync fails`: ends with 74 at SIGUSR1. `child`: starts a process of its own. `hangs`: gives one
+sign of life in its first run, and no more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from broker.process import lifetime, logs  # noqa: E402
 from broker.settings import config as settings  # noqa: E402
-from management import supervisor  # noqa: E402
+from management import alive, supervisor  # noqa: E402
 
 
 def pretend(name: str, config: settings.Config) -> int:
@@ -41,6 +42,9 @@ def pretend(name: str, config: settings.Config) -> int:
         (config.data_dir / "grandchild").write_text(str(process.pid))
     with (config.data_dir / "life").open("a") as life:
         life.write(f"{name} started {' '.join(sys.argv[2:])}\n")
+    if "hangs" in words and not (config.data_dir / "hung").exists():
+        (config.data_dir / "hung").touch()
+        alive.file_of(config.run_dir, name).touch()
     if "silent" not in words:
         note: dict[str, object] = {"pid": os.getpid()}
         note |= {
@@ -70,6 +74,8 @@ def main() -> int:
     except supervisor.StartError as error:
         print(f"leveret serve: {error}", file=sys.stderr)
         return error.status
+    if "hangs" in os.environ.get("LEVERET_TEST_FAKE", ""):
+        alive.LOOK_S, alive.STILL_LOOKS = 0.05, 3
     command = [sys.executable, __file__]
     return supervisor.Supervisor(config, command, argv, time.monotonic()).run()
 

@@ -1,0 +1,43 @@
+"""Definitions that somebody wants tried by the process `bridges`: shovels and upstreams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Answer = Callable[[list[Any]], None]
+
+
+class Trials:
+    """Those of one kind that wait for their answers. `changed` and `ended` are told the number of
+    one that is new, or that nobody waits for any more."""
+
+    def __init__(self, changed: Callable[[str], None], ended: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._ended = ended
+        self._waiting: dict[int, tuple[dict[str, Any], Answer]] = {}
+        self._last = 0
+
+    def ask(self, order: dict[str, Any], answer: Answer) -> int:
+        """Has a definition tried; `answer` gets what was found. Returns its number."""
+        self._last += 1
+        self._waiting[self._last] = {"id": self._last, **order}, answer
+        self._changed(str(self._last))
+        return self._last
+
+    def order(self, id: str) -> dict[str, Any]:
+        """What the process has to know of one."""
+        found = self._waiting.get(int(id))
+        return found[0] if found is not None else {"id": int(id), "gone": True}
+
+    def end(self, id: int) -> None:
+        """Nobody waits for it any more."""
+        if self._waiting.pop(id, None) is not None:
+            self._ended(str(id))
+
+    def take(self, id: int, steps: list[Any]) -> None:
+        """What was found."""
+        found = self._waiting.get(id)
+        self.end(id)
+        if found is not None:
+            found[1](steps)

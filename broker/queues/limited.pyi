@@ -1,0 +1,13 @@
+from collections.abc import Mapping
+from typing import Any
+
+from broker.queues.dead_lettering import DeadLetteringQueue
+from broker.queues.refusals import Refusals
+
+class LimitedQueue(DeadLetteringQueue):
+    @property
+    def refusals(self) -> Refusals | None: ...
+    @property
+    def refused(self) -> int: ...
+    def note_refused(self, connection: Any) -> None: ...
+    def reconfigure(self, effective: Mapping[str, Any]) -> None: ...

@@ -1,0 +1,55 @@
+"""Signs of life: a process of the appliance touches a file while its loop turns, and the supervisor
+kills one whose file stands still.
+
+Times are not compared, only whether the file has changed between two looks: a clock that jumps, or
+a machine that slept, is no reason to kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+BEAT_S = 3.0
+LOOK_S = 5.0
+"""Seconds between two looks of the supervisor."""
+STILL_LOOKS = 6
+"""Looks without a change after which a process counts as hanging: half a minute."""
+
+
+def file_of(run_dir: Path, name: str) -> Path:
+    """What the process of this name touches."""
+    return run_dir / f"{name}.alive"
+
+
+async def beat(file: Path) -> None:
+    """Touches the file, without end. A full disk does not matter: nothing is written."""
+    while True:
+        _touch(file)
+        await asyncio.sleep(BEAT_S)
+
+
+def _touch(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.touch(mode=0o600)
+        os.utime(file)
+
+
+class Watch:
+    """What the supervisor knows of one process."""
+
+    def __init__(self) -> None:
+        self._seen: int | None = None
+        self._still = 0
+
+    def hangs(self, file: Path) -> bool:
+        """One look; a process that has not touched its file yet is being started."""
+        try:
+            changed = file.stat().st_mtime_ns
+        except OSError:
+            return False
+        self._still = self._still + 1 if changed == self._seen else 0
+        self._seen = changed
+        return self._still >= STILL_LOOKS
