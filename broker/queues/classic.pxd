@@ -1,15 +1,66 @@
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from broker.kernel.contracts cimport Consumer
 from broker.kernel.message cimport Message, Place
-from broker.queues.limited cimport LimitedQueue
+from broker.queues.ack_confirms cimport AckConfirms
+from broker.queues.consumers cimport Consumers
+from broker.queues.counters cimport DeliveryCounters, Persistence
+from broker.queues.dead_letters cimport DeadLetters
+from broker.queues.declared cimport DeclaredQueue
+from broker.queues.limits cimport Expiry, Limits
+from broker.queues.refusals cimport Refusals
+from broker.store.commit.persister cimport Persister
+from broker.store.log.figures cimport Head
+from broker.store.log.queue_store cimport QueueStore
 
 
-cdef class ClassicQueue(LimitedQueue):
+cdef class ClassicQueue(DeclaredQueue):
+    cdef uint32_t features               # zero: the fast path
+    cdef readonly QueueStore store       # None while there is nothing in it
+    cdef readonly Consumers consumers
+    cdef readonly DeliveryCounters deliveries
+    cdef AckConfirms confirms
+    cdef DeadLetters dead_letters
+    cdef readonly Limits limits          # None without any
+    cdef Expiry expiry                   # None until a message may expire
+    cdef readonly Refusals refusals      # None until a publish was refused
+    cdef Persistence persistence
     cdef object _duplicates              # remembered message ids (a feature), or None
     cdef object getters                  # in the order they asked; None without any
     cdef uint32_t held_back              # long operations that requeue messages in slices
+    cdef uint64_t drain_to               # place behind the last message of a purge; 0 = none
     cdef bytes shown                     # properties of the delivery at hand, where they changed
+    cdef Persister persister
+    cdef str parent
+    cdef bint had_store                  # it may have left a directory
+    cdef uint32_t next_segment           # number of the next segment while there is no store
+    cdef double idle_since
+    cdef uint64_t moved
+    cdef Head head                       # None until its first message is read
 
+    cdef bint is_full(self, Message* message) noexcept
+    cdef int make_room(self, Message* message) except -1
+    cdef int drop_heads(self) except -1
+    cdef int shed(self) except -1
+    cdef bint may_pass_on(self) noexcept
+    cdef int expire_at_once(self, Message* message) except -1
+    cdef int deliver_unstored(self, Message* message, bint confirm) except -2
+    cdef bint is_served(self) noexcept
+    cdef bint serve_consumers(self) except -1
+    cdef int examine(self, QueueStore store, Message* message, Place* place) except -1
+    cdef int note_turn(self, uint32_t count) except -1
+    cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
+    cdef int show_returns(self, Message* message, Place* place) except -1
     cdef int serve_getters(self) except -1
     cdef tuple told(self, Message* message, Place* place)
-    cdef int show_returns(self, Message* message, Place* place) except -1
+    cdef int settle_lean(self, Place* place, bint acked) except -1
+    cdef int drop(self, Message* message, Place* place, int reason) except -1
+    cdef bint may_drop(self) except -1
+    cdef int64_t message_ttl(self) noexcept
+    cdef bint is_expired(self, Message* message) noexcept
+    cdef int expire(self) except -1
+    cdef int64_t expire_level(self, int level) except -1
+    cdef bint drain(self) except -1
+    cdef int set_limits(self, effective) except -1
+    cdef int persistent_share(self) noexcept
+    cdef object among_resident(self, uint64_t figure)

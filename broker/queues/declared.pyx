@@ -1,14 +1,19 @@
 # cython: language_level=3
 """A queue as it was declared: what every type of queue has besides its messages."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel cimport clock
 from broker.kernel.contracts cimport Queue
+from broker.queues.counters cimport (
+    Backlog, QueueCounters, USE_MESSAGES_MS, USE_MESSAGE_BYTES_MS,
+)
+from broker.queues.latencies cimport Latencies
 
 
 cdef class DeclaredQueue(Queue):
-    """The base of all types. `incarnation` is the number of this declaration, never used twice in a
+    """What every type is declared with, and what the statistics and the usage feed ask of it. A
+    type gives it the `turn`. `incarnation` is the number of this declaration, never used twice in a
     vhost; `owner` is the connection of an exclusive queue, `declared_by` the name of the user who
     declared the queue."""
 
@@ -23,7 +28,9 @@ cdef class DeclaredQueue(Queue):
         self._arguments = arguments or None
         self.owner = owner
         self.bounds = bounds
-        self.used_at = self.held_at = clock.now_ms
+        self.used_at = clock.now_ms
+        self.counts = QueueCounters()
+        self.backlog = Backlog()
 
     cdef int sample(self, double* row, double* signs) except -1:
         """Fills a row of the statistics, which is zero, and four figures beside it that say that
@@ -43,37 +50,34 @@ cdef class DeclaredQueue(Queue):
         cdef uint64_t messages = 0
         cdef uint64_t size = 0
         self.held(&messages, &size)
-        if now > self.held_at:
-            self.messages_ms += messages * <uint64_t> (now - self.held_at)
-            self.message_bytes_ms += size * <uint64_t> (now - self.held_at)
-            self.held_at = now
-        if <int64_t> messages > self.most:
-            self.most = <int64_t> messages
+        self.backlog.note(messages, size, now)
 
     def take_most(self) -> int:
         """The most messages it held since the last call of this, ready and unacknowledged."""
         cdef uint64_t messages = 0
         cdef uint64_t size = 0
-        cdef int64_t most
         self.held(&messages, &size)
-        most = max(self.most, <int64_t> messages)
-        self.most = <int64_t> messages
-        return most
+        return self.backlog.take_most(messages)
 
     cdef int use(self, int64_t now, uint64_t* row) except -1:
         """Fills a row of the usage feed, which is zero, with what every type of queue has."""
         self.note_held(now)
-        row[USE_PUBLISH] = self.published
-        row[USE_PUBLISH_BYTES] = self.bytes_in
-        row[USE_CONFIRM] = self.confirmed
-        row[USE_DROPPED] = self.dropped
-        row[USE_DROPPED_BYTES] = self.dropped_bytes
-        row[USE_PURGE] = self.purged
-        row[USE_PURGE_BYTES] = self.purged_bytes
-        row[USE_DELETE] = self.removed
-        row[USE_DELETE_BYTES] = self.removed_bytes
-        row[USE_MESSAGES_MS] = self.messages_ms
-        row[USE_MESSAGE_BYTES_MS] = self.message_bytes_ms
+        self.counts.use(row)
+        row[USE_MESSAGES_MS] = self.backlog.messages_ms
+        row[USE_MESSAGE_BYTES_MS] = self.backlog.message_bytes_ms
+        return 0
+
+    cdef int64_t now(self) noexcept:
+        """When the turn at hand began, or the chunk that came since; ms of our clock."""
+        return clock.now_ms if clock.now_ms > self.turn.began_ms else self.turn.began_ms
+
+    cdef int note_latency(self, int64_t published_at, uint32_t count) except -1:
+        """Counts first deliveries of messages that were published at the same moment."""
+        if not self.is_timed:
+            return 0
+        if self.latencies is None:
+            self.latencies = Latencies()
+        self.latencies.add(self.now() - published_at, count)
         return 0
 
     cdef int64_t oldest(self) except -2:

@@ -34,6 +34,15 @@ cdef class Limits:
     cdef readonly int64_t consumer_timeout   # ms; -1 = the broker's, 0 = none
 
     cdef uint32_t features(self) noexcept
+    cdef bint are_exceeded(self, int64_t count, int64_t size) noexcept
+
+
+cdef class Expiry:
+    cdef object timer                        # None while no message is known to expire
+    cdef int64_t at                          # deadline that it waits for, ms of our clock
+
+    cdef int wait_until(self, int64_t deadline, later, due) except -1
+    cdef int stop(self) except -1
 
 
 cdef int64_t ttl_of(Message* message, int64_t queue_ttl) noexcept

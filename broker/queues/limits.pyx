@@ -7,6 +7,7 @@ zero).
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
+from broker.kernel cimport clock
 from broker.kernel.buffer cimport load16, load32
 from broker.kernel.message cimport Message
 
@@ -61,6 +62,29 @@ cdef class Limits:
         if self.max_priority > 0:
             features |= HAS_PRIORITIES
         return features
+
+    cdef bint are_exceeded(self, int64_t count, int64_t size) noexcept:
+        """Whether so many ready messages, with bodies of this size together, are too many."""
+        return (self.max_length >= 0 and count > self.max_length
+                or self.max_length_bytes >= 0 and size > self.max_length_bytes)
+
+
+cdef class Expiry:
+    """The timer for the next message of a queue that expires."""
+
+    cdef int wait_until(self, int64_t deadline, later, due) except -1:
+        """`due` is called when the deadline is over, or an earlier one that it waits for."""
+        if self.timer is None or self.at > deadline:
+            self.stop()
+            self.at = deadline
+            self.timer = later((deadline - clock.now_ms + 1) / 1000, due)
+        return 0
+
+    cdef int stop(self) except -1:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        return 0
 
 
 cdef int64_t ttl_of(Message* message, int64_t queue_ttl) noexcept:

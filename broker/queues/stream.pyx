@@ -13,11 +13,12 @@ from broker.kernel cimport clock
 from broker.kernel.contracts cimport Consumer, NEEDS_SYNC
 from broker.kernel.message cimport Message, Place
 from broker.kernel.turn cimport Turn
-from broker.queues.declared cimport (
-    ACK, BYTES, CONFIRM, DELIVER, DeclaredQueue, PUBLISH, READY, REDELIVER, REJECT, USE_ACK,
-    USE_ACK_BYTES, USE_DELIVER, USE_DELIVER_BYTES, USE_DELIVER_NO_ACK, USE_DELIVER_NO_ACK_BYTES,
-    USE_REDELIVER, USE_REDELIVER_BYTES, USE_REJECT, USE_REJECT_BYTES,
+from broker.queues.counters cimport (
+    ACK, BYTES, CONFIRM, DELIVER, PUBLISH, READY, REDELIVER, REJECT, USE_ACK, USE_ACK_BYTES,
+    USE_DELIVER, USE_DELIVER_BYTES, USE_DELIVER_NO_ACK, USE_DELIVER_NO_ACK_BYTES, USE_REDELIVER,
+    USE_REDELIVER_BYTES, USE_REJECT, USE_REJECT_BYTES,
 )
+from broker.queues.declared cimport DeclaredQueue
 from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
 from broker.queues.stream_headers cimport note_values
 from broker.queues.stream_reader cimport Readers, StreamReader
@@ -43,6 +44,7 @@ cdef class StreamQueue(DeclaredQueue):
         DeclaredQueue.__init__(
             self, vhost_name, name, incarnation, durable=durable, exclusive=exclusive,
             auto_delete=auto_delete, arguments=arguments, owner=owner, bounds=bounds)
+        self.turn = turn
         self.retention = Retention.of(arguments or {})
         self.store = StreamStore(persister, parent, incarnation, durable, self.advanced,
                                  bounds.stream_offsets, self.retention.segment_size)
@@ -99,37 +101,11 @@ cdef class StreamQueue(DeclaredQueue):
 
     disk_bytes_live = property(lambda self: self.store.disk_bytes)
 
-    @property
-    def delivered(self):
-        return self.readers.delivered
-
-    @property
-    def acked(self):
-        return self.readers.acked
-
-    @property
-    def redelivered(self):
-        return self.readers.redelivered
-
-    @property
-    def rejected(self):
-        return self.readers.rejected
-
-    @property
-    def bytes_out(self):
-        return self.readers.bytes_out
-
-    expired = property(lambda self: 0)
-    delivered_no_ack = property(lambda self: 0)
-    got = property(lambda self: 0)
-    got_no_ack = property(lambda self: 0)
-    got_empty = property(lambda self: 0)
-
     def counters(self) -> dict:
         """Cumulative counts since the stream was declared or recovered, under RabbitMQ's names."""
         return {
-            "publish": self.published,
-            "confirm": self.confirmed,
+            "publish": self.counts.published,
+            "confirm": self.counts.confirmed,
             "deliver": self.readers.delivered,
             "deliver_no_ack": 0,
             "get": 0,
@@ -150,7 +126,7 @@ cdef class StreamQueue(DeclaredQueue):
             "next_offset": self.store.next_offset,
             "first_timestamp": summaries[0].first_timestamp if self.store.total else None,
             "last_timestamp": newest.last_timestamp if newest is not None else None,
-            "dropped": self.dropped,
+            "dropped": self.counts.dropped,
             "segments_skipped": self.readers.segments_skipped,
             "unreadable_bytes": self.store.damaged,
             "consumer_offsets": [
@@ -194,13 +170,13 @@ cdef class StreamQueue(DeclaredQueue):
     # -- publishing --------------------------------------------------------------------------------
 
     cdef int publish(self, Message* message, bint confirm) except -1:
-        if clock.now_ms > self.held_at:
+        if clock.now_ms > self.backlog.noted_at:
             self.note_held(clock.now_ms)
         self.store.append(message)
-        self.published += 1
-        self.bytes_in += message.body_length
+        self.counts.published += 1
+        self.counts.bytes_in += message.body_length
         if confirm:
-            self.confirmed += 1
+            self.counts.confirmed += 1
         if self.readers.waiting:
             self.store.ask()
         return NEEDS_SYNC
@@ -231,10 +207,10 @@ cdef class StreamQueue(DeclaredQueue):
         clock.refresh()
         self.note_held(clock.now_ms)
         limits = self.retention
-        self.dropped += self.store.retain(
+        self.counts.dropped += self.store.retain(
             limits.max_length, limits.max_length_bytes,
             clock.now_ms - limits.max_age if limits.max_age >= 0 else INT64_MIN)
-        self.dropped_bytes += size - self.store.total_bytes
+        self.counts.dropped_bytes += size - self.store.total_bytes
         if self.timer is None and limits.max_age >= 0 and len(self.store.summaries) > 1:
             self.timer = self.later(
                 min(AGE_CHECK_S, max(1.0, limits.max_age / 4000)), self.age_check)
@@ -261,7 +237,7 @@ cdef class StreamQueue(DeclaredQueue):
         """Finds the messages of the last run again. Returns what was wrong."""
         problems = recover(self.store)
         clock.refresh()
-        self.held_at = clock.now_ms
+        self.backlog.noted_at = clock.now_ms
         return problems
 
     def wake(self):
@@ -361,8 +337,8 @@ cdef class StreamQueue(DeclaredQueue):
         """Removes all messages; offsets continue. Returns the number of messages."""
         clock.refresh()
         self.note_held(clock.now_ms)
-        self.purged += self.store.total
-        self.purged_bytes += self.store.total_bytes
+        self.counts.purged += self.store.total
+        self.counts.purged_bytes += self.store.total_bytes
         return self.store.purge()
 
     def delete(self) -> int:
@@ -370,7 +346,7 @@ cdef class StreamQueue(DeclaredQueue):
         count = self.messages_ready
         clock.refresh()
         self.note_held(clock.now_ms)
-        self.held(&self.removed, &self.removed_bytes)
+        self.held(&self.counts.removed, &self.counts.removed_bytes)
         self.deleted = True
         if self.timer is not None:
             self.timer.cancel()
@@ -378,18 +354,18 @@ cdef class StreamQueue(DeclaredQueue):
         return count
 
     cdef int sample(self, double* row, double* signs) except -1:
-        row[PUBLISH] = self.published
+        row[PUBLISH] = self.counts.published
         row[DELIVER] = self.readers.delivered
         row[ACK] = self.readers.acked
         row[REDELIVER] = self.readers.redelivered
         row[REJECT] = self.readers.rejected
-        row[CONFIRM] = self.confirmed
+        row[CONFIRM] = self.counts.confirmed
         row[READY] = self.store.total
         row[BYTES] = self.store.total_bytes
         signs[0] = len(self.readers.all) + len(self.readers.expected)
         signs[1] = self.readers.paused
         signs[2] = 0
-        signs[3] = self.dropped
+        signs[3] = self.counts.dropped
         return 0
 
     cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:

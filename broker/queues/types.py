@@ -6,7 +6,7 @@ An added type goes by deleting its files and its line here.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from broker.kernel.contracts import Consumer, Queue
@@ -55,7 +55,7 @@ class MessageQueue(Protocol):
     @property
     def store(self) -> Any: ...
     @property
-    def consumers(self) -> list[Consumer]: ...
+    def consumers(self) -> Collection[Consumer]: ...
     @property
     def consumer_count(self) -> int: ...
     @property

@@ -3,7 +3,8 @@ over the memory, and waiting for them is most of the work of a loop over 10,000 
 
 from cpython.object cimport Py_TYPE, PyObject, PyTypeObject
 
-from broker.queues.stored cimport StoredQueue
+from broker.queues.classic cimport ClassicQueue
+from broker.queues.counters cimport DeliveryCounters, QueueCounters
 from broker.store.log.queue_store cimport QueueStore
 
 cdef extern from *:
@@ -24,9 +25,18 @@ cdef enum:
     AHEAD = 3                    # objects between two steps of `look_ahead`
 
 
+cdef inline void fetch_parts(ClassicQueue queue) noexcept:
+    """What a row is read from, besides the queue and its store."""
+    fetch(<PyObject*> queue.deliveries, (<PyTypeObject*> DeliveryCounters).tp_basicsize)
+    fetch(<PyObject*> queue.counts, (<PyTypeObject*> QueueCounters).tp_basicsize)
+    fetch_line(<PyObject*> queue.consumers)
+    fetch_line(<PyObject*> queue.confirms)
+    fetch_line(<PyObject*> queue.dead_letters)
+
+
 cdef inline void look_ahead(list things, Py_ssize_t place) noexcept:
-    """Called before `things[place]` is read. A queue that comes later is fetched first, then the
-    store it points to, then what that does."""
+    """Called before `things[place]` is read. A queue that comes later is fetched first, then its
+    parts and the store it points to, then what that does."""
     cdef QueueStore store
     if place + 3 * AHEAD >= len(things):
         return
@@ -35,10 +45,11 @@ cdef inline void look_ahead(list things, Py_ssize_t place) noexcept:
     if isinstance(thing, tuple) and len(<tuple> thing) == 2:
         # An exchange or a binding, with its vhost.
         fetch(<PyObject*> (<tuple> thing)[1], PAIRED)
-    if isinstance(thing, StoredQueue):
-        fetch(<PyObject*> (<StoredQueue> thing).store, (<PyTypeObject*> QueueStore).tp_basicsize)
+    if isinstance(thing, ClassicQueue):
+        fetch_parts(<ClassicQueue> thing)
+        fetch(<PyObject*> (<ClassicQueue> thing).store, (<PyTypeObject*> QueueStore).tp_basicsize)
     thing = things[place + AHEAD]
-    if isinstance(thing, StoredQueue) and (<StoredQueue> thing).store is not None:
-        store = (<StoredQueue> thing).store
+    if isinstance(thing, ClassicQueue) and (<ClassicQueue> thing).store is not None:
+        store = (<ClassicQueue> thing).store
         fetch_line(store.first_block)
         fetch_line(store.head)

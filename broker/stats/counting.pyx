@@ -4,9 +4,10 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memset
 
-from broker.queues.declared cimport DeclaredQueue, READY
-from broker.queues.dead_lettering cimport DeadLetteringQueue, REASON_COUNT
-from broker.queues.limited cimport LimitedQueue
+from broker.queues.classic cimport ClassicQueue
+from broker.queues.counters cimport READY
+from broker.queues.dead_letters cimport DeathCounters, REASON_COUNT
+from broker.queues.declared cimport DeclaredQueue
 from broker.stats.gauge cimport SIGNS, WIDTH_MAX
 from broker.wire.channel cimport WireChannel
 
@@ -29,20 +30,24 @@ cdef class QueueCounts:
     cdef int add(self, DeclaredQueue queue) except -1:
         cdef double row[WIDTH_MAX]
         cdef double signs[SIGNS]
-        cdef DeadLetteringQueue mortal
+        cdef ClassicQueue classic
+        cdef DeathCounters deaths
         cdef int place
         memset(row, 0, sizeof(row))
         queue.sample(row, signs)
         for place in range(READY):
             self.counters[place] += <uint64_t> row[place]
-        if isinstance(queue, LimitedQueue) and (<LimitedQueue> queue).refusals is not None:
-            self.refused += (<LimitedQueue> queue).refusals.total
-        if isinstance(queue, DeadLetteringQueue):
-            mortal = <DeadLetteringQueue> queue
-            self.has_deaths = True
+        if not isinstance(queue, ClassicQueue):
+            return 0
+        classic = <ClassicQueue> queue
+        self.has_deaths = True
+        if classic.refusals is not None:
+            self.refused += classic.refusals.total
+        deaths = classic.dead_letters.deaths
+        if deaths is not None:
             for place in range(REASON_COUNT):
-                self.given_up[place] += mortal.given_up[place]
-                self.lettered[place] += mortal.lettered[place]
+                self.given_up[place] += deaths.given_up[place]
+                self.lettered[place] += deaths.lettered[place]
         return 0
 
     def counts(self) -> dict:

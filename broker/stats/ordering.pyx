@@ -11,7 +11,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from broker.queues.declared cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
+from broker.queues.counters cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX, thousandths
 from broker.stats.scan cimport count_channel, read_queue

@@ -10,7 +10,9 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from broker.kernel.contracts cimport Exchange
-from broker.queues.declared cimport BYTES, DeclaredQueue, READY, UNACKED
+from broker.queues.counters cimport BYTES, READY, UNACKED
+from broker.queues.declared cimport DeclaredQueue
+from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.wire.channel cimport WireChannel
 from broker.wire.connection cimport Connection
@@ -198,6 +200,7 @@ def scan(str kind, list things, Py_ssize_t start, Py_ssize_t stop, int64_t at, i
     cdef int noted = 0
     cdef Gauge gauge
     while place < end and noted < NOTED_MAX:
+        look_ahead(things, place)
         thing = things[place]
         place += 1
         if not visit(kind, thing, at, before, sums, False):

@@ -8,8 +8,9 @@ slowly.
 
 from libc.stdint cimport int64_t
 
-from broker.queues.declared cimport DeclaredQueue, PUBLISH, READY, REDELIVER, UNACKED
-from broker.queues.limited cimport LimitedQueue
+from broker.queues.classic cimport ClassicQueue
+from broker.queues.counters cimport PUBLISH, READY, REDELIVER, UNACKED
+from broker.queues.declared cimport DeclaredQueue
 from broker.queues.limits cimport Limits, PAUSED
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
@@ -71,9 +72,9 @@ cdef str word_of(DeclaredQueue queue, Gauge gauge, const double* row, const doub
     cdef double share
     cdef bint is_full
     cdef double least
-    if isinstance(queue, LimitedQueue):
-        refusals = (<LimitedQueue> queue).refusals
-        is_paused = (<LimitedQueue> queue).features & PAUSED
+    if isinstance(queue, ClassicQueue):
+        refusals = (<ClassicQueue> queue).refusals
+        is_paused = (<ClassicQueue> queue).features & PAUSED
         is_stream = False
     else:
         refusals = queue.refusals

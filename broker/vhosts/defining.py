@@ -575,7 +575,7 @@ class DefiningVHost:
         self._unbinding.begin("queue", queue.name)
 
     def _forget_queue(self, queue: MessageQueue) -> None:
-        consumers = queue.consumers
+        consumers = list(queue.consumers)
         del self.queues[queue.name]
         self.argument_memory.give_back(queue.arguments)
         if queue.owner is not None:

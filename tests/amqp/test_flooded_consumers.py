@@ -175,7 +175,7 @@ async def test_the_acks_of_a_client_that_publishes_what_it_worked_off_do_not_wai
     queue = inside.broker.vhosts["/"].queues["flooded"]
     async with asyncio.timeout(120):
         while True:
-            acked = queue.acked
+            acked = queue.deliveries.acked
             has_to_wait = publish(inside)
             if DELIVER in wire.out:
                 wire.out.clear()
@@ -184,7 +184,7 @@ async def test_the_acks_of_a_client_that_publishes_what_it_worked_off_do_not_wai
                     break
             await asyncio.sleep(0)
     assert not consumer.yielding
-    assert queue.acked > acked
+    assert queue.deliveries.acked > acked
 
 
 async def test_what_waited_for_its_time_is_taken_whole(inside: Inside) -> None:
@@ -199,4 +199,4 @@ async def test_what_waited_for_its_time_is_taken_whole(inside: Inside) -> None:
             await asyncio.sleep(0)
         while waiting(inside):  # noqa: ASYNC110 (it tells nobody)
             await asyncio.sleep(0)
-    assert queue.published % (len(FLOOD) // len(PUBLISH)) == 0, "what waited was taken whole"
+    assert queue.counts.published % (len(FLOOD) // len(PUBLISH)) == 0, "what waited was taken whole"

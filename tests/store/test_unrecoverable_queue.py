@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.fields import properties
-from broker.queues import stored
+from broker.queues import classic
 from tests.crash.inside import Inside, publish
 
 PERSISTENT = properties.encode({"delivery_mode": 2})
@@ -37,7 +37,7 @@ def odd_fails(
     inside: Inside, error: Exception, *, at_once: bool = False
 ) -> Callable[[Any], list[str]]:
     """Recovers every queue, and raises the error `at_once` for `odd`, or at its end."""
-    recover = stored.recover
+    recover = classic.recover
 
     def failing(store: Any) -> list[str]:
         is_odd = store.incarnation == inside.vhost.queues["odd"].incarnation
@@ -68,7 +68,7 @@ def test_it_begins_empty_and_costs_no_other_queue_anything(
     before = journal.read_bytes()
     inside = Inside(data, 65536)
     with monkeypatch.context() as planted:
-        planted.setattr(stored, "recover", odd_fails(inside, error, at_once=at_once))
+        planted.setattr(classic, "recover", odd_fails(inside, error, at_once=at_once))
         inside.start()
     (problem,) = inside.problems
     assert "queue 'odd' in vhost '/' cannot be recovered and begins empty" in problem
@@ -112,7 +112,7 @@ def test_what_was_begun_in_its_directory_ends_no_broker(
     segment.write_bytes(segment.read_bytes().replace(b"odd", b"ODD"))
     inside = Inside(data, 65536)
     with monkeypatch.context() as planted:
-        planted.setattr(stored, "recover", odd_fails(inside, RuntimeError("planted")))
+        planted.setattr(classic, "recover", odd_fails(inside, RuntimeError("planted")))
         inside.start()
     inside.tick()
     publish(inside.vhost, "", "odd", PERSISTENT, b"new")
@@ -134,7 +134,7 @@ def test_an_error_of_the_whole_file_system_ends_the_start(
     inside = Inside(data, 65536)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as planted:
-        planted.setattr(stored, "recover", odd_fails(inside, full))
+        planted.setattr(classic, "recover", odd_fails(inside, full))
         with pytest.raises(OSError, match="No space"):
             inside.start()
     inside.kill()

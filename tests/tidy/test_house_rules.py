@@ -27,6 +27,7 @@ LONG_FILES: dict[str, str] = {
     "broker/wire/connection.pyx": "one loop over the frames, compiled, and all that stops it",
     "broker/wire/session.py": "one state machine: what a connection is told and asked",
     "broker/wire/channel.pyx": "one class: a publish from its first frame to its confirm",
+    "broker/queues/classic.pyx": "one class: a queue from a publish to its settlement",
     "broker/vhosts/defining.py": "the one door: all changes share its checks",
     "tests/amqp/error_rows.py": "one table, a row per error",
 }

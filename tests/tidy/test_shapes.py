@@ -40,7 +40,6 @@ CONTRACTS = frozenset(
     }
 )
 
-QUEUE = "layers of the queue that are to become its parts"
 STORE = "layers of a queue's store that are to become its parts"
 CHANNEL = "layers of the channel that are to become its parts"
 # Class -> (depth, why it is that deep).
@@ -49,13 +48,8 @@ DEEP = {
     "access_rows.Parameters": (3, "hides the secrets of its records as global ones do"),
     "store.BodyStore": (3, "the files and blocks of bodies below their references"),
     "channel.WireChannel": (5, CHANNEL),
-    "classic.ClassicQueue": (7, QUEUE),
     "collecting.CollectingChannel": (4, CHANNEL),
     "confirming.ConfirmingChannel": (3, CHANNEL),
-    "confirming.ConfirmingQueue": (4, QUEUE),
-    "consumed.ConsumedQueue": (3, QUEUE),
-    "dead_lettering.DeadLetteringQueue": (5, QUEUE),
-    "limited.LimitedQueue": (6, QUEUE),
     "persister.Persister": (3, "open files and background work below the rounds"),
     "priority_store.Level": (7, STORE),
     "priority_store.PriorityStore": (7, STORE),
@@ -82,10 +76,6 @@ LONG = {
     "completion.py: bash": (70, "is mostly the text of a script"),
     "connection.pyx: Connection.receive": (70, HOT),
     "consuming.py: basic_consume": (70, "checks in the order in which clients see their errors"),
-    "dead_lettering.pyx: DeadLetteringQueue.bury_message": (
-        80,
-        "one death from its reason to its record",
-    ),
     "defining.py: DefiningVHost.declare_queue": (
         90,
         "checks in the order in which clients see their errors",
@@ -110,6 +100,7 @@ FLAGS = "the flags and arguments of a declare by their own names"
 # Function -> (parameters at most, why so many).
 WIDE = {
     "channel.pyx: WireChannel.__init__": (8, "is given the parts of its connection"),
+    "classic.pyx: ClassicQueue.__init__": (12, FLAGS),
     "consuming.py: basic_consume": (9, METHOD),
     "contracts.pyx: Consumer.__init__": (9, METHOD),
     "declared.pyx: DeclaredQueue.__init__": (9, FLAGS),
@@ -129,7 +120,6 @@ WIDE = {
         "a stretch of a file: what, where, and up to which position",
     ),
     "stamping.pyx: Stamper.__init__": (8, "what the messages of a load are made of"),
-    "stored.pyx: StoredQueue.__init__": (12, FLAGS),
     "stream.pyx: StreamQueue.__init__": (12, FLAGS),
     "stream_arguments.py: reading_of": (9, "a parameter per argument of a stream's consumer"),
 }

@@ -51,9 +51,10 @@ class Demand:
         queue = self.queue
         is_empty = not queue.messages_ready
         now = queue.could_take and (self.wants or is_empty)
-        has_taken = now and is_empty and queue.published != self._published
+        published = queue.counts.published
+        has_taken = now and is_empty and published != self._published
         if now == self.wants and not has_taken:
             return False
         self.wants = now
-        self._published = queue.published
+        self._published = published
         return True

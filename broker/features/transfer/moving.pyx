@@ -287,7 +287,7 @@ cdef class Mover:
         cdef ClassicQueue source = self.source
         cdef uint32_t returns = self.walk.returns_of(place)
         cdef bint has_origin = (not self.copies and message.flags & HAS_ORIGIN
-                                and source.is_ours(&message.origin))
+                                and source.confirms.is_ours(&message.origin))
         cdef int result = self.hand_over.ask(source, message)
         if result:
             return result
@@ -304,12 +304,11 @@ cdef class Mover:
                 self.walk.put_back(place, self.hand_over.is_given)
         if result == FULL:
             return FULL
-        source.purged += 1
-        source.purged_bytes += place.body_length
-        if source.holds:
-            source.held_letters = self.hand_over.held
-            source.pass_origin(message, place, result)
-        if result == NEEDS_SYNC and (source.durable or source.holds):
+        source.counts.purged += 1
+        source.counts.purged_bytes += place.body_length
+        if source.confirms.holds:
+            source.confirms.pass_origin(message, place, result, self.hand_over.held)
+        if result == NEEDS_SYNC and (source.durable or source.confirms.holds):
             if self.leaving is None:
                 self.leaving = Dying()
             self.leaving.add(place, 0)
@@ -325,8 +324,8 @@ cdef class Mover:
         if not source.deleted:
             source.note_held(source.now())
         while leaving.count:
-            if source.holds:
-                source.resolve_place(&leaving.head().place, True)
+            if source.confirms.holds:
+                source.confirms.resolve_place(&leaving.head().place, True)
             if not source.deleted:
                 self.walk.settle(&leaving.head().place)
             leaving.pop()

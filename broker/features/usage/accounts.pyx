@@ -10,14 +10,15 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from broker.kernel.contracts cimport Exchange
-from broker.queues.declared cimport DeclaredQueue, QUEUE_USES
+from broker.queues.counters cimport QUEUE_USES
+from broker.queues.declared cimport DeclaredQueue
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
 from broker.stats.gauge cimport SIGNS, WIDTH_MAX
 from broker.wire.connection cimport Connection
 from broker.wire.uses cimport CHANNEL_USES, CONNECTION_USES
 
 from broker.features.usage import records
-from broker.queues import declared
+from broker.queues import counters
 from broker.wire import uses
 
 cdef enum:
@@ -35,7 +36,7 @@ def names_of(module, int count):
     return tuple([found[place][len("USE_"):].lower() for place in range(count)])
 
 
-QUEUE = names_of(declared, QUEUE_USES)
+QUEUE = names_of(counters, QUEUE_USES)
 CONNECTION = names_of(uses, CONNECTION_USES)
 EXCHANGE = (
     "publish_in", "publish_in_bytes", "publish_out", "publish_out_bytes", "return_unroutable",

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from broker.routing.exchange import BoundExchange
     from broker.vhosts.vhost import VHost
 
-_LEAVING = ("expired", "dropped", "dead_lettered", "refused")
-"""How messages leave a queue without an ack, or never come in."""
-
 QUEUES_PER_STEP = 100
 """Of which the words of trouble are found between two looks at the clock."""
 
@@ -140,7 +137,7 @@ class Queues(View):
             row["consumer_details"] = [consumer_row(self, consumer) for consumer in consumers]
             row["deliveries"] = Flows(self).deliveries(consumers, "channel")
         if thing.type != "stream":
-            row["message_stats"] |= {name: getattr(thing, name) for name in _LEAVING}
+            row["message_stats"] |= thing.leaving()
             row["oldest_unconfirmed"] = thing.oldest_unconfirmed
         row["settings"] = setting_rows("queue", thing)
         if thing.type == "stream":

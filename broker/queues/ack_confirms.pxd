@@ -1,31 +1,34 @@
 from libc.stdint cimport uint64_t
 
-from broker.kernel.contracts cimport Consumer
+from broker.kernel.contracts cimport Origins
 from broker.kernel.message cimport Message, Origin, Place
-from broker.queues.consumed cimport ConsumedQueue
+from broker.store.log.queue_store cimport QueueStore
 
 
 cdef enum:
-    NOWHERE = -1                         # in `held_letters`: no queue has the letter
+    NOWHERE = -1                         # in place of a number of queues: none has the letter
 
 
-cdef class ConfirmingQueue(ConsumedQueue):
+cdef class AckConfirms:
+    cdef Origins origins
     cdef bint holds                      # an origin was stored or handed out
     cdef dict taken                      # place of a delivered message -> (channel, tag)
-    cdef int held_letters                # queues that answer for the last letter later
-    cdef uint64_t drain_to               # place behind the last message of a purge; 0 = none
+    cdef uint64_t lean_unacked           # deliveries of lean mode
 
     cdef bint is_ours(self, Origin* origin) noexcept
+    cdef bint is_awaited(self, Message* message) noexcept
+    cdef void begin(self, Message* message) noexcept
+    cdef object oldest(self, QueueStore store)
     cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1
     cdef int note_origin(self, Message* message, Place* place) except -1
+    cdef int forget(self, Place* place) except -1
     cdef int resolve_message(self, Message* message, Place* place, bint acked) except -1
     cdef int resolve_place(self, Place* place, bint acked) except -1
     cdef int resolve_key(self, uint64_t key, bint acked) except -1
-    cdef int resolve_lost(self) except -1
+    cdef int resolve_lost(self, QueueStore store) except -1
     cdef int refuse_taken(self) except -1
-    cdef int pass_origin(self, Message* message, Place* place, int result) except -1
-    cdef bint drain(self) except -1
-    cdef int lean_place(self, Origin* origin, bint is_known, Place* place) noexcept
-    cdef int deliver_unstored(self, Message* message, bint confirm) except -2
-    cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
+    cdef int pass_origin(self, Message* message, Place* place, int result, int parts) except -1
     cdef int settle_lean(self, Place* place, bint acked) except -1
+
+
+cdef void put_lean_place(Origin* origin, bint is_known, Place* place) noexcept

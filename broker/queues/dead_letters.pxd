@@ -1,0 +1,49 @@
+from libc.stdint cimport uint64_t
+
+from broker.kernel.message cimport Message, Place
+from broker.queues.ack_confirms cimport AckConfirms
+from broker.queues.declared cimport DeclaredQueue
+from broker.queues.dying cimport Dying
+from broker.store.commit.persister cimport Persister
+from broker.store.log.queue_store cimport QueueStore
+
+
+cdef enum:
+    REASON_COUNT = 4                     # of `dying.REASONS`
+
+
+# By the reasons of `dying.pxd`.
+cdef class DeathCounters:
+    cdef uint64_t[REASON_COUNT] given_up   # without a dead-letter exchange
+    cdef uint64_t[REASON_COUNT] lettered   # handed over to one
+    cdef uint64_t[REASON_COUNT] unrouted   # there is one, but no queue behind it
+    cdef uint64_t[REASON_COUNT] given_up_bytes
+    cdef uint64_t[REASON_COUNT] lettered_bytes
+    cdef uint64_t[REASON_COUNT] unrouted_bytes
+
+
+cdef class DeadLetters:
+    cdef AckConfirms confirms
+    cdef Persister persister
+    cdef object bounds                   # `broker.settings.bounds.Bounds`
+    cdef DeathCounters deaths            # None until the first one dies
+    cdef uint64_t lettered               # of all reasons
+    cdef Dying dying                     # likewise
+    cdef set takers                      # queues that have the oldest dead letter, if one refused
+    cdef int buried_result               # of the queues that took it before
+    cdef bint buries_again               # a timer will, as a full queue refused it
+
+    cdef int give_up(self, int reason, uint64_t size) except -1
+    cdef int add(self, Place* place, int reason) except -1
+    cdef bint are_waiting(self) noexcept
+    cdef bint are_choked(self) noexcept
+    cdef int bury(self, DeclaredQueue queue, QueueStore store) except -1
+    cdef int bury_heads(self, DeclaredQueue queue, QueueStore store) except -1
+    cdef int bury_unstored(self, DeclaredQueue queue, QueueStore store, Message* message,
+                           int reason) except -1
+    cdef int bury_message(self, DeclaredQueue queue, QueueStore store, Message* message, int reason,
+                          int* held) except -1
+    cdef int offer(self, tuple targets, Message* letter, bint has_origin, int* held) except -1
+    cdef void forget_takers(self) noexcept
+    cdef DeathCounters counted(self)
+    cdef void use(self, uint64_t* row) noexcept
