@@ -12,7 +12,8 @@ from broker.store.bodies.store cimport BodyStore
 from broker.store.files.body_record cimport BodyHead, body_check
 from broker.store.index.body_census cimport ReferenceCounter
 from broker.store.streams.store cimport StreamStore
-from broker.wire.delivering cimport DeliveringChannel, SETTLE_REQUEUE
+from broker.wire.channel cimport Channel
+from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE
 
 import struct
 
@@ -79,6 +80,7 @@ def keep_place(StreamStore store, str tag, uint64_t offset) -> None:
     store.keep_offset(store.offsets.track(tag.encode("utf-8", "surrogateescape")), offset)
 
 
-def requeue_all(DeliveringChannel channel) -> None:
+def requeue_all(Channel channel) -> None:
     """Puts every unacknowledged delivery back."""
-    channel.settle_up_to(channel.ledger.next - 1, SETTLE_REQUEUE)
+    cdef Deliveries deliveries = channel.deliveries
+    deliveries.settle_up_to(deliveries.ledger.next - 1, SETTLE_REQUEUE)

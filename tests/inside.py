@@ -26,7 +26,7 @@ from broker.server.control.problems import forget
 from broker.settings.config import Config
 from broker.stats import Stats
 from broker.vhosts.vhost import VHost
-from broker.wire.channel import WireChannel
+from broker.wire.channel import Channel
 from tests.amqp import raw
 from tests.store.driven import Place, Taker
 
@@ -98,7 +98,7 @@ class Peer(Wire):
         self.feed(raw.PROTOCOL_HEADER)
 
     @property
-    def channel(self) -> WireChannel:
+    def channel(self) -> Channel:
         """The broker's side of channel 1."""
         return self.session.channels[1]
 

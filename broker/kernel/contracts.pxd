@@ -68,7 +68,7 @@ cdef class Exchange:
     cdef dict __dict__
 
 
-cdef class Channel(Confirmer):
+cdef class Channel:
     cdef bint can_take(self, Consumer consumer) noexcept
     cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1
 

@@ -2,8 +2,8 @@
 """What the rooms of the hot chain know of each other: queue, channel, consumer and confirmer,
 without their insides.
 
-The wire implements `Channel`, the queues implement `Queue`; neither imports the other. They meet in
-the vhost.
+The wire implements `Channel` and `Confirmer`, the queues implement `Queue`; neither imports the
+other. They meet in the vhost.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -166,7 +166,7 @@ cdef class Exchange:
         self.arguments = arguments or {}
 
 
-cdef class Channel(Confirmer):
+cdef class Channel:
     """The receiving end of deliveries."""
 
     cdef bint can_take(self, Consumer consumer) noexcept:

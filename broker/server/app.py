@@ -66,7 +66,7 @@ from broker.wire.transaction import Uncommitted
 
 if TYPE_CHECKING:
     from broker.settings.config import Config
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
 
 log = logging.getLogger("leveret.broker")
 
@@ -345,10 +345,10 @@ class Broker(SignIn):
                 f": {session.close_reason}" if session.close_reason else "",
             )
 
-    def channel_opened(self, channel: WireChannel) -> None:
+    def channel_opened(self, channel: Channel) -> None:
         self.stats.channel_opened(channel)
 
-    def channel_closed(self, channel: WireChannel) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         self.stats.channel_closed(channel)
 
     def pause(self, session: Session) -> None:

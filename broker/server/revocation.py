@@ -16,7 +16,7 @@ from broker.wire.commands import added_queues
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 log = logging.getLogger("leveret.connection")
@@ -66,11 +66,11 @@ class Revocation:
             return
         for channel in list(session.channels.values()):
             consumer: Any
-            for consumer in list(channel.consumers.values()):
+            for consumer in list(channel.deliveries.consumers.values()):
                 await pace()
                 if channel.closing or not session.is_open:
                     break
-                if consumer.tag not in channel.consumers:
+                if consumer.tag not in channel.deliveries.consumers:
                     continue
                 if added_queues.of_key(consumer.queue.name) is not None:
                     # No vhost has such a queue, and consuming from it asked for no permission.
@@ -81,7 +81,7 @@ class Revocation:
                     _revoke(session, channel, consumer, error)
 
 
-def _revoke(session: Session, channel: WireChannel, consumer: Any, error: AccessRefused) -> None:
+def _revoke(session: Session, channel: Channel, consumer: Any, error: AccessRefused) -> None:
     """The consumer is cancelled if the client understands that, else its channel is closed."""
     consumer.queue.remove_consumer(consumer)
     if session.can("consumer_cancel_notify"):

@@ -9,7 +9,7 @@ from broker.queues.counters cimport READY
 from broker.queues.dead_letters cimport DeathCounters, REASON_COUNT
 from broker.queues.declared cimport DeclaredQueue
 from broker.stats.gauge cimport SIGNS, WIDTH_MAX
-from broker.wire.channel cimport WireChannel
+from broker.wire.channel cimport Channel
 
 from broker.queues.dying import reason_name
 from broker.stats.gauges import QUEUE_COUNTERS
@@ -94,14 +94,14 @@ cdef class ChannelCounts:
     def add(self, list channels, Py_ssize_t start, Py_ssize_t stop) -> None:
         """Adds `channels[start:stop]`."""
         cdef Py_ssize_t place
-        cdef WireChannel channel
+        cdef Channel channel
         for place in range(start, min(stop, len(channels))):
             channel = channels[place]
-            self.refused += channel.refused
             self.publishers += channel.published > 0
-            self.unacknowledged += channel.ledger.count
-            if channel.confirm_mode:
-                self.unconfirmed += <uint64_t> channel.messages_unconfirmed
+            self.unacknowledged += channel.deliveries.ledger.count
+            if channel.confirms is not None:
+                self.refused += channel.confirms.nacked
+                self.unconfirmed += <uint64_t> channel.confirms.unconfirmed
             if channel.transaction is not None:
                 self.uncommitted += <uint64_t> channel.messages_uncommitted
                 self.acks_uncommitted += <uint64_t> channel.acks_uncommitted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
 
 
 def counts_of(queue: MessageQueue) -> dict[str, int]:
@@ -32,5 +32,5 @@ class Ended:
     def add_queue(self, queue: MessageQueue) -> None:
         self.queues.setdefault(queue.type, Counter()).update(counts_of(queue))
 
-    def add_channel(self, channel: WireChannel) -> None:
-        self.refused += channel.refused
+    def add_channel(self, channel: Channel) -> None:
+        self.refused += channel.nacked

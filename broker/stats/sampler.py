@@ -21,7 +21,7 @@ from broker.stats.series import GLOBAL_TIERS, VHOST_TIERS, Series
 if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.routing.exchange import BoundExchange
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 
@@ -154,10 +154,10 @@ class Stats:
         self._end("connection", connection, _vhost_of_connection(connection))
         self._happened(_vhost_of_connection(connection), "connection_closed")
 
-    def channel_opened(self, channel: WireChannel) -> None:
+    def channel_opened(self, channel: Channel) -> None:
         self._happened(_vhost_of_channel(channel), "channel_created")
 
-    def channel_closed(self, channel: WireChannel) -> None:
+    def channel_closed(self, channel: Channel) -> None:
         self._end("channel", channel, _vhost_of_channel(channel))
         self.ended.add_channel(channel)
         self._happened(_vhost_of_channel(channel), "channel_closed")
@@ -359,7 +359,7 @@ def _vhost_of_connection(connection: Session) -> str:
     return connection.vhost.name if connection.vhost is not None else ""
 
 
-def _vhost_of_channel(channel: WireChannel) -> str:
+def _vhost_of_channel(channel: Channel) -> str:
     return _vhost_of_connection(channel.connection)
 
 

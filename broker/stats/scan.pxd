@@ -1,5 +1,5 @@
 from broker.queues.declared cimport DeclaredQueue
-from broker.wire.channel cimport WireChannel
+from broker.wire.channel cimport Channel
 
 cdef int read_queue(DeclaredQueue queue, double* row, double* signs) except -1
-cdef void count_channel(WireChannel channel, double* row) noexcept
+cdef void count_channel(Channel channel, double* row) noexcept

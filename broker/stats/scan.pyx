@@ -14,8 +14,9 @@ from broker.queues.counters cimport BYTES, READY, UNACKED
 from broker.queues.declared cimport DeclaredQueue
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
-from broker.wire.channel cimport WireChannel
+from broker.wire.channel cimport Channel
 from broker.wire.connection cimport Connection
+from broker.wire.deliveries cimport Deliveries
 
 from broker.stats.gauges import KINDS
 
@@ -71,26 +72,27 @@ cdef int read_queue(DeclaredQueue queue, double* row, double* signs) except -1:
     return queue.sample(row, signs)
 
 
-cdef void count_channel(WireChannel channel, double* row) noexcept:
+cdef void count_channel(Channel channel, double* row) noexcept:
     """The counters of a channel."""
+    cdef Deliveries deliveries = channel.deliveries
     row[0] = channel.published
-    row[1] = channel.confirmed
+    row[1] = channel.confirms.acked if channel.confirms is not None else 0
     row[2] = channel.returned
     row[3] = channel.dropped
-    row[4] = channel.delivered
-    row[5] = channel.delivered_no_ack
-    row[6] = channel.got
-    row[7] = channel.got_no_ack
-    row[8] = channel.got_empty
-    row[9] = channel.acked
-    row[10] = channel.redelivered
-    row[11] = channel.rejected
+    row[4] = deliveries.delivered
+    row[5] = deliveries.delivered_no_ack
+    row[6] = deliveries.got
+    row[7] = deliveries.got_no_ack
+    row[8] = deliveries.got_empty
+    row[9] = deliveries.acked
+    row[10] = deliveries.redelivered
+    row[11] = deliveries.rejected
 
 
-cdef int read_channel(WireChannel channel, double* row, double* signs) except -1:
+cdef int read_channel(Channel channel, double* row, double* signs) except -1:
     count_channel(channel, row)
-    signs[0] = channel.messages_unacknowledged
-    signs[1] = len(channel.consumers)
+    signs[0] = channel.deliveries.ledger.count
+    signs[1] = len(channel.deliveries.consumers)
     signs[2] = channel.oldest_unconfirmed
     signs[3] = 0
     return 0

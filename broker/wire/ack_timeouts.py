@@ -16,7 +16,7 @@ from broker.schema.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from broker.kernel.contracts import Consumer
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 LOOKS_PER_TIMEOUT = 16
@@ -49,7 +49,7 @@ class Notes:
 class AckTimeouts:
     """One channel under watch, from its first consumer or get on."""
 
-    def __init__(self, channel: WireChannel, session: Session) -> None:
+    def __init__(self, channel: Channel, session: Session) -> None:
         self._channel = channel
         self._session = session
         self._timer: Any = None
@@ -58,7 +58,10 @@ class AckTimeouts:
 
     def watch(self) -> None:
         """Looks again in time, whatever timeout is shortest now."""
-        consumers = {*self._channel.consumers.values(), *self._channel.holders()}
+        consumers = {
+            *self._channel.deliveries.consumers.values(),
+            *self._channel.deliveries.holders(),
+        }
         timeouts = [self._timeout(each) for each in consumers if not each.no_ack]
         shortest = min((timeout for timeout in timeouts if timeout), default=0)
         if shortest:
@@ -109,7 +112,7 @@ class AckTimeouts:
         else:
             now = clock.now()
             holders: dict[int, set[Any]] = {}
-            for consumer in self._channel.holders():
+            for consumer in self._channel.deliveries.holders():
                 timeout = self._timeout(consumer)
                 if timeout:
                     holders.setdefault(timeout, set()).add(consumer.queue)
@@ -132,12 +135,12 @@ class AckTimeouts:
             overdue_before = times.popleft()[1]
         if overdue_before:
             # What is clear stays clear: each tag is looked at once.
-            found = self._channel.first_held(notes.clear_to, overdue_before, queues)
+            found = self._channel.deliveries.first_held(notes.clear_to, overdue_before, queues)
             if found < overdue_before:
                 return True
             notes.clear_to = overdue_before
         if not times or (now - times[-1][0]) * LOOKS_PER_TIMEOUT >= timeout:
-            times.append((now, self._channel.next_tag))
+            times.append((now, self._channel.deliveries.next_tag))
         return False
 
     def _close(self, timeout: int) -> None:

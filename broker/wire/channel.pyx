@@ -1,93 +1,50 @@
 # cython: language_level=3
-"""A channel: receives the content of publishes and passes it to the queues of its route.
+"""A channel: a publish from its first frame to its confirm, a delivery from its queue to its ack.
 
-It inherits from `replying`, `delivering`, `confirming` and `collecting`, one layer each. Methods
-off the hot path are in `broker.wire.commands`.
-
-A publish whose content lies in one received chunk is routed as a view into that chunk. If the bytes
-end before the content does, `keep` copies them and the rest is collected, a large body in a file. A
-message is passed to a queue only when its last byte is received.
+It is made of parts: what it receives (`upload.pyx`), which way it goes (`route_memo.pyx`), what the
+publisher is told (`confirms.pyx`), what consumers hold (`deliveries.pyx`), and the answers to its
+methods (`replies.pyx`). Methods off the hot path are in `broker.wire.commands`.
 """
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcpy
 
-from broker.fields.tables cimport check_table
-from broker.kernel cimport clock
-from broker.kernel.buffer cimport Buffer, load16, load32, load64
-from broker.kernel.contracts cimport Exchange, HELD, NEEDS_SYNC, Queue, REJECTED, Topology
-from broker.kernel.large_body cimport body_of, LARGE_BODY, set_body
-from broker.kernel.ledger cimport Ledger
-from broker.kernel.message cimport (
-    BODY_IS_REFERENCE, EXPIRES, Message, PERSISTENT, set_parts,
-)
+from broker.kernel cimport clock, contracts
+from broker.kernel.buffer cimport Buffer, load16, store16, store32, store64
+from broker.kernel.contracts cimport Consumer, Exchange, HELD, Queue, REJECTED, Topology
+from broker.kernel.large_body cimport body_of, copy_of, LargeBody, set_body
+from broker.kernel.ledger cimport Unacked
+from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place, set_parts
 from broker.kernel.recording import NOT_RECORDING
-from broker.schema.errors import FrameError, NotImplementedYet, PreconditionFailed, UnexpectedFrame
+from broker.schema.errors import FrameError, NotImplementedYet, PreconditionFailed
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
-from broker.wire.collecting cimport (
-    CollectingChannel, EXPECT_BODY, EXPECT_HEADER, EXPECT_METHOD,
-)
-from broker.wire.delivering cimport TRACED_BODY
+from broker.wire.ack_timeouts import AckTimeouts
+from broker.wire.confirms cimport Confirms
+from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE, SETTLED_AT_ONCE
+from broker.wire.output cimport Output, put_body
+from broker.wire.replies cimport Replies
+from broker.wire.route_memo cimport RouteMemo
 from broker.wire.sizes cimport count_size
+from broker.wire.upload cimport Upload
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)
 
 
 cdef enum:
-    MEMO_MAX = 600               # a method frame longer than this is not remembered
-    FLOWS_MAX = 1024             # routes of a channel whose messages are counted
-    # Property flags that make a publish a case for `special`: headers, reply-to, expiration,
+    FRAME_END = 0xCE
+    IN_PARTS = 1 << 20           # a body from this length on is written as the client takes it
+    SETTLED_IN_TURN = 1024       # deliveries that a method settles at once; more are long work
+    TRACED_BODY = 64 << 10       # as `broker.settings.bounds.TRACED_BODY_MAX`
+    # Property flags that make a publish a case for `inspect`: headers, reply-to, expiration,
     # user-id.
     SPECIAL_FLAGS = (1 << 13) | (1 << 9) | (1 << 8) | (1 << 4)
 
 
-cdef int walk_properties(const uint8_t* p, uint32_t length, uint8_t* delivery_mode) except -1:
-    """Checks that the property list fills its bytes and its headers can be decoded, and finds the
-    delivery mode. Raises FrameError (501)."""
-    cdef uint32_t at = 2
-    cdef uint32_t size
-    cdef int bit
-    cdef uint16_t flags
-    delivery_mode[0] = 1
-    if length < 2:
-        raise FrameError("cannot decode: a content header without property flags")
-    flags = load16(p)
-    if flags == 0 and length == 2:
-        return 0
-    if flags & 3:
-        raise FrameError("cannot decode: unknown property flags")
-    for bit in range(15, 1, -1):
-        if not flags >> bit & 1:
-            continue
-        if bit == 13:
-            if length - at < 4:
-                raise FrameError("cannot decode: the properties end too early")
-            size = load32(p + at)
-            if size > length - at - 4:
-                raise FrameError("cannot decode: the properties end too early")
-            check_table(p + at + 4, size)
-            size += 4
-        elif bit == 12 or bit == 11:
-            size = 1
-        elif bit == 6:
-            size = 8
-        else:
-            size = 1 + <uint32_t> p[at] if at < length else 1
-        if size > length - at:
-            raise FrameError("cannot decode: the properties end too early")
-        if bit == 12:
-            delivery_mode[0] = p[at]
-        at += size
-    if at != length:
-        raise FrameError(f"cannot decode: {length - at} bytes follow the properties")
-    return 0
-
-
 cdef bint is_special(Message* message) noexcept:
-    """Whether the properties need more than the memo can decide: reply-to, expiration, user-id, or
+    """Whether the properties need more than a remembered route: reply-to, expiration, user-id, or
     CC and BCC among the headers."""
     cdef uint16_t flags = load16(message.properties)
     cdef const uint8_t* end = message.properties + message.properties_length
@@ -99,8 +56,54 @@ cdef bint is_special(Message* message) noexcept:
             or memmem(message.properties, end - message.properties, b"\x03BCC", 4) != NULL)
 
 
-cdef class WireChannel(CollectingChannel):
-    """One channel. `connection` is the Connection that `output` is the writing half of."""
+# -- frames of a content ---------------------------------------------------------------------------
+
+cdef inline void put_names(uint8_t* p, const Message* message) noexcept:
+    """Exchange and routing key as short strings, with which basic.deliver and basic.return end, and
+    the frame's end."""
+    p[0] = message.exchange_length
+    memcpy(p + 1, message.exchange, message.exchange_length)
+    p += 1 + message.exchange_length
+    p[0] = message.routing_key_length
+    memcpy(p + 1, message.routing_key, message.routing_key_length)
+    p[1 + message.routing_key_length] = FRAME_END
+
+
+cdef inline size_t content_room(Output output, Message* message) noexcept:
+    """What `write_content` writes at most."""
+    if message.large != NULL or message.body_length >= IN_PARTS:
+        return <size_t> 8 + 12 + message.properties_length
+    return (<size_t> 8 + 12 + message.properties_length + message.body_length
+            + (message.body_length // (output.frame_max - 8) + 1) * 8)
+
+
+cdef int write_content(Output output, uint16_t number, Message* message) except -1:
+    """Content header and body frames on channel `number`, for which there is room."""
+    cdef Buffer out = output.out
+    cdef uint32_t left = message.body_length
+    cdef uint8_t* p = out.data + out.length
+    p[0] = 2
+    store16(p + 1, number)
+    store32(p + 3, 12 + message.properties_length)
+    store16(p + 7, 60)
+    store16(p + 9, 0)
+    store64(p + 11, left)
+    memcpy(p + 19, message.properties, message.properties_length)
+    p += 19 + message.properties_length
+    p[0] = FRAME_END
+    p += 1
+    if message.large != NULL or left >= IN_PARTS:
+        out.length = p - out.data
+        return output.add_large(
+            <LargeBody> message.large if message.large != NULL else copy_of(message.body, left),
+            number)
+    p = put_body(p, number, message.body, left, output.frame_max - 8)
+    out.length = p - out.data
+    return 0
+
+
+cdef class Channel(contracts.Channel):
+    """One channel of a `connection`, whose writing half is `output`."""
 
     def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *,
                  uint64_t max_message_size=128 << 20, uint64_t max_unacked=1000000,
@@ -110,79 +113,16 @@ cdef class WireChannel(CollectingChannel):
         self.number = number
         self.persister = persister
         self.topology = topology
-        self.recorder = NOT_RECORDING
         self.bodies = bodies
         self.share_from = bodies.embed_below if bodies is not None else 0xFFFFFFFF
-        self.expect = EXPECT_METHOD
-        self.kept = Buffer()
-        self.memo = Buffer()
-        self.flows = {}
+        self.replies = Replies(persister, self.output)
+        self.deliveries = Deliveries(self.output, self.replies, max_unacked)
+        self.upload = Upload(max_message_size, body_in_memory)
+        self.memo = RouteMemo()
+        self.recorder = NOT_RECORDING
         self.opened_at = clock.now_ms
-        self.ledger = Ledger()
-        self.consumers = {}
-        self.lingering = None
-        self.flowing = True
-        self.max_message_size = max_message_size
-        self.max_unacked = max_unacked
-        self.body_in_memory = body_in_memory
 
-    # -- what others see ---------------------------------------------------------------------------
-
-    @property
-    def messages_uncommitted(self):
-        return len(self.transaction.publishes) if self.transaction is not None else 0
-
-    @property
-    def message_bytes_uncommitted(self):
-        return self.transaction.size if self.transaction is not None else 0
-
-    @property
-    def acks_uncommitted(self):
-        return len(self.transaction.settles) if self.transaction is not None else 0
-
-    def counters(self) -> dict:
-        """Cumulative counts under RabbitMQ's names."""
-        return {
-            "publish": self.published,
-            "confirm": self.confirmed,
-            "return_unroutable": self.returned,
-            "drop_unroutable": self.dropped,
-            "deliver": self.delivered,
-            "deliver_no_ack": self.delivered_no_ack,
-            "get": self.got,
-            "get_no_ack": self.got_no_ack,
-            "get_empty": self.got_empty,
-            "ack": self.acked,
-            "redeliver": self.redelivered,
-            "reject": self.rejected,
-        }
-
-    def published_to(self) -> dict:
-        """How many messages were published by which route: `(exchange, queues)`. Of a channel that
-        publishes to very many, the routes of lately."""
-        self.end_memo(self.published)
-        return self.flows
-
-    cdef int end_memo(self, uint64_t published) except -1:
-        """Counts what went the way that the memo remembers."""
-        if self.memo_route is not None and published != self.memo_since:
-            self.note_flow(self.memo_route, published - self.memo_since)
-        self.memo_since = published
-        return 0
-
-    cdef int note_flow(self, tuple route, uint64_t count) except -1:
-        found = self.flows.get(route)
-        if found is None:
-            if len(self.flows) >= FLOWS_MAX:
-                # A publisher to ever new queues must not hold them all.
-                for old in list(self.flows)[:FLOWS_MAX // 2]:
-                    del self.flows[old]
-            self.flows[route] = count
-        else:
-            self.flows[route] = found + count
-        return 0
-
-    # -- content in --------------------------------------------------------------------------------
+    # -- a message comes in ------------------------------------------------------------------------
 
     cdef int on_publish(self, const uint8_t* payload, uint32_t length) except -1:
         """basic.publish: two octets reserved, exchange, routing key, bits (mandatory,
@@ -198,132 +138,74 @@ cdef class WireChannel(CollectingChannel):
             raise FrameError("cannot decode: the arguments of basic.publish do not fill its frame")
         if payload[at] & 2:
             raise NotImplementedYet("immediate=true")
-        self.method = payload + 2
-        self.method_length = length - 2
-        self.expect = EXPECT_HEADER
-        self.is_kept = False
-        self.body_kept = False
+        self.upload.begin(payload + 2, length - 2)
         return 0
 
-    cdef int on_header(self, const uint8_t* payload, uint32_t length) except -1:
-        if self.expect == EXPECT_METHOD:
-            raise UnexpectedFrame("expected method frame, got non method frame instead")
-        if self.expect == EXPECT_BODY:
-            raise UnexpectedFrame("expected content body, got non content body frame instead")
-        if length < 14:
-            raise FrameError("cannot decode: a content header ends too early")
-        if load16(payload) != 60:
-            raise UnexpectedFrame(
-                "expected content header for class 60, "
-                f"got one for class {load16(payload)} instead")
-        self.body_length = load64(payload + 4)
-        if self.body_length > self.max_message_size:
-            self.expect = EXPECT_METHOD
-            self.kept.release()
-            raise PreconditionFailed(
-                f"message size {self.body_length} is larger than configured max size "
-                f"{self.max_message_size}")
-        self.body_received = 0
-        self.properties = payload + 12
-        self.properties_length = length - 12
-        if self.is_kept:
-            self.kept.add(self.properties, self.properties_length)
-        if self.body_length == 0:
-            return self.content(payload)
-        self.expect = EXPECT_BODY
+    cdef int on_body_part(self, const uint8_t* payload, uint32_t length) except -1:
+        """A body frame that does not have the whole body."""
+        cdef Upload upload = self.upload
+        upload.check_part(length)
+        if upload.needs_file():
+            upload.file = self.persister.contents.begin(upload.body_length, self.on_collected)
+        if upload.add(payload, length):
+            return self.content()
+        if upload.has_to_wait():
+            self.connection.await_collected(self)
+            if upload.received == upload.body_length:
+                return self.persister.contents.ask(upload.file)
         return 0
 
-    cdef int on_body(self, const uint8_t* payload, uint32_t length) except -1:
-        if self.expect == EXPECT_METHOD:
-            raise UnexpectedFrame("expected method frame, got non method frame instead")
-        if self.expect == EXPECT_HEADER:
-            raise UnexpectedFrame(
-                "expected content header for class 60, got non content header frame instead")
-        if length > self.body_length - self.body_received:
-            raise FrameError("content body frame exceeds remaining content size")
-        if length == self.body_length and not self.body_kept:
-            return self.content(payload)
-        if not self.body_kept:
-            self.keep()
-            self.body_kept = True
-            if self.body_length > self.body_in_memory:
-                self.collected = self.persister.contents.begin(self.body_length, self.on_collected)
-        self.body_received += length
-        if self.collected is not None:
-            return self.collect(payload, length)
-        self.kept.add(payload, length)
-        if self.body_received == self.body_length:
-            return self.content(NULL)
-        return 0
+    def on_collected(self):
+        """The thread that writes collected bodies has done something."""
+        cdef Upload upload = self.upload
+        if upload.file is not None and (upload.file.error or upload.file.whole):
+            self.connection.take_collected(self)
+        elif upload.file is None or (
+                upload.received < upload.body_length and not upload.file.is_behind):
+            self.connection.collected(self)
 
-    cdef int keep(self) except -1:
-        """The chunk ends, or the body comes in parts: copies what the pointers show."""
-        if self.expect == EXPECT_METHOD or self.is_kept:
-            return 0
-        self.is_kept = True
-        self.kept.length = 0
-        self.kept.add(self.method, self.method_length)
-        if self.expect == EXPECT_BODY:
-            self.kept.add(self.properties, self.properties_length)
-        return 0
+    def take_collected(self):
+        """Routes the message if its body is whole. Raises PreconditionFailed if the disk did not
+        take it."""
+        if self.upload.take_file():
+            try:
+                self.content()
+            finally:
+                self.upload.drop_file()
 
-    cdef int content(self, const uint8_t* body) except -1:
+    cdef int content(self) except -1:
         """A message is whole: routes it, or puts it aside for the transaction's commit."""
         cdef Message message
-        cdef const uint8_t* p
-        cdef uint8_t delivery_mode
-        cdef uint8_t bits
-        self.expect = EXPECT_METHOD
-        if self.is_kept:
-            self.method = self.kept.data
-            self.properties = self.kept.data + self.method_length
-            if self.body_kept and self.collected is None:
-                body = self.kept.data + self.method_length + self.properties_length
-        walk_properties(self.properties, self.properties_length, &delivery_mode)
-        p = self.method
-        message.exchange_length = p[0]
-        message.exchange = p + 1
-        p += 1 + <uint32_t> p[0]
-        message.routing_key_length = p[0]
-        message.routing_key = p + 1
-        p += 1 + <uint32_t> p[0]
-        bits = p[0]
-        message.properties = self.properties
-        message.properties_length = self.properties_length
-        message.body = body
-        message.large = NULL
-        if self.collected is not None and self.body_length >= LARGE_BODY:
-            message.large = <void*> self.collected.body
-        message.body_length = <uint32_t> self.body_length
-        message.flags = PERSISTENT if delivery_mode == 2 else 0
-        if load16(self.properties) & 1 << 8:
-            message.flags |= EXPIRES
-        message.timestamp = clock.now_ms
+        cdef bint mandatory = self.upload.view(&message)
         self.published += 1
         self.published_bytes += message.body_length
         count_size(message.body_length)
-        if self.transactional:
-            # It is routed at the commit. What is put aside takes a microsecond or two, and a chunk
-            # holds thousands.
-            if not self.published & 63:
-                self.connection.count_work(0)
-            self.memo_since += 1
-            self.astray += 1
-            self.astray_bytes += message.body_length
-            self.check_target(
-                message.exchange[:message.exchange_length],
-                message.routing_key[:message.routing_key_length],
-                message.properties[:message.properties_length])
-            self.transaction.publish((
-                message.exchange[:message.exchange_length],
-                message.routing_key[:message.routing_key_length],
-                message.properties[:message.properties_length],
-                body_of(&message), message.flags, bits & 1),
-                self.topology.version)
+        if self.transaction is not None:
+            self.put_aside(&message, mandatory)
         else:
-            self.route(&message, bits & 1)
-        if self.is_kept:
-            self.kept.drop(self.kept.length)
+            self.route(&message, self.upload.method, self.upload.method_length, mandatory)
+        self.upload.routed()
+        return 0
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    cdef int put_aside(self, Message* message, bint mandatory) except -1:
+        """The message is routed at the commit."""
+        # It takes a microsecond or two, and a chunk holds thousands.
+        if not self.published & 63:
+            self.connection.count_work(0)
+        self.unrouted += 1
+        self.unrouted_bytes += message.body_length
+        self.check_target(
+            message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length])
+        self.transaction.publish((
+            message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length],
+            body_of(message), message.flags, mandatory),
+            self.topology.version)
         return 0
 
     def check_target(self, bytes exchange, bytes routing_key, bytes properties):
@@ -342,119 +224,155 @@ cdef class WireChannel(CollectingChannel):
         message.timestamp = clock.now_ms
         method = (bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key
                   + (b"\x01" if mandatory else b"\x00"))
-        self.method = <const uint8_t*> <char*> method
-        self.method_length = <uint32_t> len(method)
-        self.memo_since -= 1
-        self.astray -= 1
-        self.astray_bytes -= message.body_length
-        return bool(self.route(&message, mandatory) & REJECTED)
+        self.unrouted -= 1
+        self.unrouted_bytes -= message.body_length
+        return bool(REJECTED & self.route(
+            &message, <const uint8_t*> <char*> method, <uint32_t> len(method), mandatory))
 
-    cdef int route(self, Message* message, bint mandatory) except -1:
+    # -- routing -----------------------------------------------------------------------------------
+
+    cdef int route(self, Message* message, const uint8_t* method, uint32_t length,
+                   bint mandatory) except -1:
         """Gives the message to every queue of its route and notes what its confirm waits for.
-        Returns what the queues answered, together."""
-        cdef uint64_t version = self.topology.version
-        cdef tuple targets
+        `method` names exchange and routing key. Returns what the queues answered, together."""
         cdef Exchange exchange
+        cdef tuple targets
+        cdef bint confirm = self.confirms is not None
+        cdef bint is_looked_at
         cdef int result = 0
         cdef int held = 0
         cdef int answer
-        cdef bint is_looked_at
         cdef Py_ssize_t i
-        if (self.memo_version == version and self.memo.length == self.method_length
-                and memcmp(self.memo.data, self.method, self.method_length) == 0):
-            exchange = self.memo_exchange
-            targets = self.memo_targets
-        else:
-            # A publish that raises from here on went no way.
-            self.end_memo(self.published - 1)
-            self.memo_since += 1
-            self.astray += 1
-            self.astray_bytes += message.body_length
-            found = self.connection.resolve(
-                self, message.exchange[:message.exchange_length],
-                message.routing_key[:message.routing_key_length])
-            self.astray -= 1
-            self.astray_bytes -= message.body_length
-            exchange, targets = found
-            if targets is not None and self.method_length <= MEMO_MAX:
-                self.memo_since -= 1
-                self.memo_route = found
-                self.memo.length = 0
-                self.memo.add(self.method, self.method_length)
-                self.memo_version = version
-                self.memo_exchange = exchange
-                self.memo_targets = targets
+        if not self.memo.is_known(self.topology.version, method, length):
+            self.look_up(message, method, length)
+        exchange = self.memo.exchange
+        targets = self.memo.targets
         exchange.publish_in += 1
         exchange.bytes_in += message.body_length
         # Not the key alone decides: the exchange may have remembered the message.
         is_looked_at = targets is None
         if is_looked_at or is_special(message):
-            self.astray += 1
-            self.astray_bytes += message.body_length
-            targets = self.connection.special(
-                self, exchange, targets, message.routing_key[:message.routing_key_length],
-                message.properties[:message.properties_length], mandatory)
-            self.astray -= 1
-            self.astray_bytes -= message.body_length
-            if self.replaced is not None:
-                message.properties = <const uint8_t*> <char*> self.replaced
-                message.properties_length = <uint32_t> len(self.replaced)
-            if not is_looked_at:
-                self.memo_since += 1
-            self.note_flow((exchange, targets), 1)
-        message.origin.channel = self.serial
-        message.origin.tag = self.sequence + 1
+            targets = self.inspect(message, exchange, targets, mandatory)
+            self.memo.note((exchange, targets), 1)
+        else:
+            self.memo.count += 1
+        if confirm:
+            message.origin.channel = self.confirms.serial
+            message.origin.tag = self.confirms.sequence + 1
+        else:
+            message.origin.channel = message.origin.tag = 0
         if (message.body_length >= self.share_from and PyTuple_GET_SIZE(targets) > 1
                 or message.large != NULL and self.bodies is not None and targets):
             result = self.publish_shared(message, targets, &held)
         else:
             for i in range(PyTuple_GET_SIZE(targets)):
-                answer = (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, self.confirm_mode)
+                answer = (<Queue> PyTuple_GET_ITEM(targets, i)).publish(message, confirm)
                 result |= answer
                 held += answer == HELD
         if PyTuple_GET_SIZE(targets) == 0:
-            if mandatory:
-                self.returned += 1
-                self.returned_bytes += message.body_length
-                exchange.returned += 1
-                exchange.bytes_returned += message.body_length
-                self.write_return(message)
-            else:
-                self.dropped += 1
-                self.dropped_bytes += message.body_length
-                exchange.dropped += 1
-                exchange.bytes_dropped += message.body_length
+            self.unroutable(message, exchange, mandatory)
         else:
             exchange.publish_out += 1
             exchange.bytes_out += message.body_length
             if result & REJECTED:
-                self.not_taken += 1
-                self.not_taken_bytes += message.body_length
-                exchange.refused += 1
-                exchange.bytes_refused += message.body_length
-                for target in targets:
-                    target.note_refused(self.connection)
-                if is_looked_at:
-                    self.connection.refused(
-                        exchange, message.properties[:message.properties_length])
+                self.count_refused(message, exchange, targets, is_looked_at)
         if self.recorder.on:
             result |= self.record(message, exchange, targets, result)
         if self.traced:
             self.trace_publish(message, targets)
-        if self.confirm_mode:
-            self.sequence += 1
-            if held or self.held_confirms is not None:
-                self.hold_confirm(held, result & NEEDS_SYNC, result & REJECTED)
-            elif result & REJECTED:
-                self.refuse()
-            elif result & NEEDS_SYNC or self.wanted > self.settled_sequence:
-                self.wanted = self.sequence
-                if not self.confirming:
-                    self.persister.want_confirm(self)
-            else:
-                self.settled_sequence = self.sequence
-                self.output.touch_confirm(self)
+        if confirm:
+            self.confirms.publish(held, result)
         return result
+
+    cdef int look_up(self, Message* message, const uint8_t* method, uint32_t length) except -1:
+        """The last publish named another exchange or routing key, or something has changed since:
+        asks the connection for the route."""
+        cdef uint64_t version = self.topology.version
+        self.unrouted += 1
+        self.unrouted_bytes += message.body_length
+        self.memo.remember(self.connection.resolve(
+            self, message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length]), version, method, length)
+        self.unrouted -= 1
+        self.unrouted_bytes -= message.body_length
+        return 0
+
+    cdef tuple inspect(self, Message* message, Exchange exchange, tuple targets, bint mandatory):
+        """The queues of a message whose properties matter for its route, or that are to be checked
+        or replaced; `targets` if the key alone decides."""
+        self.unrouted += 1
+        self.unrouted_bytes += message.body_length
+        targets, self.replaced = self.connection.special(
+            self, exchange, targets, message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length], mandatory)
+        self.unrouted -= 1
+        self.unrouted_bytes -= message.body_length
+        if self.replaced is not None:
+            message.properties = <const uint8_t*> <char*> self.replaced
+            message.properties_length = <uint32_t> len(self.replaced)
+        return targets
+
+    cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
+        """A body for several queues is stored once; each gets a reference to it. One that is too
+        large to be copied is stored there for a single queue, too."""
+        cdef bint confirm = self.confirms is not None
+        cdef int result = 0
+        cdef int answer
+        cdef Py_ssize_t i
+        self.bodies.share(message)
+        try:
+            for i in range(PyTuple_GET_SIZE(targets)):
+                answer = (<Queue> PyTuple_GET_ITEM(targets, i)).receive(message, confirm)
+                result |= answer
+                held[0] += answer == HELD
+        finally:
+            self.bodies.release(message.reference)
+            message.flags &= ~BODY_IS_REFERENCE
+        return result
+
+    cdef int unroutable(self, Message* message, Exchange exchange, bint mandatory) except -1:
+        """No queue is on the route: returns the message (basic.return 312 NO_ROUTE, before its
+        confirm), or drops it."""
+        cdef Buffer out = self.output.out
+        cdef uint32_t payload
+        cdef uint8_t* p
+        if not mandatory:
+            self.dropped += 1
+            self.dropped_bytes += message.body_length
+            exchange.dropped += 1
+            exchange.bytes_dropped += message.body_length
+            return 0
+        self.returned += 1
+        self.returned_bytes += message.body_length
+        exchange.returned += 1
+        exchange.bytes_returned += message.body_length
+        payload = 4 + 2 + 9 + 1 + message.exchange_length + 1 + message.routing_key_length
+        p = out.room(payload + 8 + content_room(self.output, message))
+        p[0] = 1
+        store16(p + 1, self.number)
+        store32(p + 3, payload)
+        store16(p + 7, 60)
+        store16(p + 9, 50)
+        store16(p + 11, 312)
+        p[13] = 8
+        memcpy(p + 14, b"NO_ROUTE", 8)
+        put_names(p + 22, message)
+        out.length += payload + 8
+        write_content(self.output, self.number, message)
+        return self.output.touch()
+
+    cdef int count_refused(self, Message* message, Exchange exchange, tuple targets,
+                           bint is_looked_at) except -1:
+        """A queue of the route refused the message."""
+        self.refused += 1
+        self.refused_bytes += message.body_length
+        exchange.refused += 1
+        exchange.bytes_refused += message.body_length
+        for target in targets:
+            target.note_refused(self.connection)
+        if is_looked_at:
+            self.connection.refused(exchange, message.properties[:message.properties_length])
+        return 0
 
     cdef int record(self, Message* message, Exchange exchange, tuple targets,
                     int answer) except -1:
@@ -473,42 +391,232 @@ cdef class WireChannel(CollectingChannel):
             message.body[:length] if message.body != NULL else b"", targets)
         return 0
 
-    cdef int publish_shared(self, Message* message, tuple targets, int* held) except -1:
-        """A body for several queues is stored once; each gets a reference to it. One that is too
-        large to be copied is stored there for a single queue, too."""
-        cdef int result = 0
-        cdef int answer
-        cdef Py_ssize_t i
-        self.bodies.share(message)
-        try:
-            for i in range(PyTuple_GET_SIZE(targets)):
-                answer = (<Queue> PyTuple_GET_ITEM(targets, i)).receive(message, self.confirm_mode)
-                result |= answer
-                held[0] += answer == HELD
-        finally:
-            self.bodies.release(message.reference)
-            message.flags &= ~BODY_IS_REFERENCE
-        return result
+    # -- a message goes out ------------------------------------------------------------------------
 
-    def forget_content(self):
-        """The channel ends: an unfinished message is dropped, and confirms are not sent any
-        more."""
-        self.persister.origins.leave(self.serial)
+    cdef bint can_take(self, Consumer consumer) noexcept:
+        return not self.output.is_full() and self.deliveries.has_room(consumer)
+
+    cdef int deliver(self, Consumer consumer, Message* message, Place* place) except -1:
+        """basic.deliver with its content."""
+        cdef Output output = self.output
+        cdef Buffer out = output.out
+        cdef uint32_t tag_length = <uint32_t> len(consumer.wire_tag)
+        cdef uint32_t payload = (4 + tag_length + 9 + 1 + message.exchange_length
+                                 + 1 + message.routing_key_length)
+        # Memory first: where there is none, nothing was delivered.
+        cdef uint8_t* start = out.room(payload + 8 + content_room(output, message))
+        cdef uint8_t* p = start + 11 + tag_length
+        store64(p, self.deliveries.enter(consumer, place, message.body_length))
+        start[0] = 1
+        store16(start + 1, self.number)
+        store32(start + 3, payload)
+        store16(start + 7, 60)
+        store16(start + 9, 60)
+        memcpy(start + 11, <char*> consumer.wire_tag, tag_length)
+        p[8] = <uint8_t> place.redelivered
+        put_names(p + 9, message)
+        out.length += payload + 8
+        write_content(output, self.number, message)
+        if self.traced:
+            self.trace_delivery(consumer, message, place.redelivered)
+        return output.touch()
+
+    cdef int trace_delivery(self, Consumer consumer, Message* message, bint redelivered) except -1:
+        self.connection.trace_delivery(
+            self, message.exchange[:message.exchange_length],
+            message.routing_key[:message.routing_key_length],
+            message.properties[:message.properties_length],
+            message.body[:min(message.body_length, <uint32_t> TRACED_BODY)],
+            consumer.queue, redelivered)
+        return 0
+
+    def take_got(self, Consumer consumer, tuple place):
+        """The answer to a basic.get is written now: its delivery tag, entered in the ledger where
+        it wants an ack."""
+        tag = self.deliveries.take_got(consumer, place)
+        self.watch_acks_of(consumer)
+        return tag
+
+    # -- a message is settled ----------------------------------------------------------------------
+
+    cdef int settle(self, uint64_t tag, bint multiple, int how) except -1:
+        """basic.ack, nack or reject of one delivery, or of all up to it; a transaction puts it
+        aside."""
+        cdef uint64_t newest = self.deliveries.ledger.next - 1
+        cdef Unacked* entry
+        if multiple and tag == 0:
+            if self.transaction is not None:
+                self.transaction.settle_all(newest, how)
+                return 0
+            return self.settle_up_to(newest, how)
+        entry = self.deliveries.ledger.find(tag)
+        if entry == NULL:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        if self.transaction is not None:
+            self.transaction.settle(tag, multiple, how)
+            return 0
+        if multiple:
+            return self.settle_up_to(tag, how)
+        if how == SETTLE_REQUEUE:
+            self.deliveries.deliver_before_requeue(tag, tag)
+            entry = self.deliveries.ledger.find(tag)
+        return self.deliveries.settle_entry(entry, how)
+
+    cdef int settle_up_to(self, uint64_t last, int how) except -1:
+        """Settles all up to a delivery: at once, or in slices where there are very many. Some
+        hundred take as long as a method off the hot path."""
+        cdef Deliveries deliveries = self.deliveries
+        cdef uint64_t count = deliveries.ledger.position_of(last + 1) - deliveries.ledger.first
+        if count > SETTLED_IN_TURN:
+            self.connection.settle_in_slices(self, last, how)
+            return 0
+        if how == SETTLE_REQUEUE:
+            deliveries.deliver_before_requeue(0, last)
+        deliveries.settle_up_to(last, how)
+        if count >= SETTLED_AT_ONCE:
+            self.connection.count_work(1)
+        return 0
+
+    def settle_slice(self, uint64_t since, uint64_t last, int how):
+        """Settles some hundred of the deliveries with tags from `since` to `last`, except those
+        that the transaction settles. Returns the tag to continue from, 0 at the end."""
+        return self.deliveries.settle_slice(since, last, how, self.transaction)
+
+    def settle_committed(self, uint64_t tag, bint multiple, int how):
+        """Settles what a transaction had put aside, some hundred deliveries at a time. Returns
+        whether there are more."""
+        return self.deliveries.settle_committed(tag, multiple, how, self.transaction)
+
+    # -- what methods change -----------------------------------------------------------------------
+
+    def select_confirms(self):
+        """confirm.select."""
+        if self.confirms is None:
+            self.confirms = Confirms(self.persister, self.output, self.number)
+
+    def add_consumer(self, Consumer consumer):
+        """basic.consume: a consumer of this channel begins."""
+        self.deliveries.add_consumer(consumer)
+        self.watch_acks_of(consumer)
+
+    def watch_acks(self):
+        """The broker's consumer timeout changed: looks through all consumers."""
+        if not self.closing:
+            if self.ack_timeouts is None:
+                self.ack_timeouts = AckTimeouts(self, self.connection)
+            self.ack_timeouts.watch()
+
+    def watch_acks_of(self, Consumer consumer):
+        """A consumer came, a message was got, or the consumer timeout of its queue changed. No look
+        at the others: there may be many, and they may come or change one by one."""
+        if consumer.no_ack:
+            return
+        if self.ack_timeouts is not None:
+            self.ack_timeouts.add(consumer)
+        elif self.connection.has_ack_timeout(consumer.queue):
+            self.watch_acks()
+
+    def resume(self):
+        """Deliveries and gets may continue: the socket took its data."""
+        self.deliveries.touch_queues()
+        if self.gets is not None:
+            self.gets.go_on()
+
+    def next_turn(self, callback):
+        """Calls `callback()` after the connections that already wait for their next turn."""
+        self.output.turn.wait_in_line(callback)
+
+    @property
+    def is_full(self):
+        """Whether the connection has too much to write: basic.get waits."""
+        return self.output.is_full()
+
+    # -- what others see ---------------------------------------------------------------------------
+
+    @property
+    def confirm(self):
+        return self.confirms is not None
+
+    @property
+    def prefetch_count(self):
+        return self.deliveries.prefetch_count
+
+    @property
+    def global_prefetch_count(self):
+        return self.deliveries.global_prefetch_count
+
+    @property
+    def messages_unacknowledged(self):
+        return self.deliveries.ledger.count
+
+    @property
+    def messages_unconfirmed(self):
+        return self.confirms.unconfirmed if self.confirms is not None else 0
+
+    @property
+    def oldest_unconfirmed(self):
+        """The tag of the oldest unconfirmed message; 0 if there is none, or it is not known."""
+        return self.confirms.oldest if self.confirms is not None else 0
+
+    @property
+    def nacked(self):
+        return self.confirms.nacked if self.confirms is not None else 0
+
+    @property
+    def messages_uncommitted(self):
+        return len(self.transaction.publishes) if self.transaction is not None else 0
+
+    @property
+    def message_bytes_uncommitted(self):
+        return self.transaction.size if self.transaction is not None else 0
+
+    @property
+    def acks_uncommitted(self):
+        return len(self.transaction.settles) if self.transaction is not None else 0
+
+    def counters(self) -> dict:
+        """Cumulative counts under RabbitMQ's names."""
+        cdef Deliveries deliveries = self.deliveries
+        return {
+            "publish": self.published,
+            "confirm": self.confirms.acked if self.confirms is not None else 0,
+            "return_unroutable": self.returned,
+            "drop_unroutable": self.dropped,
+            "deliver": deliveries.delivered,
+            "deliver_no_ack": deliveries.delivered_no_ack,
+            "get": deliveries.got,
+            "get_no_ack": deliveries.got_no_ack,
+            "get_empty": deliveries.got_empty,
+            "ack": deliveries.acked,
+            "redeliver": deliveries.redelivered,
+            "reject": deliveries.rejected,
+        }
+
+    def published_to(self) -> dict:
+        """How many messages were published by which route: `(exchange, queues)`. Of a channel that
+        publishes to very many, the routes of lately."""
+        return self.memo.counts()
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def begin_closing(self):
+        """channel.close is on its way: what comes but close-ok is ignored, and no more confirms are
+        sent."""
+        self.closing = True
+        if self.confirms is not None:
+            self.confirms.stop()
+
+    def end(self):
+        """The channel ends: an unfinished message is dropped, and what waits is not served any
+        more. Its consumers and unacknowledged deliveries are the caller's to end."""
+        if self.confirms is not None:
+            self.confirms.end()
         if self.ack_timeouts is not None:
             self.ack_timeouts.stop()
             self.ack_timeouts = None
         if self.gets is not None:
             self.gets.end()
             self.gets = None
-        if self.room is not None:
-            self.room.end()
-        self.qos_undo = None
-        self.expect = EXPECT_METHOD
-        self.kept.release()
-        self.drop_collected()
-        self.memo.release()
-        self.memo_targets = None
-        self.memo_exchange = None
-        self.memo_route = None
-        self.flows = {}
-        self.memo_version = 0
+        self.deliveries.end()
+        self.upload.end()
+        self.memo.end()

@@ -11,7 +11,7 @@ from broker.wire.methods import method_frame
 from broker.wire.transaction import Taken
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 WEIGHED = 16
@@ -27,7 +27,7 @@ class Commit:
     again.
     """
 
-    def __init__(self, session: Session, channel: WireChannel, taken: Taken) -> None:
+    def __init__(self, session: Session, channel: Channel, taken: Taken) -> None:
         self._session = session
         self._channel = channel
         self._taken = taken
@@ -49,8 +49,8 @@ class Commit:
         if failure is not None:
             raise failure
         if session.is_open and not channel.closing:
-            channel.hold(records=True)
-            channel.reply(method_frame(channel.number, "tx.commit-ok"))
+            channel.replies.hold(records=True)
+            channel.replies.send(method_frame(channel.number, "tx.commit-ok"))
 
     def _carry_out(self) -> Iterator[None]:
         channel, taken = self._channel, self._taken

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer
-from broker.wire.channel cimport WireChannel
+from broker.wire.channel cimport Channel
 from broker.wire.output cimport Output
 
 
@@ -28,7 +28,7 @@ cdef class Connection(Output):
     cdef Buffer partial
     cdef list slots                      # channels by number; slot 0 is None
     cdef dict numbered_high              # those with a number above channel_max
-    cdef WireChannel publishing          # the channel whose content is unfinished in this chunk
+    cdef Channel publishing          # the channel whose content is unfinished in this chunk
     cdef readonly uint64_t recv_oct
     cdef readonly uint64_t recv_cnt
     cdef uint64_t unsent_max             # bytes that may wait for a peer that takes nothing
@@ -37,7 +37,7 @@ cdef class Connection(Output):
     cdef uint16_t current_channel
     cdef uint32_t current_method
     cdef uint32_t asked                  # methods that were not hot, of the chunk at hand
-    cdef readonly WireChannel collecting  # whose body is waited for; None if none is
+    cdef readonly Channel collecting  # whose body is waited for; None if none is
     cdef uint64_t began                  # when it began to take the chunk apart, monotonic ns
     cdef int holding                     # flags; zero is the fast path
     cdef public bint paused              # the transport is not read: memory is full
@@ -60,4 +60,4 @@ cdef class Connection(Output):
     cdef int await_credit(self) except -1
     cdef int keep(self) except -1
     cdef list open_channels(self)
-    cdef WireChannel channel_at(self, uint16_t number)
+    cdef Channel channel_at(self, uint16_t number)

@@ -18,11 +18,12 @@ from broker.kernel.turn cimport Turn
 from broker.schema.errors import (
     AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
 )
-from broker.wire.channel cimport WireChannel
-from broker.wire.delivering cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
+from broker.wire.channel cimport Channel
+from broker.wire.deliveries cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.argument_lists import decode_arguments
 from broker.wire.methods import BY_INDEX, CLASSES, method_frame
 from broker.wire.output cimport Output
+from broker.wire.upload cimport EXPECT_HEADER, EXPECT_METHOD
 from broker.wire.uses cimport (
     CHANNEL_USES, USE_RECV_CNT, USE_RECV_OCT, USE_SEND_CNT, USE_SEND_OCT, add_use,
 )
@@ -79,7 +80,7 @@ cdef class Connection(Output):
 
     cdef void use(self, uint64_t* row) noexcept:
         """Fills a row of the usage feed, which is zero."""
-        cdef WireChannel channel
+        cdef Channel channel
         cdef int place
         if self.ended != NULL:
             for place in range(CHANNEL_USES):
@@ -246,7 +247,7 @@ cdef class Connection(Output):
             self.read_on()
             self.take_waiting()
 
-    def await_collected(self, WireChannel channel):
+    def await_collected(self, Channel channel):
         """The disk is behind with a body of this channel, or reads it back: parsing stops until
         `collected`."""
         if self.collecting is None:
@@ -254,7 +255,7 @@ cdef class Connection(Output):
             self.holding |= COLLECTING
             self.stop_reading()
 
-    def collected(self, WireChannel channel):
+    def collected(self, Channel channel):
         """The channel's body needs no more waiting."""
         if self.collecting is channel:
             self.collecting = None
@@ -276,7 +277,7 @@ cdef class Connection(Output):
             self.read_on()
             self.take_waiting()
 
-    def take_collected(self, WireChannel channel):
+    def take_collected(self, Channel channel):
         """The body is whole, or it failed: routes the message as if its last frame came now."""
         clock.refresh()
         self.current_channel = channel.number
@@ -305,14 +306,14 @@ cdef class Connection(Output):
     cdef int holds_back(self, const uint8_t* frame, size_t length) except -1:
         """Whether the frame has to wait: everything does while WAITING, a basic.publish when
         ALARMED."""
-        cdef WireChannel channel
+        cdef Channel channel
         if self.holding & WAITING:
             return True
         if (self.phase != RUNNING or length < 11 or frame[0] != 1
                 or load32(frame + 7) != METHOD_PUBLISH):
             return False
         channel = self.channel_at(load16(frame + 1))
-        if channel is None or channel.closing or channel.expect != 0:
+        if channel is None or channel.closing or channel.upload.expect != EXPECT_METHOD:
             # Not a publish but a fault, or ignored.
             return False
         self.holding |= HELD
@@ -322,7 +323,7 @@ cdef class Connection(Output):
     cdef int keep(self) except -1:
         """The bytes end here: unfinished content must not point into them."""
         if self.publishing is not None:
-            self.publishing.keep()
+            self.publishing.upload.keep()
             self.publishing = None
         return 0
 
@@ -382,7 +383,7 @@ cdef class Connection(Output):
         cdef uint8_t kind = frame[0]
         cdef uint16_t number = load16(frame + 1)
         cdef const uint8_t* payload = frame + 7
-        cdef WireChannel channel
+        cdef Channel channel
         self.current_channel = number
         self.current_method = 0
         if kind == 1:
@@ -406,21 +407,24 @@ cdef class Connection(Output):
                 raise ChannelFault("expected 'channel.open'")
         if channel.closing:
             return 0
-        if channel.expect != 0:
+        if channel.upload.expect != EXPECT_METHOD:
             # The method in progress is the publish of this content.
             self.current_method = METHOD_PUBLISH
         if self.publishing is not channel:
             self.keep()
         if kind == 2:
-            channel.on_header(payload, size)
+            if channel.upload.header(payload, size):
+                channel.content()
+        elif channel.upload.is_whole_body(payload, size):
+            channel.content()
         else:
-            channel.on_body(payload, size)
-        self.publishing = channel if channel.expect != 0 else None
+            channel.on_body_part(payload, size)
+        self.publishing = channel if channel.upload.expect != EXPECT_METHOD else None
         return 0
 
     cdef int method(self, uint16_t number, const uint8_t* payload, uint32_t size) except -1:
         cdef uint32_t index = load32(payload)
-        cdef WireChannel channel
+        cdef Channel channel
         self.current_method = index
         if self.phase != RUNNING or number == 0:
             self.connection_method(number, index, payload[:size])
@@ -440,10 +444,10 @@ cdef class Connection(Output):
             if index == CHANNEL_CLOSE_OK or index == CHANNEL_CLOSE:
                 self.cold_method(channel, index, payload[:size])
             return 0
-        if channel.expect != 0:
+        if channel.upload.expect != EXPECT_METHOD:
             # The publish without content is at fault.
             self.current_method = METHOD_PUBLISH
-            if channel.expect == 1:
+            if channel.upload.expect == EXPECT_HEADER:
                 raise UnexpectedFrame(
                     "expected content header for class 60, got non content header frame instead")
             raise UnexpectedFrame("expected content body, got non content body frame instead")
@@ -453,13 +457,13 @@ cdef class Connection(Output):
             self.publishing = channel
             return 0
         if index == METHOD_ACK and size == 13:
-            return channel.on_settle(load64(payload + 4), payload[12] & 1, SETTLE_ACK)
+            return channel.settle(load64(payload + 4), payload[12] & 1, SETTLE_ACK)
         if index == METHOD_NACK and size == 13:
-            return channel.on_settle(load64(payload + 4), payload[12] & 1,
-                                     SETTLE_REQUEUE if payload[12] & 2 else SETTLE_REJECT)
+            return channel.settle(load64(payload + 4), payload[12] & 1,
+                                  SETTLE_REQUEUE if payload[12] & 2 else SETTLE_REJECT)
         if index == METHOD_REJECT and size == 13:
-            return channel.on_settle(load64(payload + 4), False,
-                                     SETTLE_REQUEUE if payload[12] & 1 else SETTLE_REJECT)
+            return channel.settle(load64(payload + 4), False,
+                                  SETTLE_REQUEUE if payload[12] & 1 else SETTLE_REJECT)
         self.cold_method(channel, index, payload[:size])
         return 0
 
@@ -534,10 +538,10 @@ cdef class Connection(Output):
     cdef bint answers(self, size_t length) except -1:
         """Whether the chunk comes from a client that works off deliveries and publishes the
         results: the acks among them do not wait."""
-        cdef WireChannel channel
+        cdef Channel channel
         if length < self.turn.reading.offered:
             for channel in self.slots:
-                if channel is not None and channel.ledger.count:
+                if channel is not None and channel.deliveries.ledger.count:
                     return True
         return False
 
@@ -551,9 +555,9 @@ cdef class Connection(Output):
             self.turn.reading.spend(self.began, <uint64_t> clock.monotonic_ns(), True)
         return 0
 
-    cdef WireChannel channel_at(self, uint16_t number):
+    cdef Channel channel_at(self, uint16_t number):
         if number < len(self.slots):
-            return <WireChannel> self.slots[number]
+            return <Channel> self.slots[number]
         return self.numbered_high.get(number)
 
     cdef list open_channels(self):
@@ -562,7 +566,7 @@ cdef class Connection(Output):
     def find_channel(self, uint16_t number):
         return self.channel_at(number)
 
-    def put_channel(self, WireChannel channel):
+    def put_channel(self, Channel channel):
         if channel.number > self.channel_max:
             # Any number is allowed. One shall not cost the room of all below it.
             self.numbered_high[channel.number] = channel
@@ -571,7 +575,7 @@ cdef class Connection(Output):
             self.slots.append(None)
         self.slots[channel.number] = channel
 
-    def drop_channel(self, WireChannel channel):
+    def drop_channel(self, Channel channel):
         """Removes a channel; its parts are not used any more. Its counters stay."""
         if self.ended == NULL:
             self.ended = <uint64_t*> calloc(CHANNEL_USES, sizeof(uint64_t))
@@ -602,20 +606,20 @@ cdef class Connection(Output):
     def stop_deliveries(self, bint are_silent):
         """The connection ends: its channels take no more deliveries, and if they are silent,
         nothing is written for them. Returns those that have to be ended."""
-        cdef WireChannel channel
+        cdef Channel channel
         found = []
         for channel in self.open_channels():
-            channel.flowing = False
+            channel.deliveries.stop()
             if not channel.closing:
                 found.append(channel)
             if are_silent:
-                channel.closing = True
-                channel.forget_replies()
+                channel.begin_closing()
+                channel.replies.forget()
         return found
 
     def fail(self, error):
         """The one place where an error becomes channel.close or connection.close."""
-        cdef WireChannel channel
+        cdef Channel channel
         if self.phase == CLOSING or self.phase == CLOSED:
             return
         class_id, method_id = self.current_method >> 16, self.current_method & 0xffff
@@ -632,7 +636,7 @@ cdef class Connection(Output):
         self.close_with(
             error.reply_code, text, class_id, method_id, getattr(error, "lost_sync", False))
 
-    def close_channel(self, WireChannel channel, error, int class_id, int method_id):
+    def close_channel(self, Channel channel, error, int class_id, int method_id):
         """Sends channel.close; frames of the channel are ignored until its close-ok."""
         if channel.closing or self.after_work(functools.partial(
                 self.close_channel, channel, error, class_id, method_id)):
@@ -640,9 +644,9 @@ cdef class Connection(Output):
         text = error.reply_text()
         log.info("connection %s, channel %d closed: %s", self.label(), channel.number, text)
         # What was published before the fault is delivered before it.
-        channel.deliver_pending()
-        channel.closing = True
-        self.end_channel(channel, functools.partial(channel.last_word, method_frame(
+        channel.deliveries.deliver_pending()
+        channel.begin_closing()
+        self.end_channel(channel, functools.partial(channel.replies.send_last, method_frame(
             channel.number, "channel.close", reply_code=error.reply_code, reply_text=text,
             class_id=class_id, method_id=method_id)))
 

@@ -21,7 +21,7 @@ from broker.wire.argument_lists import frame
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.held_replies import HeldReply
 
 AHEAD_MAX = 128
@@ -96,7 +96,7 @@ class Get:
 class Gets:
     """What a channel's gets have come to."""
 
-    def __init__(self, channel: WireChannel) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._unasked: deque[Get] = deque()
         # At their queues, and answered with a message but not told.
@@ -107,7 +107,7 @@ class Gets:
         self._is_scheduled = False
 
     @property
-    def channel(self) -> WireChannel:
+    def channel(self) -> Channel:
         return self._channel
 
     def ask(self, queue: Any, no_ack: bool) -> None:
@@ -117,7 +117,7 @@ class Gets:
         if len(self._unasked) == 1:
             self.go_on()
         if not get.is_answered:
-            get.reply = self._channel.reserve_reply()
+            get.reply = self._channel.replies.reserve()
 
     def go_on(self) -> None:
         """Asks for as many messages as may be under way, some in a turn."""
@@ -157,12 +157,12 @@ class Gets:
         del self._asked[get]
         get.is_answered = True
         if not get.place:
-            channel.got_empty += 1
+            channel.deliveries.count_empty()
             self._answer(get, method_frame(channel.number, "basic.get-empty"), None)
         else:
             if get.no_ack and get.queue.durable:
-                channel.acks_unwritten = True
-            if get.reply is None and not channel.holds_replies:
+                channel.replies.await_ack()
+            if get.reply is None and not channel.replies.are_held:
                 self._send(get)
             else:
                 self._untold[get] = None
@@ -172,9 +172,9 @@ class Gets:
 
     def _answer(self, get: Get, data: bytes, then: Callable[[], None] | None) -> None:
         if get.reply is None:
-            self._channel.reply(data, then)
+            self._channel.replies.send(data, then)
         else:
-            self._channel.fill_reply(get.reply, data, then, get.no_ack)
+            self._channel.replies.fill(get.reply, data, then, get.no_ack)
 
     def _tell(self, get: Get) -> None:
         """All replies before it are sent."""
@@ -210,14 +210,14 @@ class Gets:
         self._asked.clear()
         for get in open_gets:
             if get.reply is not None:
-                self._channel.fill_reply(get.reply, b"")
+                self._channel.replies.fill(get.reply, b"")
 
 
-def content_header(channel: WireChannel, listed: bytes, length: int) -> bytes:
+def content_header(channel: Channel, listed: bytes, length: int) -> bytes:
     return frame(2, channel.number, b"\x00\x3c\x00\x00" + length.to_bytes(8, "big") + listed)
 
 
-def content(channel: WireChannel, listed: bytes, body: bytes) -> bytes:
+def content(channel: Channel, listed: bytes, body: bytes) -> bytes:
     """Content header and body frames."""
     part = channel.output.frame_max - 8
     frames = [content_header(channel, listed, len(body))]

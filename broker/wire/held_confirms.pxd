@@ -3,6 +3,16 @@ from libc.stdint cimport uint16_t, uint64_t
 from broker.kernel.buffer cimport Buffer
 
 
+# Method ids of class basic.
+cdef enum:
+    ACK = 80
+    NACK = 120
+
+
+cdef int write_answer(Buffer out, uint16_t channel, int method, uint64_t tag,
+                      bint multiple) except -1
+
+
 cdef class HeldConfirms:
     cdef uint64_t low                # every tag up to here is told
     cdef readonly uint64_t open      # tags with something still to come

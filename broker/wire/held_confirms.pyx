@@ -14,8 +14,6 @@ from broker.kernel.buffer cimport Buffer, store16, store32, store64
 
 cdef enum:
     FRAME_END = 0xCE
-    ACK = 80
-    NACK = 120
     AHEAD_MAX = 8192             # tags told out of order that are remembered
 
 

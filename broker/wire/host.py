@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 
@@ -59,5 +59,5 @@ class Host(Protocol):
 
     def closed(self, session: Session) -> None: ...
 
-    def channel_opened(self, channel: WireChannel) -> None: ...
-    def channel_closed(self, channel: WireChannel) -> None: ...
+    def channel_opened(self, channel: Channel) -> None: ...
+    def channel_closed(self, channel: Channel) -> None: ...

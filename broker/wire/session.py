@@ -25,7 +25,7 @@ from broker.schema.errors import (
 from broker.wire import commands
 from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
-from broker.wire.channel import WireChannel
+from broker.wire.channel import Channel
 from broker.wire.commands import added_queues, publishing
 from broker.wire.connection import Connection
 from broker.wire.handshake import Handshake
@@ -198,7 +198,7 @@ class Session(Connection):
         self.handshake.on_protocol_header(header)
 
     def on_method(
-        self, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]
+        self, channel: Channel | None, number: int, name: str, arguments: dict[str, Any]
     ) -> None:
         """Carries out a decoded method. Raises AMQPError."""
         if channel is not None or name == "channel.open":
@@ -358,7 +358,7 @@ class Session(Connection):
 
     # -- channels ----------------------------------------------------------------------------------
 
-    def open_channel(self, number: int) -> WireChannel:
+    def open_channel(self, number: int) -> Channel:
         """Raises NotAllowed at the limits."""
         if self.channel_count >= self.channel_max:
             raise NotAllowed(
@@ -372,7 +372,7 @@ class Session(Connection):
                 f"allowed user limit of ({limit})"
             )
         config = self._host.config
-        channel = WireChannel(
+        channel = Channel(
             self,
             number,
             self._host.persister,
@@ -405,11 +405,11 @@ class Session(Connection):
         work.then(callback)
         return True
 
-    def settle_in_slices(self, channel: WireChannel, last: int, how: int) -> None:
+    def settle_in_slices(self, channel: Channel, last: int, how: int) -> None:
         """An ack, nack or reject of very many deliveries, up to the tag `last`."""
         LongWork(self, settled(channel, last, how)).begin()
 
-    def end_channel(self, channel: WireChannel, then: Callable[[], object]) -> None:
+    def end_channel(self, channel: Channel, then: Callable[[], object]) -> None:
         """The channel's consumers go, its unacked messages go back, unfinished content never
         happened; `then()` is called when that is done."""
 
@@ -419,19 +419,19 @@ class Session(Connection):
 
         LongWork(self, steps()).begin()
 
-    def _ended(self, channels: list[WireChannel]) -> Iterator[None]:
+    def _ended(self, channels: list[Channel]) -> Iterator[None]:
         """Ends channels, a consumer or some unacked messages at a step."""
         held = HeldBack()
         try:
             for channel in channels:
                 if channel.transaction is not None:
                     self.vhost.slices.begin(channel.transaction.take().emptied())
-                channel.forget_content()
-                for consumer in list(channel.consumers.values()):
+                channel.end()
+                for consumer in list(channel.deliveries.consumers.values()):
                     self.leave_consumer(channel, consumer)
                     consumer.queue.remove_consumer(consumer)
                     yield
-                yield from given_back(channel, channel.next_tag - 1, held)
+                yield from given_back(channel, channel.deliveries.next_tag - 1, held)
                 self._host.channel_closed(channel)
                 yield
         finally:
@@ -450,27 +450,25 @@ class Session(Connection):
             ending = self.stop_deliveries(are_silent)
             LongWork(self, self._forgotten(open_channels, ending)).begin()
 
-    def _forgotten(
-        self, open_channels: list[WireChannel], ending: list[WireChannel]
-    ) -> Iterator[None]:
+    def _forgotten(self, open_channels: list[Channel], ending: list[Channel]) -> Iterator[None]:
         yield from self._ended(ending)
         for channel in open_channels:
             self.drop_channel(channel)
             yield
 
-    def drop_channel(self, channel: WireChannel) -> None:
+    def drop_channel(self, channel: Channel) -> None:
         super().drop_channel(channel)
         self._host.clients.changed()
 
-    def enter_consumer(self, channel: WireChannel, consumer: Consumer) -> None:
+    def enter_consumer(self, channel: Channel, consumer: Consumer) -> None:
         """The channel has one more consumer."""
         channel.add_consumer(consumer)
         self.consumer_arguments += memory_of(consumer.arguments)
         self._host.clients.changed()
 
-    def leave_consumer(self, channel: WireChannel, consumer: Consumer) -> None:
+    def leave_consumer(self, channel: Channel, consumer: Consumer) -> None:
         """The channel has it no more; its queue forgets it in the same turn."""
-        channel.remove_consumer(consumer)
+        channel.deliveries.remove_consumer(consumer)
         self.consumer_arguments -= memory_of(consumer.arguments)
         self._host.clients.changed()
 
@@ -480,7 +478,7 @@ class Session(Connection):
         self.leave_consumer(channel, consumer)
         consumer.stop()
         if self.can("consumer_cancel_notify") and not channel.closing:
-            channel.reply(
+            channel.replies.send(
                 method_frame(
                     channel.number, "basic.cancel", consumer_tag=consumer.tag, no_wait=True
                 )
@@ -490,7 +488,7 @@ class Session(Connection):
 
     def trace_publish(
         self,
-        channel: WireChannel,
+        channel: Channel,
         exchange: bytes,
         routing_key: bytes,
         listed: bytes,
@@ -503,7 +501,7 @@ class Session(Connection):
 
     def trace_delivery(
         self,
-        channel: WireChannel,
+        channel: Channel,
         exchange: bytes,
         routing_key: bytes,
         listed: bytes,
@@ -520,7 +518,7 @@ class Session(Connection):
     # -- routing -----------------------------------------------------------------------------------
 
     def resolve(
-        self, channel: WireChannel, exchange_name: bytes, routing_key: bytes
+        self, channel: Channel, exchange_name: bytes, routing_key: bytes
     ) -> tuple[Exchange, tuple[Any, ...] | None]:
         """The exchange and, where the key alone decides, the queues. Raises AccessRefused or
         NotFound.
@@ -553,17 +551,17 @@ class Session(Connection):
 
     def special(
         self,
-        channel: WireChannel,
+        channel: Channel,
         exchange: Any,
         targets: tuple[Any, ...] | None,
         routing_key: bytes,
         listed: bytes,
         mandatory: bool,
-    ) -> tuple[Any, ...]:
-        """The queues of a message whose properties matter for its route, after checking those.
-        Raises PreconditionFailed or AccessRefused."""
+    ) -> tuple[tuple[Any, ...], bytes | None]:
+        """The queues of a message whose properties matter for its route, after checking those, and
+        what replaces the properties, if anything does. Raises PreconditionFailed or
+        AccessRefused."""
         self._count_special()
-        channel.replaced = None
         found = properties.decode(listed)
         most = self._host.config.routing_keys_max
         key = text(routing_key)
@@ -575,20 +573,19 @@ class Session(Connection):
         if held and mandatory:
             due = {**headers, "x-delay": 0}
             if not self.vhost.routes.route(exchange, keys, due, found):
-                return ()
+                return (), None
         changed = dict(found)
         if "BCC" in headers and not held:
             changed["headers"] = {k: v for k, v in headers.items() if k != "BCC"}
         added = added_queues.of_name(found.get("reply_to", ""))
         if added is not None:
             changed["reply_to"] = added.reply_name(channel)
-        if changed != found:
-            channel.replaced = properties.encode(changed)
+        replaced = properties.encode(changed) if changed != found else None
         if targets is not None and len(keys) == 1:
-            return targets
-        return tuple(self.vhost.routes.publish(exchange, keys, found, listed))
+            return targets, replaced
+        return tuple(self.vhost.routes.publish(exchange, keys, found, listed)), replaced
 
-    def check_properties(self, channel: WireChannel, exchange: Any, listed: bytes) -> None:
+    def check_properties(self, channel: Channel, exchange: Any, listed: bytes) -> None:
         """Raises what `special` would raise."""
         self._count_special()
         found, most = properties.decode(listed), self._host.config.routing_keys_max
@@ -600,9 +597,6 @@ class Session(Connection):
         self._specials += 1
         if not self._specials & 7 and self.long_work is None:
             self.count_work(1)
-
-    def send_nack(self, channel: WireChannel, tag: int) -> None:
-        self.send(method_frame(channel.number, "basic.nack", delivery_tag=tag))
 
     def refused(self, exchange: Any, listed: bytes) -> None:
         """A queue refused a publish: when it is sent again, that is no duplicate."""

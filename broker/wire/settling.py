@@ -6,12 +6,12 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
 
 PURGED_AT_ONCE = 2_000
 """Messages that came back to a queue and are purged in one step, 0.1 microseconds each."""
 ACK, REJECT, REQUEUE = range(3)
-"""What settling means, as in `delivering.pxd`."""
+"""What settling means, as in `deliveries.pxd`."""
 
 
 class HeldBack:
@@ -34,14 +34,14 @@ class HeldBack:
             queue.hold_back(False)
 
 
-def settled(channel: WireChannel, last: int, how: int) -> Iterator[None]:
+def settled(channel: Channel, last: int, how: int) -> Iterator[None]:
     """Settles what is unacknowledged up to the delivery tag `last`."""
     if how != REQUEUE:
         yield from _slices(channel, last, how)
         return
     held = HeldBack()
     try:
-        for consumer in channel.holders():
+        for consumer in channel.deliveries.holders():
             # What the queue has to deliver already comes before what comes back.
             consumer.queue.deliver_pending()
             yield
@@ -50,10 +50,10 @@ def settled(channel: WireChannel, last: int, how: int) -> Iterator[None]:
         held.let_go()
 
 
-def given_back(channel: WireChannel, last: int, held: HeldBack) -> Iterator[None]:
+def given_back(channel: Channel, last: int, held: HeldBack) -> Iterator[None]:
     """Puts back what is unacknowledged up to the delivery tag `last`, but what a transaction
     settles; the queues are `held` back until the caller lets them go."""
-    held.add(consumer.queue for consumer in channel.holders())
+    held.add(consumer.queue for consumer in channel.deliveries.holders())
     yield from _slices(channel, last, REQUEUE)
 
 
@@ -73,7 +73,7 @@ def purged(queue: Any) -> Generator[None, None, int]:
         held.let_go()
 
 
-def _slices(channel: WireChannel, last: int, how: int) -> Iterator[None]:
+def _slices(channel: Channel, last: int, how: int) -> Iterator[None]:
     since = 1
     while since := channel.settle_slice(since, last, how):
         yield

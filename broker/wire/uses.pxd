@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from broker.wire.channel cimport WireChannel
+from broker.wire.channel cimport Channel
 
 
 # What the usage feed takes of a connection, its channels added up, in the order of a row. The names
@@ -28,4 +28,4 @@ cdef enum:
     CONNECTION_USES = USE_SEND_CNT + 1
 
 
-cdef void add_use(WireChannel channel, uint64_t* row) noexcept
+cdef void add_use(Channel channel, uint64_t* row) noexcept

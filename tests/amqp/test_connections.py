@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.kernel.contracts import Topology
-from broker.wire.channel import WireChannel
+from broker.wire.channel import Channel
 from tests.amqp import raw
 from tests.amqp.field_tables import encode_table
 from tests.amqp.raw import Client, ConnectionEndedError
@@ -146,7 +146,7 @@ def test_it_opens_many_channels(client: Client) -> None:
 
 def test_it_opens_a_channel_of_any_number_for_the_room_of_one(tmp_path: Path) -> None:
     wired = Wired(tmp_path)
-    channel = WireChannel(
+    channel = Channel(
         wired.wire,  # type: ignore[arg-type]
         65535,
         wired.driven.persister,

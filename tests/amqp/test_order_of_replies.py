@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.kernel.contracts import Topology
-from broker.wire.channel import WireChannel
+from broker.wire.channel import Channel
 from broker.wire.gets import AHEAD_MAX
 from broker.wire.output import Output
 from tests.amqp import raw
@@ -311,21 +311,21 @@ def test_each_pipelined_reply_waits_for_its_own_round(tmp_path: Path) -> None:
     driven = Driven(tmp_path)
     transport = Written()
     output = Output(driven.turn, transport)
-    channel = WireChannel(output, 1, driven.persister, Topology())  # type: ignore[arg-type]
+    channel = Channel(output, 1, driven.persister, Topology())  # type: ignore[arg-type]
     try:
-        channel.acks_unwritten = True
-        channel.reply(b"first ")
+        channel.replies.await_ack()
+        channel.replies.send(b"first ")
         driven.turn.run()  # its round is on its way
-        channel.acks_unwritten = True
-        channel.reply(b"second ")
-        channel.reply(b"third ")
+        channel.replies.await_ack()
+        channel.replies.send(b"second ")
+        channel.replies.send(b"third ")
         end_of_round(driven)
         driven.turn.run()
         assert transport.data == b"first "
         end_of_round(driven)
         driven.turn.run()
         assert transport.data == b"first second third "
-        channel.reply(b"fourth")
+        channel.replies.send(b"fourth")
         driven.turn.run()
         assert transport.data == b"first second third fourth"
     finally:

@@ -32,7 +32,7 @@ def wired(tmp_path: Path) -> Iterator[Wired]:
 
 
 def test_many_deliveries_acked_at_once_let_the_other_queues_go_on_once(wired: Wired) -> None:
-    wired.channel.set_global_prefetch(500)
+    wired.channel.deliveries.set_global_prefetch(500)
     wired.run()
     queue, other = wired.queue(), wired.queue()
     wired.consume(other, "waiting")
@@ -60,7 +60,7 @@ def test_one_old_delivery_costs_no_room_for_a_million_behind_it(wired: Wired) ->
     old = channel.take_got(getter, PLACE)
     for _ in range(1_000_000):
         channel.settle_committed(channel.take_got(getter, PLACE), False, REQUEUE)
-    assert channel.ledger.capacity < 100
+    assert channel.deliveries.ledger.capacity < 100
     assert unacked(wired) == 1
     wired.send("basic.reject", delivery_tag=old, requeue=True)
     assert unacked(wired) == 0
@@ -72,7 +72,7 @@ def test_deliveries_that_want_no_ack_cost_no_room_behind_one_that_does(wired: Wi
     old = channel.take_got(getter, PLACE)
     tags = [channel.take_got(free, PLACE) for _ in range(100_000)]
     assert tags == list(range(old + 1, old + 100_001))
-    assert channel.ledger.capacity < 100
+    assert channel.deliveries.ledger.capacity < 100
     newest = channel.take_got(getter, PLACE)
     assert newest == tags[-1] + 1
     for tag in (tags[0], tags[50_000], tags[-1], newest + 1):
@@ -87,11 +87,11 @@ def test_room_is_given_back_when_what_filled_it_is_settled(wired: Wired) -> None
     channel, getter = wired.channel, wired.getter()
     first, *_ = [channel.take_got(getter, PLACE) for _ in range(100_000)]
     wired.send("basic.nack", delivery_tag=first, requeue=True)
-    wide = channel.ledger.capacity
+    wide = channel.deliveries.ledger.capacity
     channel.take_got(wired.getter(no_ack=True), PLACE)
-    assert channel.ledger.capacity == wide
+    assert channel.deliveries.ledger.capacity == wide
     wired.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
-    assert channel.ledger.capacity == 0
+    assert channel.deliveries.ledger.capacity == 0
 
 
 class Unacked(RuleBasedStateMachine):
@@ -105,7 +105,7 @@ class Unacked(RuleBasedStateMachine):
         self.getter, self.free = self.wired.getter(), self.wired.getter(no_ack=True)
         self.channel = self.wired.channel
         self.open: list[int] = []
-        self.next = self.channel.next_tag
+        self.next = self.channel.deliveries.next_tag
 
     def teardown(self) -> None:
         requeue_all(self.channel)
@@ -160,12 +160,13 @@ class Unacked(RuleBasedStateMachine):
         before = since + more
         found = [tag for tag in self.open if since <= tag < before]
         queues = {self.getter.queue}
-        assert self.channel.first_held(since, before, queues) == (found[0] if found else before)
+        lowest = self.channel.deliveries.first_held(since, before, queues)
+        assert lowest == (found[0] if found else before)
 
     @invariant()
     def it_counts(self) -> None:
         assert self.channel.messages_unacknowledged == len(self.open)
-        assert self.channel.next_tag == self.next
+        assert self.channel.deliveries.next_tag == self.next
 
 
 def test_deliveries_are_settled_in_any_order(wired: Wired) -> None:

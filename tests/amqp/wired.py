@@ -13,7 +13,7 @@ from broker.kernel.contracts import Consumer, Exchange, Topology
 from broker.queues.classic import ClassicQueue
 from broker.schema.errors import AMQPError
 from broker.wire import ack_timeouts
-from broker.wire.channel import WireChannel
+from broker.wire.channel import Channel
 from broker.wire.connection import Connection
 from broker.wire.settling import settled
 from tests.amqp import raw
@@ -52,16 +52,13 @@ class Wire(Connection):
         return ack_timeouts.timeout_of(queue, 0.0) > 0
 
     def resolve(
-        self, channel: WireChannel, exchange: bytes, routing_key: bytes
+        self, channel: Channel, exchange: bytes, routing_key: bytes
     ) -> tuple[Exchange, tuple[ClassicQueue, ...]]:
         return self.routes[routing_key]
 
-    def settle_in_slices(self, channel: WireChannel, last: int, how: int) -> None:
+    def settle_in_slices(self, channel: Channel, last: int, how: int) -> None:
         for _ in settled(channel, last, how):
             pass
-
-    def send_nack(self, channel: WireChannel, tag: int) -> None:
-        self.send(raw.method(1, "basic.nack", delivery_tag=tag))
 
     def label(self) -> str:
         return "test"
@@ -94,7 +91,7 @@ class Wired:
 
     def open_channel(self) -> None:
         """A new one in its place."""
-        self.channel = WireChannel(
+        self.channel = Channel(
             self.wire,  # type: ignore[arg-type]
             1,
             self.driven.persister,

@@ -126,7 +126,7 @@ async def test_columns_of_bindings_are_those_of_the_whole_row(
 @pytest.fixture
 async def peopled(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten connections with a channel and a consumer each, and exchanges."""
-    monkeypatch.setattr(session, "WireChannel", counted(session.WireChannel))
+    monkeypatch.setattr(session, "Channel", counted(session.Channel))
     broker.vhosts["/"].declare_queue("q", durable=True)
     for number in range(10):
         await (await connect(broker, "guest")).consume("q", f"tag {number}")

@@ -41,15 +41,9 @@ CONTRACTS = frozenset(
 )
 
 STORE = "layers of a queue's store that are to become its parts"
-CHANNEL = "layers of the channel that are to become its parts"
 # Class -> (depth, why it is that deep).
 DEEP = {
-    "access_rows.GlobalParameters": (3, "hides the secrets of its records as parameters do"),
-    "access_rows.Parameters": (3, "hides the secrets of its records as global ones do"),
     "store.BodyStore": (3, "the files and blocks of bodies below their references"),
-    "channel.WireChannel": (5, CHANNEL),
-    "collecting.CollectingChannel": (4, CHANNEL),
-    "confirming.ConfirmingChannel": (3, CHANNEL),
     "persister.Persister": (3, "open files and background work below the rounds"),
     "priority_store.Level": (7, STORE),
     "priority_store.PriorityStore": (7, STORE),
@@ -70,7 +64,6 @@ HOT = "on the way of every message: a call more would cost"
 LONG = {
     "app.py: Broker.__init__": (70, "builds the rooms in their order, a line each"),
     "store.pyx: BodyStore.freeze": (70, "one round's list of operations, in their order"),
-    "channel.pyx: WireChannel.route": (110, HOT),
     "classic.pyx: ClassicQueue.publish": (70, HOT),
     "classic.pyx: ClassicQueue.serve_consumers": (80, HOT),
     "completion.py: bash": (70, "is mostly the text of a script"),
@@ -99,7 +92,7 @@ METHOD = "the arguments of an AMQP method by their own names"
 FLAGS = "the flags and arguments of a declare by their own names"
 # Function -> (parameters at most, why so many).
 WIDE = {
-    "channel.pyx: WireChannel.__init__": (8, "is given the parts of its connection"),
+    "channel.pyx: Channel.__init__": (8, "is given the parts of its connection"),
     "classic.pyx: ClassicQueue.__init__": (12, FLAGS),
     "consuming.py: basic_consume": (9, METHOD),
     "contracts.pyx: Consumer.__init__": (9, METHOD),

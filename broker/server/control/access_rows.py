@@ -272,24 +272,22 @@ class TopicPermissions(_Records):
         return list(self.broker.access.topic_permissions.values())
 
 
-class _Secretive(_Records):
-    """Records whose values are shown without their secrets, unless those are asked for."""
-
-    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
-        top, _, inner = field.partition(".")
-        if top != "value" or not inner:
-            return super().sort_key(field)
-        parts = inner.split(".")
-        return lambda record: value_at(without_secrets(record.value), parts)
-
-    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
-        row = super().row(thing, args)
-        if not args.secrets:
-            row["value"] = without_secrets(row["value"])
-        return row
+def _key_of_value(field: str) -> Callable[[Any], Any] | None:
+    """How records are sorted by a field of their values, `value.…`; None for another field."""
+    top, _, inner = field.partition(".")
+    if top != "value" or not inner:
+        return None
+    parts = inner.split(".")
+    return lambda record: value_at(without_secrets(record.value), parts)
 
 
-class Parameters(_Secretive):
+def _hide_secrets(row: dict[str, Any], args: List | Item) -> None:
+    """Takes the secrets out of a row's value, unless they are asked for."""
+    if not args.secrets:
+        row["value"] = without_secrets(row["value"])
+
+
+class Parameters(_Records):
     """The noun `parameters`."""
 
     noun = "parameters"
@@ -298,8 +296,12 @@ class Parameters(_Secretive):
     def records(self) -> Iterable[Any]:
         return list(self.broker.access.parameters.all())
 
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        return _key_of_value(field) or super().sort_key(field)
+
     def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
         row = super().row(thing, args)
+        _hide_secrets(row, args)
         # RabbitMQ's rows have none of them; the list of shovels shows owner and pause.
         row.pop("owner", None)
         row.pop("paused", None)
@@ -314,7 +316,7 @@ class GlobalParameter(msgspec.Struct):
     value: Any
 
 
-class GlobalParameters(_Secretive):
+class GlobalParameters(_Records):
     """The noun `global-parameters`."""
 
     noun = "global-parameters"
@@ -325,6 +327,14 @@ class GlobalParameters(_Secretive):
             GlobalParameter(name, value)
             for name, value in self.broker.access.global_parameters.items()
         ]
+
+    def sort_key(self, field: str) -> Callable[[Any], Any] | None:
+        return _key_of_value(field) or super().sort_key(field)
+
+    def row(self, thing: Any, args: List | Item) -> dict[str, Any]:
+        row = super().row(thing, args)
+        _hide_secrets(row, args)
+        return row
 
 
 class Limits(msgspec.Struct, omit_defaults=True):

@@ -30,7 +30,7 @@ from broker.stats.ordering import CHANNEL_FIGURES, channel_figures
 
 if TYPE_CHECKING:
     from broker.vhosts.vhost import VHost
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 _ids: dict[str, int] = {}
@@ -187,7 +187,7 @@ class Connections(View):
         return gauge.rate(name) if gauge is not None else 0.0
 
 
-def _channel_state(channel: WireChannel) -> str:
+def _channel_state(channel: Channel) -> str:
     """RabbitMQ's word: in flow while nothing more is read of its connection."""
     if channel.closing:
         return "closing"
@@ -203,9 +203,9 @@ CHANNEL_FIELDS: dict[str, Read] = {
     "vhost": lambda channel: name_of(channel.connection.vhost),
     "connection_details": lambda channel: connection_details(channel.connection),
     "state": _channel_state,
-    "transactional": attrgetter("transactional"),
+    "transactional": lambda channel: channel.transaction is not None,
     "confirm": attrgetter("confirm"),
-    "consumer_count": lambda channel: len(channel.consumers),
+    "consumer_count": lambda channel: len(channel.deliveries.consumers),
     "messages_unacknowledged": attrgetter("messages_unacknowledged"),
     "messages_unconfirmed": attrgetter("messages_unconfirmed"),
     "messages_uncommitted": attrgetter("messages_uncommitted"),
@@ -242,7 +242,7 @@ def _before_channels(connection: Session) -> str:
     return f"{connection.name} ("
 
 
-def _behind_name(channel: WireChannel) -> str:
+def _behind_name(channel: Channel) -> str:
     """What they end with."""
     return f"{channel.number})"
 
@@ -314,7 +314,7 @@ class Channels(View):
         if field in ("user", "vhost"):
             return lambda channel: name_of(getattr(channel.connection, field)) or ""
         if field == "consumer_count":
-            return lambda channel: len(channel.consumers)
+            return lambda channel: len(channel.deliveries.consumers)
         if field in ("number", "messages_unacknowledged", "messages_unconfirmed", "prefetch_count"):
             return attrgetter(field)
         return DETAILS_KEYS.get(field)
@@ -331,10 +331,10 @@ class Channels(View):
     def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
         names = counters_in(columns, CHANNEL_COUNTERS)
 
-        def idle(channel: WireChannel) -> dict[str, Any]:
+        def idle(channel: Channel) -> dict[str, Any]:
             return idle_facts(self.stats.gauge("channel", channel), channel.opened_at)
 
-        def counted(channel: WireChannel) -> dict[str, Any]:
+        def counted(channel: Channel) -> dict[str, Any]:
             gauge = watched(self.stats, "channel", channel, args.ages)
             counters = channel.counters()
             return {"message_stats": message_stats(names, counters, gauge, args.ages, self.now)}

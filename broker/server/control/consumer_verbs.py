@@ -60,14 +60,14 @@ async def _gather(
     # A stream's consumers read through a reader of their own.
     queues = {queue} | {
         each.queue
-        for each in channel.holders()
+        for each in channel.deliveries.holders()
         if queue.type == each.queue.type == "stream" and each.queue.name == queue.name
     }
     name, details = channel_name(channel), {**channel_details(channel), "node": node}
     pace = Pace()
     since = 1
     while since:
-        found, since = channel.unacked_of(queues, since, count - len(rows) + 1, _LOOKS)
+        found, since = channel.deliveries.unacked_of(queues, since, count - len(rows) + 1, _LOOKS)
         for tag, consumer_tag, _, size, redelivered in found:
             if len(rows) == count:
                 return False
@@ -98,7 +98,7 @@ async def consumer_cancel(request: Request[ConsumerCancel]) -> Any:
     args, caller = request.args, request.caller
     caller.vhost(args.vhost)
     channel = _channel(request.broker, caller, f"{args.connection} ({args.channel})")
-    consumer = channel.consumers.get(args.consumer_tag)
+    consumer = channel.deliveries.consumers.get(args.consumer_tag)
     if channel.connection.vhost.name != args.vhost or consumer is None:
         raise not_found("Not Found")
     channel.connection.cancel_consumer(consumer)
@@ -113,10 +113,10 @@ async def channel_prefetch(request: Request[ChannelPrefetch]) -> Any:
         raise bad_request(f"prefetch must be from 0 to {PREFETCH_MAX}")
     channel = _channel(request.broker, request.caller, args.name)
     if args.prefetch == 0 and any(
-        consumer.queue.type == "stream" for consumer in channel.consumers.values()
+        consumer.queue.type == "stream" for consumer in channel.deliveries.consumers.values()
     ):
         raise bad_request("a consumer of a stream needs a prefetch above 0")
-    channel.set_prefetch(args.prefetch)
+    channel.deliveries.set_prefetch(args.prefetch)
     return {}
 
 

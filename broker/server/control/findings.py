@@ -25,7 +25,7 @@ from broker.stats.gauges import DELIVERING
 if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.server.app import Broker
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 log = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ class ProblemWatch:
             return False
         return bool(age >= self._broker.config.problem_grace * 1000)
 
-    def _judge_channel(self, findings: Findings, connection: Session, channel: WireChannel) -> None:
+    def _judge_channel(self, findings: Findings, connection: Session, channel: Channel) -> None:
         stats, now = self._broker.stats, findings.now
         gauge = stats.gauge("channel", channel)
         if gauge is None:
@@ -272,7 +272,7 @@ class ProblemWatch:
                 problem.weigh(now)
                 findings.share(vhost, owner).problems.append(problem)
         if channel.messages_unacknowledged:
-            for consumer in list(channel.consumers.values()):
+            for consumer in list(channel.deliveries.consumers.values()):
                 self._judge_consumer(findings, consumer, gauge)
 
     def _judge_consumer(self, findings: Findings, consumer: Any, gauge: Any) -> None:

@@ -2,7 +2,7 @@
 `deliveries`.
 
 The counts are those of channels that are open: each counts by the route of its publishes
-(`WireChannel.published_to`), and each consumer what it was given. A rate is the change since the
+(`Channel.published_to`), and each consumer what it was given. A rate is the change since the
 row was last requested, so that rows that are not requested cost nothing; the first time it is the
 share of the rate of the whole.
 """
@@ -20,7 +20,7 @@ from broker.server.pace import Pace
 if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.routing.exchange import BoundExchange
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
 
 FLOWS_MAX = 500
 """Rows of one such list: those with the highest counts."""
@@ -123,7 +123,7 @@ class Flows:
         ]
         return incoming, outgoing
 
-    def from_channel(self, channel: WireChannel) -> list[dict[str, Any]]:
+    def from_channel(self, channel: Channel) -> list[dict[str, Any]]:
         """By exchange, what the channel published."""
         counts: Counter[str] = Counter()
         for (exchange, _), count in channel.published_to().items():
@@ -158,7 +158,7 @@ class Flows:
                 rows.append({"queue": queue, "stats": stats})
         return rows
 
-    def _details(self, channel: WireChannel) -> dict[str, Any]:
+    def _details(self, channel: Channel) -> dict[str, Any]:
         return {**channel_details(channel), "node": self.broker.node_name}
 
     def _routes(self, vhost: str) -> Iterator[tuple[Any, tuple[Any, tuple[Any, ...]], int]]:

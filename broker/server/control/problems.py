@@ -20,7 +20,7 @@ from broker.stats.sampler import WAIT_LEVELS
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
 
 SHOWN = 5
 """Problems on the overview; the others are behind "show all"."""
@@ -203,7 +203,7 @@ def _scope(broker: Broker, caller: Caller, vhost: str | None) -> str:
     )
 
 
-def _publisher(channel: WireChannel, rate: float) -> dict[str, Any]:
+def _publisher(channel: Channel, rate: float) -> dict[str, Any]:
     connection = channel.connection
     return {
         "vhost": name_of(connection.vhost) or "",

@@ -23,7 +23,7 @@ from broker.wire.ack_timeouts import timeout_of
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 Read = Callable[[Any], Any]
@@ -314,7 +314,7 @@ def idle_from(gauge: Gauge | None, used_at: int) -> int | None:
     return max(gauge.changed_at, used_at) if gauge.is_quiet else None
 
 
-def channel_name(channel: WireChannel) -> str:
+def channel_name(channel: Channel) -> str:
     return f"{channel.connection.name} ({channel.number})"
 
 
@@ -333,7 +333,7 @@ def connection_details(connection: Session) -> dict[str, Any]:
     }
 
 
-def channel_details(channel: WireChannel) -> dict[str, Any]:
+def channel_details(channel: Channel) -> dict[str, Any]:
     """The part of a channel that its consumers show."""
     connection = channel.connection
     return {

@@ -217,7 +217,7 @@ FAMILIES: dict[str, Family] = {
             (
                 "channel_consumers",
                 "Consumers on a channel",
-                lambda channel: len(channel.consumers),
+                lambda channel: len(channel.deliveries.consumers),
             ),
             (
                 "channel_messages_unacked",

@@ -2,7 +2,7 @@
 their kin, a module per class of methods.
 
 One function a method; each checks permissions, does the thing through the vhost and replies.
-Errors are raised. Replies to what has to be durable wait for the disk (`channel.hold`) and keep
+Errors are raised. Replies to what has to be durable wait for the disk (`Replies.hold`) and keep
 their order.
 """
 
@@ -15,14 +15,14 @@ from broker.schema.errors import ChannelFault, CommandInvalid
 from broker.wire.commands import channels, consuming, exchanges, publishing, queues
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 Command = Callable[..., None]
 
 
 def run(
-    session: Session, channel: WireChannel | None, number: int, name: str, arguments: dict[str, Any]
+    session: Session, channel: Channel | None, number: int, name: str, arguments: dict[str, Any]
 ) -> None:
     """Carries out one method on a channel. Raises AMQPError."""
     if channel is None:

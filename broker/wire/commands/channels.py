@@ -8,7 +8,7 @@ from broker.schema.errors import NotImplementedYet
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 
@@ -17,9 +17,9 @@ def channel_open(session: Session, number: int) -> None:
     session.send(method_frame(number, "channel.open-ok"))
 
 
-def channel_close(session: Session, channel: WireChannel, **_: Any) -> None:
+def channel_close(session: Session, channel: Channel, **_: Any) -> None:
     def answer() -> None:
-        channel.reply(
+        channel.replies.send(
             method_frame(channel.number, "channel.close-ok"), lambda: _forget(session, channel)
         )
 
@@ -27,26 +27,26 @@ def channel_close(session: Session, channel: WireChannel, **_: Any) -> None:
         answer()
         return
     # What came before it is delivered before it.
-    channel.deliver_pending()
-    channel.closing = True
+    channel.deliveries.deliver_pending()
+    channel.begin_closing()
     session.end_channel(channel, answer)
 
 
-def channel_close_ok(session: Session, channel: WireChannel) -> None:
+def channel_close_ok(session: Session, channel: Channel) -> None:
     if channel.closing:
         session.drop_channel(channel)
 
 
-def _forget(session: Session, channel: WireChannel) -> None:
+def _forget(session: Session, channel: Channel) -> None:
     if session.find_channel(channel.number) is channel:
         session.drop_channel(channel)
 
 
-def channel_flow(session: Session, channel: WireChannel, active: bool) -> None:
+def channel_flow(session: Session, channel: Channel, active: bool) -> None:
     if not active:
         raise NotImplementedYet("active=false")
-    channel.reply(method_frame(channel.number, "channel.flow-ok", active=True))
+    channel.replies.send(method_frame(channel.number, "channel.flow-ok", active=True))
 
 
-def access_request(session: Session, channel: WireChannel, **_: Any) -> None:
-    channel.reply(method_frame(channel.number, "access.request-ok", ticket=1))
+def access_request(session: Session, channel: Channel, **_: Any) -> None:
+    channel.replies.send(method_frame(channel.number, "access.request-ok", ticket=1))

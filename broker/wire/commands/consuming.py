@@ -25,7 +25,7 @@ from broker.wire.methods import method_frame
 from broker.wire.settling import REQUEUE, settled
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 # Libraries that give basic.qos (not global) the meaning of AMQP 0-9-1, where it changes what runs,
@@ -34,34 +34,35 @@ QOS_FOR_RUNNING = frozenset({"py-amqp"})
 
 
 def basic_qos(
-    session: Session, channel: WireChannel, prefetch_size: int, prefetch_count: int, global_: bool
+    session: Session, channel: Channel, prefetch_size: int, prefetch_count: int, global_: bool
 ) -> None:
     if prefetch_size:
         raise NotImplementedYet(f"prefetch_size!=0 ({prefetch_size})")
-    channel.deliver_pending()
+    channel.deliveries.deliver_pending()
     if global_:
-        channel.set_global_prefetch(prefetch_count)
+        channel.deliveries.set_global_prefetch(prefetch_count)
     else:
-        channel.prefetch_count = prefetch_count
+        channel.deliveries.prefetch_count = prefetch_count
         if session.client_properties.get("product") in QOS_FOR_RUNNING:
             _limit_running(session, channel, prefetch_count)
-    channel.reply(method_frame(channel.number, "basic.qos-ok"))
+    channel.replies.send(method_frame(channel.number, "basic.qos-ok"))
 
 
-def _limit_running(session: Session, channel: WireChannel, prefetch_count: int) -> None:
+def _limit_running(session: Session, channel: Channel, prefetch_count: int) -> None:
     """basic.qos in its first meaning: for the consumers that are there, too."""
-    running = list(channel.consumers.values())
-    channel.qos_undo = session.recv_cnt, [(each, each.prefetch_count) for each in running]
+    running = list(channel.deliveries.consumers.values())
+    limits = [(each, each.prefetch_count) for each in running]
+    channel.deliveries.qos_undo = session.recv_cnt, limits
     for consumer in running:
         consumer.limit(prefetch_count)
 
 
-def _undo_limits(session: Session, channel: WireChannel) -> None:
+def _undo_limits(session: Session, channel: Channel) -> None:
     """A consume came. Where it is the very next frame after a basic.qos, this was meant for the new
     consumer alone, as RabbitMQ has it: those that ran before have their former limits again."""
-    if channel.qos_undo is not None:
-        frame, limits = channel.qos_undo
-        channel.qos_undo = None
+    if channel.deliveries.qos_undo is not None:
+        frame, limits = channel.deliveries.qos_undo
+        channel.deliveries.qos_undo = None
         if session.recv_cnt == frame + 1:
             for consumer, prefetch_count in limits:
                 consumer.limit(prefetch_count)
@@ -69,7 +70,7 @@ def _undo_limits(session: Session, channel: WireChannel) -> None:
 
 def basic_consume(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     queue: str,
     consumer_tag: str,
     no_local: bool,
@@ -85,10 +86,10 @@ def basic_consume(
         found = session.vhost.queue(name, session)
     if not consumer_tag:
         consumer_tag = f"amq.ctag-{base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip('=')}"
-    elif consumer_tag in channel.consumers:
+    elif consumer_tag in channel.deliveries.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{consumer_tag}'")
     most = session.host.config.consumers_per_channel_max
-    if len(channel.consumers) >= most:
+    if len(channel.deliveries.consumers) >= most:
         raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
     _check_room(session)
     argument_table.check("consumer", arguments, describe("queue", name, session.vhost.name))
@@ -109,7 +110,7 @@ def basic_consume(
         consumer_tag,
         no_ack,
         exclusive,
-        channel.prefetch_count,
+        channel.deliveries.prefetch_count,
         arguments.get("x-priority", 0),
         arguments or None,
     )
@@ -125,7 +126,7 @@ def basic_consume(
     else:
         # Deliveries must not overtake consume-ok, which may wait for the disk.
         consumer.queue.expect_consumer(consumer)
-        channel.reply(
+        channel.replies.send(
             method_frame(channel.number, "basic.consume-ok", consumer_tag=consumer_tag), start
         )
 
@@ -135,7 +136,8 @@ def _check_room(session: Session) -> None:
     most = session.host.config.consumers_per_connection_max
     if session.consumers_begun >= most:
         # Some of them may have been cancelled.
-        session.consumers_begun = sum(len(each.consumers) for each in session.channels.values())
+        channels = session.channels.values()
+        session.consumers_begun = sum(len(each.deliveries.consumers) for each in channels)
         if session.consumers_begun >= most:
             raise NotAllowed(f"reached maximum ({most}) of consumers per connection")
     session.consumers_begun += 1
@@ -171,8 +173,8 @@ def is_single_active(queue: Any) -> bool:
     return queue.limits is not None and bool(queue.limits.single_active)
 
 
-def basic_cancel(session: Session, channel: WireChannel, consumer_tag: str, no_wait: bool) -> None:
-    consumer = channel.consumers.get(consumer_tag)
+def basic_cancel(session: Session, channel: Channel, consumer_tag: str, no_wait: bool) -> None:
+    consumer = channel.deliveries.consumers.get(consumer_tag)
     if consumer is not None:
         consumer.queue.deliver_pending()
         session.leave_consumer(channel, consumer)
@@ -180,32 +182,32 @@ def basic_cancel(session: Session, channel: WireChannel, consumer_tag: str, no_w
     answer(channel, no_wait, "basic.cancel-ok", consumer_tag=consumer_tag)
 
 
-def basic_cancel_ok(session: Session, channel: WireChannel, consumer_tag: str) -> None:
+def basic_cancel_ok(session: Session, channel: Channel, consumer_tag: str) -> None:
     """The client's answer to our cancel: nothing to do."""
 
 
-def basic_recover(session: Session, channel: WireChannel, requeue: bool) -> None:
+def basic_recover(session: Session, channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedYet("requeue=false")
     _recover(
         session,
         channel,
-        lambda: channel.reply(method_frame(channel.number, "basic.recover-ok")),
+        lambda: channel.replies.send(method_frame(channel.number, "basic.recover-ok")),
     )
 
 
-def basic_recover_async(session: Session, channel: WireChannel, requeue: bool) -> None:
+def basic_recover_async(session: Session, channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise NotImplementedYet("requeue=false")
     _recover(session, channel, lambda: None)
 
 
-def _recover(session: Session, channel: WireChannel, then: Callable[[], object]) -> None:
+def _recover(session: Session, channel: Channel, then: Callable[[], object]) -> None:
     """Puts back what the client may know of, then calls `then()`."""
 
     def steps() -> Iterator[None]:
-        newest = channel.next_tag - 1
-        channel.deliver_pending()
+        newest = channel.deliveries.next_tag - 1
+        channel.deliveries.deliver_pending()
         yield from settled(channel, newest, REQUEUE)
         if session.is_open:
             then()
@@ -213,7 +215,7 @@ def _recover(session: Session, channel: WireChannel, then: Callable[[], object])
     LongWork(session, steps()).begin()
 
 
-def basic_get(session: Session, channel: WireChannel, queue: str, no_ack: bool) -> None:
+def basic_get(session: Session, channel: Channel, queue: str, no_ack: bool) -> None:
     name = queue_name(session, channel, queue)
     session.check("read", "queue", name)
     found = session.vhost.queue(name, session)

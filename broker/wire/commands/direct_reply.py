@@ -10,7 +10,7 @@ from broker.schema.errors import PreconditionFailed
 from broker.wire.reply_queue import PSEUDO_NAME, ReplyQueue, dropped_replies
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 NAMES = (PSEUDO_NAME, "amq.direct.reply-to")
@@ -26,7 +26,7 @@ def is_reply(name: str) -> bool:
     return name.startswith(PSEUDO_NAME + ".")
 
 
-def open_queue(session: Session, channel: WireChannel, no_ack: bool) -> ReplyQueue:
+def open_queue(session: Session, channel: Channel, no_ack: bool) -> ReplyQueue:
     """The channel's reply queue. Raises PreconditionFailed where RabbitMQ does."""
     if not no_ack:
         raise PreconditionFailed("reply consumer cannot acknowledge")
@@ -56,7 +56,7 @@ def targets(host: Any, vhost: Any, routing_key: str) -> tuple[ReplyQueue, ...]:
     return (queue,) if queue.consumer.channel.connection.vhost is vhost else ()
 
 
-def reply_name(channel: WireChannel | None) -> str:
+def reply_name(channel: Channel | None) -> str:
     """What a publish's reply-to becomes. Raises PreconditionFailed without a reply consumer, or
     without a channel that could have one."""
     if channel is None or channel.reply_name is None:

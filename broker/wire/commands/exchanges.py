@@ -13,13 +13,13 @@ from broker.wire.commands.rules import (
 )
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 
 def exchange_declare(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     exchange: str,
     type: str,
     passive: bool,
@@ -45,24 +45,24 @@ def exchange_declare(
             arguments=arguments,
         )
         if created and durable:
-            channel.hold()
+            channel.replies.hold()
     answer(channel, no_wait, "exchange.declare-ok")
 
 
 def exchange_delete(
-    session: Session, channel: WireChannel, exchange: str, if_unused: bool, no_wait: bool
+    session: Session, channel: Channel, exchange: str, if_unused: bool, no_wait: bool
 ) -> None:
     exchange = plain_name(exchange)
     session.check("configure", "exchange", exchange)
     since = session.vhost.slices.begun
     if session.vhost.delete_exchange(exchange, if_unused=if_unused):
-        channel.hold()
+        channel.replies.hold()
     answer_when_over(session, channel, since, no_wait, "exchange.delete-ok")
 
 
 def exchange_bind(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     destination: str,
     source: str,
     routing_key: str,
@@ -84,7 +84,7 @@ def exchange_bind(
 
 def exchange_unbind(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     destination: str,
     source: str,
     routing_key: str,

@@ -15,7 +15,7 @@ from broker.wire.methods import method_frame
 from broker.wire.transaction import Limits, Transaction
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 
@@ -31,7 +31,7 @@ def check_target(rights: Any, vhost: Any, name: str, routing_key: str) -> Any:
 
 def check_properties(
     rights: Any,
-    channel: WireChannel | None,
+    channel: Channel | None,
     exchange: Any,
     routing_key: str,
     found: dict[str, Any],
@@ -74,18 +74,17 @@ def check_properties(
     return [routing_key, *added]
 
 
-def confirm_select(session: Session, channel: WireChannel, no_wait: bool) -> None:
-    if channel.transactional:
+def confirm_select(session: Session, channel: Channel, no_wait: bool) -> None:
+    if channel.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     channel.select_confirms()
     answer(channel, no_wait, "confirm.select-ok")
 
 
-def tx_select(session: Session, channel: WireChannel) -> None:
+def tx_select(session: Session, channel: Channel) -> None:
     if channel.confirm:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
-    if not channel.transactional:
-        channel.transactional = True
+    if channel.transaction is None:
         config = session.host.config
         limits = Limits(
             config.max_uncommitted_messages,
@@ -93,19 +92,19 @@ def tx_select(session: Session, channel: WireChannel) -> None:
             config.max_uncommitted_user_bytes,
         )
         channel.transaction = Transaction(limits, session.user, session.host.uncommitted)
-    channel.reply(method_frame(channel.number, "tx.select-ok"))
+    channel.replies.send(method_frame(channel.number, "tx.select-ok"))
 
 
-def tx_commit(session: Session, channel: WireChannel) -> None:
+def tx_commit(session: Session, channel: Channel) -> None:
     Commit(session, channel, _transaction(channel).take()).begin()
 
 
-def tx_rollback(session: Session, channel: WireChannel) -> None:
+def tx_rollback(session: Session, channel: Channel) -> None:
     session.vhost.slices.begin(_transaction(channel).take().emptied())
-    channel.reply(method_frame(channel.number, "tx.rollback-ok"))
+    channel.replies.send(method_frame(channel.number, "tx.rollback-ok"))
 
 
-def _transaction(channel: WireChannel) -> Transaction:
+def _transaction(channel: Channel) -> Transaction:
     if channel.transaction is None:
         raise PreconditionFailed("channel is not transactional")
     return channel.transaction

@@ -20,13 +20,13 @@ from broker.wire.long_work import LongWork
 from broker.wire.settling import purged
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 
 def queue_declare(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     queue: str,
     passive: bool,
     durable: bool,
@@ -59,7 +59,7 @@ def queue_declare(
             user=session.user,
         )
         if created and found.durable:
-            channel.hold()
+            channel.replies.hold()
     channel.last_queue = found.name
     # What consumers can take is not counted.
     found.deliver_pending()
@@ -79,14 +79,14 @@ def _is_requester(session: Session, name: str) -> bool:
     return added is not None and bool(added.targets(session.host, session.vhost, name))
 
 
-def _answer_pseudo(channel: WireChannel, no_wait: bool, name: str) -> None:
+def _answer_pseudo(channel: Channel, no_wait: bool, name: str) -> None:
     """Clients ask so whether direct reply-to is there, or whether a requester still is."""
     answer(channel, no_wait, "queue.declare-ok", queue=name, message_count=0, consumer_count=1)
 
 
 def queue_bind(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     queue: str,
     exchange: str,
     routing_key: str,
@@ -104,7 +104,7 @@ def queue_bind(
 
 def queue_unbind(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     queue: str,
     exchange: str,
     routing_key: str,
@@ -120,7 +120,7 @@ def queue_unbind(
     answer_when_over(session, channel, since, False, "queue.unbind-ok")
 
 
-def queue_purge(session: Session, channel: WireChannel, queue: str, no_wait: bool) -> None:
+def queue_purge(session: Session, channel: Channel, queue: str, no_wait: bool) -> None:
     name = queue_name(session, channel, queue)
     session.check("read", "queue", name)
     found = session.vhost.queue(name, session)
@@ -129,7 +129,7 @@ def queue_purge(session: Session, channel: WireChannel, queue: str, no_wait: boo
         count = yield from purged(found)
         if session.is_open:
             if count and found.durable:
-                channel.hold(False)
+                channel.replies.hold(False)
             answer(channel, no_wait, "queue.purge-ok", message_count=count)
 
     LongWork(session, steps()).begin()
@@ -137,7 +137,7 @@ def queue_purge(session: Session, channel: WireChannel, queue: str, no_wait: boo
 
 def queue_delete(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     queue: str,
     if_unused: bool,
     if_empty: bool,
@@ -148,16 +148,16 @@ def queue_delete(
     found = session.vhost.queues.get(name)
     since = session.vhost.slices.begun
     # The channel's own consumers of the queue are told by basic.cancel, behind the answer.
-    place = None if no_wait else channel.reserve_reply()
+    place = None if no_wait else channel.replies.reserve()
     try:
         count = session.vhost.delete_queue(
             name, if_unused=if_unused, if_empty=if_empty, owner=session
         )
     except AMQPError:
         if place is not None:
-            channel.fill_reply(place, b"")
+            channel.replies.fill(place, b"")
         raise
     if found is not None and found.durable:
-        channel.hold()
+        channel.replies.hold()
     if place is not None:
         fill_when_over(session, channel, since, place, "queue.delete-ok", message_count=count)

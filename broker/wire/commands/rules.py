@@ -10,42 +10,42 @@ from broker.wire.commands import added_queues
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
-    from broker.wire.channel import WireChannel
+    from broker.wire.channel import Channel
     from broker.wire.session import Session
 
 _NEWLINES = re.compile("[\r\n]")
 
 
-def answer(channel: WireChannel, no_wait: bool, name: str, **arguments: Any) -> None:
+def answer(channel: Channel, no_wait: bool, name: str, **arguments: Any) -> None:
     if not no_wait:
-        channel.reply(method_frame(channel.number, name, **arguments))
+        channel.replies.send(method_frame(channel.number, name, **arguments))
 
 
 def answer_when_over(
-    session: Session, channel: WireChannel, since: int, no_wait: bool, name: str, **arguments: Any
+    session: Session, channel: Channel, since: int, no_wait: bool, name: str, **arguments: Any
 ) -> None:
     """Answers when what the vhost began to do after `since` is done, and on disk. What was asked
     for later on the channel is answered later."""
     if no_wait or session.vhost.slices.is_over(since):
         answer(channel, no_wait, name, **arguments)
         return
-    fill_when_over(session, channel, since, channel.reserve_reply(), name, **arguments)
+    fill_when_over(session, channel, since, channel.replies.reserve(), name, **arguments)
 
 
 def fill_when_over(
-    session: Session, channel: WireChannel, since: int, place: Any, name: str, **arguments: Any
+    session: Session, channel: Channel, since: int, place: Any, name: str, **arguments: Any
 ) -> None:
-    """The same at a place that `channel.reserve_reply` has kept."""
+    """The same at a place that `channel.replies.reserve` has kept."""
     data = method_frame(channel.number, name, **arguments)
     slices = session.vhost.slices
     if slices.is_over(since):
-        channel.fill_reply(place, data, None, True)
+        channel.replies.fill(place, data, None, True)
         return
 
     def fill() -> None:
         if session.is_open:
-            channel.hold()
-            channel.fill_reply(place, data, None, True)
+            channel.replies.hold()
+            channel.replies.fill(place, data, None, True)
 
     slices.over(fill, since)
 
@@ -55,7 +55,7 @@ def plain_name(name: str) -> str:
     return _NEWLINES.sub("", name) if "\n" in name or "\r" in name else name
 
 
-def queue_name(session: Session, channel: WireChannel, name: str) -> str:
+def queue_name(session: Session, channel: Channel, name: str) -> str:
     """The queue a method means; an empty name is the one declared last on this channel. Raises
     NotFound."""
     if name:
@@ -82,7 +82,7 @@ def check_any(session: Session, kind: str, name: str) -> None:
 
 def change_binding(
     session: Session,
-    channel: WireChannel,
+    channel: Channel,
     source: str,
     destination: str,
     kind: str,
@@ -108,4 +108,4 @@ def change_binding(
             (vhost.queues if kind == "queue" else vhost.exchanges).get(destination),
         )
         if not bind or all(end is not None and end.durable for end in ends):
-            channel.hold()
+            channel.replies.hold()

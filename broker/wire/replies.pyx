@@ -5,12 +5,17 @@ import functools
 
 from libc.stdint cimport uint64_t
 
-from broker.kernel.contracts cimport Channel
+from broker.store.commit.persister cimport Persister
 from broker.wire.held_replies cimport HeldReplies, HeldReply
+from broker.wire.output cimport Output
 
 
-cdef class ReplyingChannel(Channel):
-    """With replies. `output` is the writing half of its `connection`."""
+cdef class Replies:
+    """What a channel replies through the `output` of its connection."""
+
+    def __init__(self, Persister persister, Output output):
+        self.persister = persister
+        self.output = output
 
     def hold(self, bint sync=True, bint records=False):
         """Replies from now on wait until all that was asked for so far is written (and synced);
@@ -20,7 +25,11 @@ cdef class ReplyingChannel(Channel):
         self.held.wait(functools.partial(self.release, self.held), sync, records)
         self.acks_unwritten = False
 
-    def reply(self, bytes data, then=None):
+    def await_ack(self):
+        """Something was acknowledged that is on disk: later replies wait until that is written."""
+        self.note_ack()
+
+    def send(self, bytes data, then=None):
         """Sends frames in the order of replies; `then()` is called when they are written. A reply
         waits for the acks before it."""
         self.hold_for_acks()
@@ -31,20 +40,27 @@ cdef class ReplyingChannel(Channel):
         if then is not None:
             then()
 
+    def send_last(self, bytes data):
+        """Sends frames behind the replies that are held."""
+        if self.held is not None:
+            self.held.add(data, None)
+        else:
+            self.output.send(data)
+
     @property
-    def holds_replies(self):
+    def are_held(self):
         """Whether a reply would have to wait."""
         return self.held is not None or self.acks_unwritten
 
-    def reserve_reply(self):
-        """Keeps the place of a reply that is not known yet: `fill_reply` brings it."""
+    def reserve(self):
+        """Keeps the place of a reply that is not known yet; `fill` sends it there."""
         self.hold_for_acks()
         if self.held is None:
             self.held = HeldReplies(self.persister, self.output)
         return self.held.reserve()
 
-    def fill_reply(self, HeldReply reply, bytes data, then=None, bint waits=False):
-        """As `reply`, at the place that was kept. `waits`: for the acks up to now, not only for
+    def fill(self, HeldReply reply, bytes data, then=None, bint waits=False):
+        """As `send`, at the place that was kept. `waits`: for the acks up to now, not only for
         those before the place."""
         cdef HeldReplies held = self.held
         if held is not None:
@@ -59,7 +75,7 @@ cdef class ReplyingChannel(Channel):
         return 0
 
     def release(self, HeldReplies held, uint64_t ticket):
-        """A round is over: lets go of the replies that waited for it."""
+        """A round is over: sends the replies that waited for it."""
         held.over = ticket
         self.send_held(held)
 
@@ -68,22 +84,6 @@ cdef class ReplyingChannel(Channel):
             self.held = None
         return 0
 
-    def last_word(self, bytes data):
-        """Sends frames behind the replies that are held."""
-        if self.held is not None:
-            self.held.add(data, None)
-        else:
-            self.output.send(data)
-
-    def forget_replies(self):
+    def forget(self):
         """The connection ends: no reply is sent any more."""
         self.held = None
-
-    def next_turn(self, callback):
-        """Calls `callback()` when the others had their turn."""
-        self.output.turn.wait_in_line(callback)
-
-    @property
-    def is_full(self):
-        """Whether the connection has too much to write: basic.get waits."""
-        return self.output.is_full()
