@@ -113,6 +113,18 @@ _simple_check(
 )
 
 
+_simple_check(
+    "check_if_metadata_store_is_initialized",
+    "metadata-store-initialized",
+    "Fails if definitions are not read yet.",
+)
+_simple_check(
+    "check_if_metadata_store_is_initialized_with_data",
+    "metadata-store-initialized-with-data",
+    "Fails if definitions are not read yet, or if there is no virtual host.",
+)
+
+
 @runs(
     Command(
         name="check_port_listener",

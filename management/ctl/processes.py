@@ -129,6 +129,17 @@ NO_COUNTERPART: dict[str, str] = {
     "delete_member": f"{_ONE_NODE}; queues have one copy",
     "add_replica": f"{_ONE_NODE}; streams have one copy",
     "delete_replica": f"{_ONE_NODE}; streams have one copy",
+    "restart_stream": f"{_ONE_NODE}; streams have no leader to elect",
+    "set_stream_retention_policy": "use set_policy with max-age or max-length-bytes",
+    "add_super_stream": "the stream protocol is not spoken",
+    "delete_super_stream": "the stream protocol is not spoken",
+    "list_stream_connections": "the stream protocol is not spoken; see list_connections",
+    "list_stream_consumers": "the stream protocol is not spoken; see list_consumers",
+    "list_stream_publishers": "the stream protocol is not spoken; see list_channels",
+    "list_stream_consumer_groups": "the stream protocol is not spoken",
+    "list_stream_group_consumers": "the stream protocol is not spoken",
+    "list_stream_tracking": "use stream_status --tracking",
+    "coordinator_status": f"{_ONE_NODE}; streams need no coordinator",
     "reclaim_quorum_memory": "queues of type quorum keep no log in memory; see force_gc",
 }
 

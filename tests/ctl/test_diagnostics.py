@@ -193,6 +193,9 @@ def test_it_shows_where_queues_are(ctl: Ctl, name: str) -> None:
         assert row["node_name"] == node and row["number_of_queues"] >= 2
     for passing in (
         "check_if_node_is_mirror_sync_critical",
+        "check_if_any_deprecated_features_are_used",
+        "check_if_metadata_store_is_initialized",
+        "check_if_metadata_store_is_initialized_with_data",
         "await_online_quorum_plus_one",
         "await_online_synchronized_mirror",
         "post_upgrade",

@@ -106,6 +106,15 @@ def test_it_reads_what_a_killed_broker_left(make_broker: Make, run: Ctl) -> None
     assert {binding["routing_key"] for binding in found["bindings"]} == {"a.#"}
 
 
+def test_it_leaves_an_interrupted_import_to_a_start(make_broker: Make, run: Ctl) -> None:
+    broker = make_broker()
+    assert broker.stop() == 0
+    (broker.data_dir / "definitions_import.json").write_text("{}")
+    refused = run("definitions", str(broker.data_dir))
+    assert (refused.status, refused.out) == (69, "")
+    assert "start a broker on it" in refused.err
+
+
 def test_it_says_what_is_no_data_directory(run: Ctl, tmp_path: Path) -> None:
     for directory in (tmp_path, tmp_path / "missing"):
         refused = run("definitions", str(directory))

@@ -15,7 +15,7 @@ from management.ctl.table import ALIASES, COMMANDS, GROUPS, Command
 from tests.appliance import ROOT
 from tests.ctl.conftest import Ctl
 
-# Names from the help of lavinmqctl (LavinMQ 2.x) and of RabbitMQ 3.10.8's tools, as it prints them.
+# Names from the help of lavinmqctl (LavinMQ 2.x) and of RabbitMQ 3.10.8's tools.
 LAVINMQCTL = """
     add_user delete_user list_users change_password set_user_tags set_permissions hash_password
     add_vhost delete_vhost list_vhosts set_vhost_limits list_queues create_queue delete_queue
@@ -63,10 +63,19 @@ RABBITMQ_QUEUES = """
 RABBITMQ_UPGRADE = """
     await_online_quorum_plus_one await_online_synchronized_mirror drain post_upgrade revive
 """
+RABBITMQ_STREAMS = """
+    add_replica delete_replica restart_stream set_stream_retention_policy stream_status
+    add_super_stream delete_super_stream list_stream_connections list_stream_consumers
+    list_stream_publishers list_stream_consumer_groups list_stream_group_consumers
+    list_stream_tracking coordinator_status
+"""
 # From newer versions, and what people use of both.
-OTHERS = (
-    "list_deprecated_features set_permissions_globally auth_attempts add_replica delete_replica"
-)
+OTHERS = """
+    list_deprecated_features check_if_any_deprecated_features_are_used auth_attempts
+    check_if_metadata_store_is_initialized check_if_metadata_store_is_initialized_with_data
+    set_permissions_globally update_vhost_metadata enable_vhost_protection_from_deletion
+    disable_vhost_protection_from_deletion
+"""
 NAMES = {
     name
     for names in (
@@ -75,6 +84,7 @@ NAMES = {
         RABBITMQ_DIAGNOSTICS,
         RABBITMQ_QUEUES,
         RABBITMQ_UPGRADE,
+        RABBITMQ_STREAMS,
         OTHERS,
     )
     for name in names.split()
