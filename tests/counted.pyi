@@ -1,5 +1,5 @@
 from broker.queues.declared import DeclaredQueue
-from broker.wire.connection import Connection
+from broker.wire.frame_parser import FrameParser
 
 class CountedQueue(DeclaredQueue):
     counted: dict[str, int]
@@ -8,5 +8,5 @@ class CountedQueue(DeclaredQueue):
     message_bytes: int
     consumer_count: int
 
-class CountedConnection(Connection):
+class CountedConnection(FrameParser):
     counted: dict[str, int]

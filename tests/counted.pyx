@@ -5,7 +5,7 @@ what a test says."""
 from libc.stdint cimport int64_t, uint64_t
 
 from broker.queues.declared cimport DeclaredQueue
-from broker.wire.connection cimport Connection
+from broker.wire.frame_parser cimport FrameParser
 
 from broker.features.usage import accounts
 from broker.stats.gauges import KINDS
@@ -47,7 +47,7 @@ cdef class CountedQueue(DeclaredQueue):
         return 0
 
 
-cdef class CountedConnection(Connection):
+cdef class CountedConnection(FrameParser):
     """`counted` is what it fills its row of the feed with, as a queue does."""
 
     cdef public object counted

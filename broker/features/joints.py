@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.routing.exchange import BoundExchange
     from broker.vhosts.vhost import VHost
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 class Feature:
@@ -37,7 +37,7 @@ class Feature:
     def queue_deleted(self, queue: MessageQueue, now_ms: int) -> None:
         """A queue is gone."""
 
-    def connection_closed(self, connection: Session, now_ms: int) -> None:
+    def connection_closed(self, connection: Connection, now_ms: int) -> None:
         """A connection is gone."""
 
     def used(self, vhost: VHost, user: str, client: str, counts: Mapping[str, int]) -> None:

@@ -2,7 +2,8 @@
 
 A thread of its own looks at least once a second, since a file system may hang: ten times a second
 when the limit is near, as RabbitMQ does. While an alarm is in force a connection is blocked at its
-first publish (`Session.block`); one that only consumes never is. Consuming is what frees the disk.
+first publish (`Connection.block`); one that only consumes never is. Consuming is what frees the
+disk.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ class Alarms:
         if wanted:
             self.active.add(name)
             log.warning("%s alarm: %s", name, self.describe(name))
-            for session in list(self._broker.connections.values()):
-                session.alarm_set()
+            for connection in list(self._broker.connections.values()):
+                connection.alarm_set()
         else:
             self.active.discard(name)
             log.warning("%s alarm cleared: %s", name, self._figures(name))
@@ -146,11 +147,11 @@ class Alarms:
         self._broker.emit(event, {"name": name, "text": self._figures(name)})
 
     async def _let_go_on(self) -> None:
-        for number, session in enumerate(list(self._broker.connections.values())):
+        for number, connection in enumerate(list(self._broker.connections.values())):
             if self.active:
                 # What still waits is let go when the new alarm is cleared.
                 return
-            session.alarm_over()
+            connection.alarm_over()
             if number % RESUMED_AT_ONCE == RESUMED_AT_ONCE - 1:
                 await asyncio.sleep(0)
 

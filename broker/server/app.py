@@ -1,5 +1,5 @@
 """The broker process: builds the rooms, starts and stops them in order, and is the host that
-sessions ask.
+connections ask.
 
 Start: lock the data directory, read settings, replay definitions, find the messages, then listen.
 Stop: no new connections, tell clients (320), let them finish, write and sync everything, then end.
@@ -61,7 +61,7 @@ from broker.store.files import disk
 from broker.vhosts.definitions import Definitions
 from broker.vhosts.policies import Policies
 from broker.vhosts.vhost import VHost
-from broker.wire.session import Session
+from broker.wire.connection import Connection
 from broker.wire.transaction import Uncommitted
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Broker(SignIn):
         self.tiers: Any = None
         self.histories: Any = None
         self.features = features.build(self)
-        self.connections: dict[int, Session] = {}
+        self.connections: dict[int, Connection] = {}
         # A quarter of the sockets at most: new clients shall find room.
         self.leaving = Leaving(lambda: min(self.config.closing_max, self.admission.limit // 4 or 1))
         self.reply_queues: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class Broker(SignIn):
         }
         self.stopping, self.backing_up, self.exit_status = False, False, 0
         self._ids = itertools.count(1)
-        self._paused: set[Session] = set()
+        self._paused: set[Connection] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -298,9 +298,9 @@ class Broker(SignIn):
         fd: int = -1,
         tls: Any = None,
         proxied: bool = False,
-    ) -> Session:
+    ) -> Connection:
         """A new connection from one of the doors. `proxied`: a proxy has told the peer."""
-        return Session(
+        return Connection(
             self,
             self.turn,
             transport,
@@ -320,29 +320,29 @@ class Broker(SignIn):
     def punctual(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.timers.punctual(seconds, callback)
 
-    def opened(self, session: Session) -> None:
-        self.connections[session.id] = session
-        session.set_alarmed(bool(self.alarms))
-        self.stats.connection_opened(session)
-        self.emit("connection.created", _facts(session))
+    def opened(self, connection: Connection) -> None:
+        self.connections[connection.id] = connection
+        connection.set_alarmed(bool(self.alarms))
+        self.stats.connection_opened(connection)
+        self.emit("connection.created", _facts(connection))
         log.info(
             "connection %s: user '%s' opened vhost '%s'",
-            session.name,
-            session.user,
-            session.vhost.name,
+            connection.name,
+            connection.user,
+            connection.vhost.name,
         )
 
-    def closed(self, session: Session) -> None:
-        self._paused.discard(session)
-        if self.connections.pop(session.id, None) is not None:
-            self.stats.connection_closed(session)
+    def closed(self, connection: Connection) -> None:
+        self._paused.discard(connection)
+        if self.connections.pop(connection.id, None) is not None:
+            self.stats.connection_closed(connection)
             for feature in self.features:
-                feature.connection_closed(session, clock.now())
-            self.emit("connection.closed", _facts(session))
+                feature.connection_closed(connection, clock.now())
+            self.emit("connection.closed", _facts(connection))
             log.info(
                 "connection %s closed%s",
-                session.name,
-                f": {session.close_reason}" if session.close_reason else "",
+                connection.name,
+                f": {connection.close_reason}" if connection.close_reason else "",
             )
 
     def channel_opened(self, channel: Channel) -> None:
@@ -351,25 +351,25 @@ class Broker(SignIn):
     def channel_closed(self, channel: Channel) -> None:
         self.stats.channel_closed(channel)
 
-    def pause(self, session: Session) -> None:
+    def pause(self, connection: Connection) -> None:
         """Unwritten messages fill their memory: this publisher is not read until the disk has
         caught up."""
-        if not session.publishes:
+        if not connection.publishes:
             # Logins, consumers and their acks continue: they are what frees the disk.
             return
-        if session not in self._paused and not session.transport.is_closing():
-            self._paused.add(session)
+        if connection not in self._paused and not connection.transport.is_closing():
+            self._paused.add(connection)
             self.persister.pressed = True
-            session.paused = True
-            session.transport.pause_reading()
+            connection.paused = True
+            connection.transport.pause_reading()
             if self.alarms:
-                session.alarm_set()
+                connection.alarm_set()
 
     def _relieved(self) -> None:
         paused, self._paused = self._paused, set()
-        for session in paused:
-            session.paused = False
-            session.read_on()
+        for connection in paused:
+            connection.paused = False
+            connection.read_on()
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -445,15 +445,15 @@ class Broker(SignIn):
         self.stopping = True
         log.info("stopping")
         self.service.listeners.stop_accepting()
-        sessions = list(self.connections.values())
-        for session in sessions:
-            session.close(320, "broker forced connection closure with reason 'shutdown'")
+        connections = list(self.connections.values())
+        for connection in connections:
+            connection.close(320, "broker forced connection closure with reason 'shutdown'")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(3.0):
                 while self.connections or self.leaving:  # noqa: ASYNC110 (an end that comes once)
                     await asyncio.sleep(0.02)
-        for session in (*self.connections.values(), *self.leaving):
-            session.drop()
+        for connection in (*self.connections.values(), *self.leaving):
+            connection.drop()
         await asyncio.sleep(0)
         await self.sampling.close()
         await self.watch.close()
@@ -482,8 +482,8 @@ class Broker(SignIn):
         log.info("stopped")
 
 
-def _facts(session: Session) -> dict[str, Any]:
-    return {"name": session.name, "user": session.user, "vhost": session.vhost.name}
+def _facts(connection: Connection) -> dict[str, Any]:
+    return {"name": connection.name, "user": connection.user, "vhost": connection.vhost.name}
 
 
 def main(config: Config) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 class Leaving:
@@ -18,22 +18,22 @@ class Leaving:
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
-        self._sessions: dict[Session, None] = {}
+        self._connections: dict[Connection, None] = {}
 
-    def add(self, session: Session) -> None:
+    def add(self, connection: Connection) -> None:
         """One more; where there are too many, the socket of the oldest is ended."""
-        self._sessions[session] = None
-        if len(self._sessions) > self._limit():
-            oldest = next(iter(self._sessions))
-            del self._sessions[oldest]
+        self._connections[connection] = None
+        if len(self._connections) > self._limit():
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
             oldest.drop()
 
-    def discard(self, session: Session) -> None:
+    def discard(self, connection: Connection) -> None:
         """Its transport is gone."""
-        self._sessions.pop(session, None)
+        self._connections.pop(connection, None)
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._connections)
 
-    def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._sessions))
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._connections))

@@ -74,8 +74,8 @@ class Reload:
     async def _watch_acks(self) -> None:
         """Every open channel goes by the new consumer timeout."""
         pace = Pace()
-        for session in list(self._broker.connections.values()):
-            for channel in session.channels.values():
+        for connection in list(self._broker.connections.values()):
+            for channel in connection.channels.values():
                 channel.watch_acks()
                 await pace()
 

@@ -17,7 +17,7 @@ from broker.wire.commands import added_queues
 if TYPE_CHECKING:
     from broker.server.app import Broker
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 log = logging.getLogger("leveret.connection")
 
@@ -44,31 +44,33 @@ class Revocation:
         pace = Pace()
         while self._users:
             user = next(iter(self._users))
-            sessions = [
-                session for session in self._broker.connections.values() if session.user == user
+            connections = [
+                connection
+                for connection in self._broker.connections.values()
+                if connection.user == user
             ]
             # From here on a change counts for those again that were looked at before it.
             del self._users[user]
-            for session in sessions:
+            for connection in connections:
                 await pace()
-                if session.is_open:
-                    await self._look_at(session, pace)
+                if connection.is_open:
+                    await self._look_at(connection, pace)
 
-    async def _look_at(self, session: Session, pace: Pace) -> None:
-        access, user, vhost = self._broker.access, session.user, session.vhost.name
+    async def _look_at(self, connection: Connection, pace: Pace) -> None:
+        access, user, vhost = self._broker.access, connection.user, connection.vhost.name
         if user not in access.users:
-            session.close(320, f"user '{user}' is deleted")
+            connection.close(320, f"user '{user}' is deleted")
             return
         if not access.vhost_access(user, vhost):
             error = NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
-            session.close_reason = error.text
-            session.close_with(error.reply_code, error.reply_text(), 0, 0)
+            connection.close_reason = error.text
+            connection.close_with(error.reply_code, error.reply_text(), 0, 0)
             return
-        for channel in list(session.channels.values()):
+        for channel in list(connection.channels.values()):
             consumer: Any
             for consumer in list(channel.deliveries.consumers.values()):
                 await pace()
-                if channel.closing or not session.is_open:
+                if channel.closing or not connection.is_open:
                     break
                 if consumer.tag not in channel.deliveries.consumers:
                     continue
@@ -78,13 +80,13 @@ class Revocation:
                 try:
                     access.check(user, vhost, "read", "queue", consumer.queue.name)
                 except AccessRefused as error:
-                    _revoke(session, channel, consumer, error)
+                    _revoke(connection, channel, consumer, error)
 
 
-def _revoke(session: Session, channel: Channel, consumer: Any, error: AccessRefused) -> None:
+def _revoke(connection: Connection, channel: Channel, consumer: Any, error: AccessRefused) -> None:
     """The consumer is cancelled if the client understands that, else its channel is closed."""
     consumer.queue.remove_consumer(consumer)
-    if session.can("consumer_cancel_notify"):
-        session.cancel_consumer(consumer)
+    if connection.can("consumer_cancel_notify"):
+        connection.cancel_consumer(consumer)
     else:
-        session.close_channel(channel, error, *BASIC_CONSUME)
+        connection.close_channel(channel, error, *BASIC_CONSUME)

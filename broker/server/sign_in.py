@@ -1,4 +1,4 @@
-"""Who gets in: what sessions ask of the broker while they open."""
+"""Who gets in: what connections ask of the broker while they open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.wire.handshake import EXTERNAL, MECHANISMS
 if TYPE_CHECKING:
     from broker.server.service import Service
     from broker.serving.certificates import Certificates
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 class SignIn:
@@ -23,7 +23,7 @@ class SignIn:
 
     access: Access
     certificates: Certificates
-    connections: dict[int, Session]
+    connections: dict[int, Connection]
     logins: Logins
     loop: asyncio.AbstractEventLoop
     service: Service
@@ -31,79 +31,80 @@ class SignIn:
     def run_task(self, work: Any) -> asyncio.Task[Any]:
         raise NotImplementedError
 
-    def login(self, session: Session, user: str, password: str) -> asyncio.Task[Any]:
-        return self.run_task(self._login(session, user, password))
+    def login(self, connection: Connection, user: str, password: str) -> asyncio.Task[Any]:
+        return self.run_task(self._login(connection, user, password))
 
-    async def _login(self, session: Session, user: str, password: str) -> None:
-        outcome = await self._check(session, user, password)
+    async def _login(self, connection: Connection, user: str, password: str) -> None:
+        outcome = await self._check(connection, user, password)
         if isinstance(outcome, Refused):
-            session.login_refused(outcome.reason)
+            connection.login_refused(outcome.reason)
         else:
-            session.logged_in(outcome.name)
+            connection.logged_in(outcome.name)
 
-    async def _check(self, session: Session, user: str, password: str) -> User | Refused:
+    async def _check(self, connection: Connection, user: str, password: str) -> User | Refused:
         return await self.logins.check(
             user,
             password,
-            session.peer[0],
-            "websocket" if session.listener in ("ws", "wss") else "amqp",
-            from_here=self._is_from_here(session),
+            connection.peer[0],
+            "websocket" if connection.listener in ("ws", "wss") else "amqp",
+            from_here=self._is_from_here(connection),
         )
 
-    def mechanisms(self, session: Session) -> tuple[str, ...]:
+    def mechanisms(self, connection: Connection) -> tuple[str, ...]:
         """EXTERNAL only where it would succeed: there are clients that prefer it where it is
         offered, and they would fail though they have a password."""
-        if self.takes_external(session) and self.access.admits(
-            session.tls.login_name, self._is_from_here(session)
+        if self.takes_external(connection) and self.access.admits(
+            connection.tls.login_name, self._is_from_here(connection)
         ):
             return (*MECHANISMS, EXTERNAL)
         return MECHANISMS
 
-    def takes_external(self, session: Session) -> bool:
-        return session.tls is not None and self.certificates.verifies_clients
+    def takes_external(self, connection: Connection) -> bool:
+        return connection.tls is not None and self.certificates.verifies_clients
 
-    def login_external(self, session: Session) -> None:
-        self.loop.call_soon(self._login_external, session)
+    def login_external(self, connection: Connection) -> None:
+        self.loop.call_soon(self._login_external, connection)
 
-    def _login_external(self, session: Session) -> None:
+    def _login_external(self, connection: Connection) -> None:
         outcome = self.logins.check_certificate(
-            session.tls.login_name,
-            session.peer[0],
-            "websocket" if session.listener in ("ws", "wss") else "amqp",
-            from_here=self._is_from_here(session),
+            connection.tls.login_name,
+            connection.peer[0],
+            "websocket" if connection.listener in ("ws", "wss") else "amqp",
+            from_here=self._is_from_here(connection),
         )
         if isinstance(outcome, Refused):
-            session.login_refused(outcome.reason)
+            connection.login_refused(outcome.reason)
         else:
-            session.logged_in(outcome.name)
+            connection.logged_in(outcome.name)
 
-    def admit(self, session: Session, vhost: str) -> None:
+    def admit(self, connection: Connection, vhost: str) -> None:
         limit = self.access.vhost_limit(vhost, "max-connections")
         if (
             limit is not None
             and sum(1 for each in self.connections.values() if each.vhost.name == vhost) >= limit
         ):
             raise NotAllowed(
-                f"access to vhost '{vhost}' refused for user '{session.user}': "
+                f"access to vhost '{vhost}' refused for user '{connection.user}': "
                 f"connection limit ({limit}) is reached"
             )
-        limit = self.access.user_limit(session.user, "max-connections")
+        limit = self.access.user_limit(connection.user, "max-connections")
         if (
             limit is not None
-            and sum(1 for each in self.connections.values() if each.user == session.user) >= limit
+            and sum(1 for each in self.connections.values() if each.user == connection.user)
+            >= limit
         ):
             raise NotAllowed(
-                f"connection refused for user '{session.user}': "
+                f"connection refused for user '{connection.user}': "
                 f"user connection limit ({limit}) is reached"
             )
         if self.service.refusal:
             raise NotAllowed(self.service.refusal)
 
-    def _is_from_here(self, session: Session) -> bool:
+    def _is_from_here(self, connection: Connection) -> bool:
         """Whether the client is on this machine, and not a bridge on behalf of somebody elsewhere;
         an address that a proxy tells never is."""
         return (
-            not session.proxied
-            and is_loopback(session.peer[0])
-            and counts_as_local(session.client_properties)
+            not connection.proxied
+            and is_loopback(connection.peer[0])
+            and counts_as_local(connection.client_properties)
         )

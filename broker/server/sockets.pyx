@@ -18,7 +18,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from broker.kernel cimport clock
 from broker.kernel.turn cimport Turn
 from broker.store.commit.persister cimport Persister
-from broker.wire.connection cimport Connection
+from broker.wire.frame_parser cimport FrameParser
 
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -44,7 +44,7 @@ cdef enum:
 
 
 cdef class Sockets:
-    """What is watched, by descriptor: a Connection, or something to call.
+    """What is watched, by descriptor: a FrameParser, or something to call.
 
     `buffer` is what all connections are received into. `under_pressure(connection)` is called after
     a chunk while unwritten messages fill their memory. `looking`, if set, is called with True
@@ -141,20 +141,20 @@ cdef class Sockets:
             others.append((fd, event.events))
             return 0
         try:
-            if not isinstance(handler, Connection):
+            if not isinstance(handler, FrameParser):
                 handler()
                 return 0
-            if event.events & EPOLLIN and not self.receive(fd, <Connection> handler):
+            if event.events & EPOLLIN and not self.receive(fd, <FrameParser> handler):
                 others.append((fd, EPOLLIN))
         except Exception:
             log.exception("descriptor %d failed in its turn", fd)
-            if isinstance(handler, Connection):
+            if isinstance(handler, FrameParser):
                 handler.transport.abort()
         if event.events & EPOLLOUT:
             others.append((fd, EPOLLOUT))
         return 0
 
-    cdef bint receive(self, int fd, Connection connection) except -1:
+    cdef bint receive(self, int fd, FrameParser connection) except -1:
         """Takes a chunk from a socket. False: that is at its end, and asyncio has to find out."""
         cdef size_t most = min(self.turn.offer(), <size_t> self.buffer.shape[0])
         cdef ssize_t got = recv(fd, &self.buffer[0], most, MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-"""AMQP over TCP, TLS and Unix sockets: asyncio's transports around `Session`.
+"""AMQP over TCP, TLS and Unix sockets: asyncio's transports around `Connection`.
 
 All connections are received into one buffer: a chunk is taken apart before the next one is read, so
 an idle connection owns none. Plain sockets are received by the loop itself (`sockets.pyx`): what it
@@ -16,7 +16,7 @@ from broker.server.entrance import Origin
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 RECEIVE_BYTES = 256 * 1024
 END_NS = 30_000
@@ -28,20 +28,20 @@ class SocketDoor(asyncio.BufferedProtocol):
     """One accepted socket, or the plain side of one with TLS. `listener` is amqp, amqps or
     unix."""
 
-    __slots__ = ("_broker", "_listener", "_origin", "_session")
+    __slots__ = ("_broker", "_connection", "_listener", "_origin")
 
     def __init__(self, broker: Broker, listener: str, origin: Origin) -> None:
         self._broker = broker
         self._listener = listener
         self._origin = origin
-        self._session: Session
+        self._connection: Connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Whatever the kernel does not take at once has to be known: then nothing more is delivered.
         transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
         secure = self._listener == "amqps"
         fd = -1 if secure else transport.get_extra_info("socket").fileno()
-        self._session = self._broker.accept(
+        self._connection = self._broker.accept(
             transport,
             self._origin.peer,
             self._origin.local,
@@ -51,7 +51,7 @@ class SocketDoor(asyncio.BufferedProtocol):
             proxied=self._origin.proxied,
         )
         if not secure:
-            self._broker.sockets.watch(fd, self._session)
+            self._broker.sockets.watch(fd, self._connection)
         del self._origin
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -60,13 +60,13 @@ class SocketDoor(asyncio.BufferedProtocol):
         return buffer[:offered] if sizehint < 0 and offered < RECEIVE_BYTES else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._session.receive_buffer(self._broker.receive_buffer, nbytes)
+        self._connection.receive_buffer(self._broker.receive_buffer, nbytes)
         if self._broker.persister.under_pressure:
-            self._broker.pause(self._session)
+            self._broker.pause(self._connection)
 
     def discard(self, nbytes: int) -> None:
         """What TLS does not decipher any more."""
-        self._session.discard(nbytes)
+        self._connection.discard(nbytes)
 
     def eof_received(self) -> bool:
         turn = self._broker.turn
@@ -78,24 +78,24 @@ class SocketDoor(asyncio.BufferedProtocol):
         return False
 
     def _leave(self) -> None:
-        transport: Any = self._session.transport
+        transport: Any = self._connection.transport
         if not transport.is_closing():
-            self._session.lost(NO_GOODBYE)
+            self._connection.lost(NO_GOODBYE)
             transport.close()
 
     def pause_writing(self) -> None:
-        self._session.pause_writing()
+        self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        self._session.writable()
+        self._connection.writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.admission.give()
-        self._broker.sockets.forget(self._session.fd)
-        self._session.fd = -1
+        self._broker.sockets.forget(self._connection.fd)
+        self._connection.fd = -1
         if self._listener != "amqps":
-            release(self._session.transport)
-        self._session.lost(str(exc) if exc else NO_GOODBYE)
+            release(self._connection.transport)
+        self._connection.lost(str(exc) if exc else NO_GOODBYE)
 
 
 class RelayDoor(asyncio.Protocol):
@@ -105,7 +105,7 @@ class RelayDoor(asyncio.Protocol):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._head = b""
-        self._session: Session | None = None
+        self._connection: Connection | None = None
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -113,7 +113,7 @@ class RelayDoor(asyncio.Protocol):
         transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        if self._session is None:
+        if self._connection is None:
             self._head += data
             try:
                 parsed = proxy_protocol.parse(self._head)
@@ -124,25 +124,25 @@ class RelayDoor(asyncio.Protocol):
                 return
             length, peer, local = parsed
             data, self._head = self._head[length:], b""
-            self._session = self._broker.accept(
+            self._connection = self._broker.accept(
                 self._transport, peer or ("unix", 0), local or ("unix", 0), "ws"
             )
             if not data:
                 return
-        self._session.feed(data)
+        self._connection.feed(data)
         if self._broker.persister.under_pressure:
-            self._broker.pause(self._session)
+            self._broker.pause(self._connection)
 
     def pause_writing(self) -> None:
-        if self._session is not None:
-            self._session.pause_writing()
+        if self._connection is not None:
+            self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._session is not None:
-            self._session.writable()
+        if self._connection is not None:
+            self._connection.writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.admission.give()
         release(self._transport)
-        if self._session is not None:
-            self._session.lost(str(exc) if exc else NO_GOODBYE)
+        if self._connection is not None:
+            self._connection.lost(str(exc) if exc else NO_GOODBYE)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.routing.exchange import BoundExchange
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 class SampledVHost(Protocol):
@@ -44,7 +44,7 @@ class Sampled(Protocol):
     @property
     def vhosts(self) -> Mapping[str, SampledVHost]: ...
     @property
-    def connections(self) -> Mapping[int, Session]: ...
+    def connections(self) -> Mapping[int, Connection]: ...
 
 
 CHURN = (
@@ -147,10 +147,10 @@ class Stats:
 
     # What the broker tells.
 
-    def connection_opened(self, connection: Session) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         self._happened(_vhost_of_connection(connection), "connection_created")
 
-    def connection_closed(self, connection: Session) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         self._end("connection", connection, _vhost_of_connection(connection))
         self._happened(_vhost_of_connection(connection), "connection_closed")
 
@@ -355,7 +355,7 @@ class Stats:
             self.vhost(vhost).counters[name] += 1
 
 
-def _vhost_of_connection(connection: Session) -> str:
+def _vhost_of_connection(connection: Connection) -> str:
     return connection.vhost.name if connection.vhost is not None else ""
 
 

@@ -15,7 +15,7 @@ from broker.queues.declared cimport DeclaredQueue
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
 from broker.wire.channel cimport Channel
-from broker.wire.connection cimport Connection
+from broker.wire.frame_parser cimport FrameParser
 from broker.wire.deliveries cimport Deliveries
 
 from broker.stats.gauges import KINDS
@@ -103,11 +103,11 @@ cdef void read_exchange(Exchange exchange, double* row) noexcept:
     row[1] = exchange.publish_out
 
 
-cdef void read_connection(Connection connection, double* row) noexcept:
+cdef void read_connection(FrameParser connection, double* row) noexcept:
     row[0] = connection.recv_oct
-    row[1] = connection.send_oct
+    row[1] = connection.output.send_oct
     row[2] = connection.recv_cnt
-    row[3] = connection.send_cnt
+    row[3] = connection.output.send_cnt
 
 
 cdef int read(str kind, object thing, double* row, double* signs) except -1:

@@ -58,7 +58,7 @@ from broker.vhosts.unbinding import Unbinding
 from broker.vhosts.unused_queues import UnusedQueues
 
 if TYPE_CHECKING:
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 DIRECTORIES = ("queues", "transient", "bodies")
 """What is in the directory of a vhost, besides what features have there."""
@@ -322,7 +322,7 @@ class DefiningVHost:
 
     # -- queues ------------------------------------------------------------------------------------
 
-    def queue(self, name: str, connection: Session | None = None) -> MessageQueue:
+    def queue(self, name: str, connection: Connection | None = None) -> MessageQueue:
         """The queue. Raises NotFound, or ResourceLocked if it is exclusive to another
         connection."""
         found = self._living_queue(name)
@@ -343,7 +343,7 @@ class DefiningVHost:
         """Whether a declaration of this name would find a queue."""
         return self._living_queue(name) is not None
 
-    def asked_for(self, name: str, connection: Session | None = None) -> MessageQueue:
+    def asked_for(self, name: str, connection: Connection | None = None) -> MessageQueue:
         """The queue, for a passive declaration: that counts as use (x-expires). Raises as `queue`
         does."""
         found = self.queue(name, connection)
@@ -358,7 +358,7 @@ class DefiningVHost:
         self._change("queue.delete", {"queue": name}, durable=False)
         return None
 
-    def check_owner(self, queue: MessageQueue, connection: Session | None) -> None:
+    def check_owner(self, queue: MessageQueue, connection: Connection | None) -> None:
         if queue.exclusive and queue.owner is not connection:
             raise locked(describe("queue", queue.name, self.name))
 

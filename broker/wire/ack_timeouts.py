@@ -17,7 +17,7 @@ from broker.schema.errors import PreconditionFailed
 if TYPE_CHECKING:
     from broker.kernel.contracts import Consumer
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 LOOKS_PER_TIMEOUT = 16
 # Not more often, however short the timeout.
@@ -49,9 +49,9 @@ class Notes:
 class AckTimeouts:
     """One channel under watch, from its first consumer or get on."""
 
-    def __init__(self, channel: Channel, session: Session) -> None:
+    def __init__(self, channel: Channel, connection: Connection) -> None:
         self._channel = channel
-        self._session = session
+        self._connection = connection
         self._timer: Any = None
         self._due_at = 0
         self._notes: dict[int, Notes] = {}
@@ -84,7 +84,7 @@ class AckTimeouts:
                 return
             self._timer.cancel()
         self._due_at = due_at
-        self._timer = self._session.host.later(pause, self._look)
+        self._timer = self._connection.host.later(pause, self._look)
 
     def stop(self) -> None:
         """The channel ends, or nothing of it can become overdue."""
@@ -94,7 +94,7 @@ class AckTimeouts:
         self._notes.clear()
 
     def _timeout(self, consumer: Consumer) -> int:
-        return timeout_of(consumer.queue, self._session.host.config.consumer_timeout)
+        return timeout_of(consumer.queue, self._connection.host.config.consumer_timeout)
 
     def held_since(self, tag: int) -> int | None:
         """Until when at the latest a delivery went out (ms of our clock); None if no note tells."""
@@ -105,8 +105,8 @@ class AckTimeouts:
 
     def _look(self) -> None:
         self._timer = None
-        session = self._session
-        if session.blocked or session.paused or session.long_work is not None:
+        connection = self._connection
+        if connection.blocked or connection.paused or connection.long_work is not None:
             # Its acks may wait in the socket, which is not read: that is not its fault.
             self._notes.clear()
         else:
@@ -145,7 +145,7 @@ class AckTimeouts:
 
     def _close(self, timeout: int) -> None:
         number = self._channel.number
-        self._session.close_channel(
+        self._connection.close_channel(
             self._channel,
             PreconditionFailed(
                 f"delivery acknowledgement on channel {number} timed out. "

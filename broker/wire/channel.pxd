@@ -8,15 +8,34 @@ from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries
-from broker.wire.output cimport Output
+from broker.wire.output cimport Output, OutputOwner
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
 from broker.wire.upload cimport Upload
 
 
+# What a channel asks of its connection, which defines all of it.
+cdef class ChannelHost(OutputOwner):
+    cpdef resolve(self, channel, bytes exchange, bytes routing_key)
+    cpdef special(self, channel, exchange, targets, bytes routing_key, bytes listed,
+                  bint mandatory)
+    cpdef check_properties(self, channel, exchange, bytes listed)
+    cpdef refused(self, exchange, bytes listed)
+    cpdef trace_publish(self, channel, bytes exchange, bytes routing_key, bytes listed, bytes body,
+                        queues)
+    cpdef trace_delivery(self, channel, bytes exchange, bytes routing_key, bytes listed, bytes body,
+                         queue, bint redelivered)
+    cpdef await_collected(self, channel)
+    cpdef collected(self, channel)
+    cpdef route_collected(self, channel)
+    cpdef settle_in_slices(self, channel, uint64_t last, int how)
+    cpdef count_work(self, uint64_t more)
+    cpdef has_ack_timeout(self, queue)
+
+
 cdef class Channel(contracts.Channel):
     cdef readonly Output output
-    cdef readonly object connection
+    cdef readonly ChannelHost connection
     cdef readonly uint16_t number
     cdef Persister persister
     cdef Topology topology

@@ -9,11 +9,14 @@ from broker.store.bodies.store import BodyStore
 from broker.store.commit.persister import Persister
 from broker.wire.ack_timeouts import AckTimeouts
 from broker.wire.confirms import Confirms
+from broker.wire.connection import Connection
 from broker.wire.deliveries import Deliveries
 from broker.wire.gets import Gets
+from broker.wire.output import Output
 from broker.wire.replies import Replies
-from broker.wire.session import Session
 from broker.wire.transaction import Transaction
+
+class ChannelHost: ...
 
 class Channel(contracts.Channel):
     gets: Gets | None
@@ -25,7 +28,8 @@ class Channel(contracts.Channel):
     recorder: Recorder
     def __init__(
         self,
-        connection: Session,
+        connection: ChannelHost,
+        output: Output,
         number: int,
         persister: Persister,
         topology: Topology,
@@ -36,9 +40,9 @@ class Channel(contracts.Channel):
         body_in_memory: int = ...,
     ) -> None: ...
     @property
-    def output(self) -> Session: ...
+    def output(self) -> Output: ...
     @property
-    def connection(self) -> Session: ...
+    def connection(self) -> Connection: ...
     @property
     def number(self) -> int: ...
     @property

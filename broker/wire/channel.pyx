@@ -23,7 +23,7 @@ from broker.store.commit.persister cimport Persister
 from broker.wire.ack_timeouts import AckTimeouts
 from broker.wire.confirms cimport Confirms
 from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE, SETTLED_AT_ONCE
-from broker.wire.output cimport Output, put_body
+from broker.wire.output cimport Output, OutputOwner, put_body
 from broker.wire.replies cimport Replies
 from broker.wire.route_memo cimport RouteMemo
 from broker.wire.sizes cimport count_size
@@ -102,14 +102,72 @@ cdef int write_content(Output output, uint16_t number, Message* message) except 
     return 0
 
 
-cdef class Channel(contracts.Channel):
-    """One channel of a `connection`, whose writing half is `output`."""
+cdef class ChannelHost(OutputOwner):
+    """What a channel asks of its connection."""
 
-    def __init__(self, connection, uint16_t number, Persister persister, Topology topology, *,
-                 uint64_t max_message_size=128 << 20, uint64_t max_unacked=1000000,
-                 BodyStore bodies=None, uint64_t body_in_memory=1 << 20):
-        self.output = connection
+    cpdef resolve(self, channel, bytes exchange, bytes routing_key):
+        """The exchange and, where the key alone decides, the queues. Raises AMQPError."""
+        raise NotImplementedError
+
+    cpdef special(self, channel, exchange, targets, bytes routing_key, bytes listed,
+                  bint mandatory):
+        """The queues of a message whose properties (`listed`) matter for its route, after checking
+        those, and what replaces them, if anything does. Raises AMQPError."""
+        raise NotImplementedError
+
+    cpdef check_properties(self, channel, exchange, bytes listed):
+        """Raises what `special` would raise."""
+        raise NotImplementedError
+
+    cpdef refused(self, exchange, bytes listed):
+        """A queue refused a message with these properties."""
+        raise NotImplementedError
+
+    cpdef trace_publish(self, channel, bytes exchange, bytes routing_key, bytes listed, bytes body,
+                        queues):
+        """The firehose is on: a message was published."""
+        raise NotImplementedError
+
+    cpdef trace_delivery(self, channel, bytes exchange, bytes routing_key, bytes listed, bytes body,
+                         queue, bint redelivered):
+        """The firehose is on: a message goes to a consumer or answers a get."""
+        raise NotImplementedError
+
+    cpdef await_collected(self, channel):
+        """The disk is behind with a body of this channel, or reads it back: nothing is parsed until
+        `collected`."""
+        raise NotImplementedError
+
+    cpdef collected(self, channel):
+        """The channel's body needs no more waiting."""
+        raise NotImplementedError
+
+    cpdef route_collected(self, channel):
+        """The body is whole, or it failed: calls `take_collected` of the channel."""
+        raise NotImplementedError
+
+    cpdef settle_in_slices(self, channel, uint64_t last, int how):
+        """An ack, nack or reject of very many deliveries, up to the tag `last`."""
+        raise NotImplementedError
+
+    cpdef count_work(self, uint64_t more):
+        """A method did as much work as `more` others."""
+        raise NotImplementedError
+
+    cpdef has_ack_timeout(self, queue):
+        """Whether a delivery of the queue may stay unacknowledged for a limited time only."""
+        raise NotImplementedError
+
+
+cdef class Channel(contracts.Channel):
+    """One channel of a `connection`, through whose `output` it writes."""
+
+    def __init__(self, ChannelHost connection, Output output, uint16_t number,
+                 Persister persister, Topology topology, *, uint64_t max_message_size=128 << 20,
+                 uint64_t max_unacked=1000000, BodyStore bodies=None,
+                 uint64_t body_in_memory=1 << 20):
         self.connection = connection
+        self.output = output
         self.number = number
         self.persister = persister
         self.topology = topology
@@ -159,7 +217,7 @@ cdef class Channel(contracts.Channel):
         """The thread that writes collected bodies has done something."""
         cdef Upload upload = self.upload
         if upload.file is not None and (upload.file.error or upload.file.whole):
-            self.connection.take_collected(self)
+            self.connection.route_collected(self)
         elif upload.file is None or (
                 upload.received < upload.body_length and not upload.file.is_behind):
             self.connection.collected(self)

@@ -12,7 +12,7 @@ from broker.wire.transaction import Taken
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 WEIGHED = 16
 """So many messages or acks weigh as much as a method that is not hot."""
@@ -27,19 +27,19 @@ class Commit:
     again.
     """
 
-    def __init__(self, session: Session, channel: Channel, taken: Taken) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, channel: Channel, taken: Taken) -> None:
+        self._connection = connection
         self._channel = channel
         self._taken = taken
 
     def begin(self) -> None:
         """The first slice; a short commit is over then. Raises AMQPError."""
-        session, taken = self._session, self._taken
-        session.count_work((len(taken.publishes) + len(taken.settles)) // WEIGHED)
-        LongWork(session, self._steps()).begin()
+        connection, taken = self._connection, self._taken
+        connection.count_work((len(taken.publishes) + len(taken.settles)) // WEIGHED)
+        LongWork(connection, self._steps()).begin()
 
     def _steps(self) -> Iterator[None]:
-        session, channel = self._session, self._channel
+        connection, channel = self._connection, self._channel
         failure: Exception | None = None
         try:
             yield from self._carry_out()
@@ -48,13 +48,13 @@ class Commit:
         yield from self._taken.emptied()
         if failure is not None:
             raise failure
-        if session.is_open and not channel.closing:
+        if connection.is_open and not channel.closing:
             channel.replies.hold(records=True)
             channel.replies.send(method_frame(channel.number, "tx.commit-ok"))
 
     def _carry_out(self) -> Iterator[None]:
         channel, taken = self._channel, self._taken
-        if taken.version != self._session.host.topology.version:
+        if taken.version != self._connection.host.topology.version:
             # They were checked when they came; an exchange or a permission may be gone.
             checked: set[tuple[bytes, ...]] = set()
             for message in taken.publishes:

@@ -23,8 +23,8 @@ from broker.wire.commands import added_queues
 from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
+    from broker.wire.connection import Connection
     from broker.wire.host import Host
-    from broker.wire.session import Session
 
 log = logging.getLogger("leveret.connection")
 
@@ -55,30 +55,30 @@ HANDSHAKE = 1  # Connection.phase
 class Handshake:
     """What is known of a connection that is not open yet. `step` names the method that may come."""
 
-    __slots__ = ("_host", "_login", "_session", "step")
+    __slots__ = ("_connection", "_host", "_login", "step")
 
-    def __init__(self, session: Session, host: Host) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, host: Host) -> None:
+        self._connection = connection
         self._host = host
         self.step = "header"
         self._login: Any = None
 
     def on_protocol_header(self, header: bytes) -> None:
-        session = self._session
+        connection = self._connection
         if header not in ACCEPTED_HEADERS:
             # The spec's answer to a stranger: the header that would have been right, then the end.
-            session.out_and_close(HEADER)
+            connection.out_and_close(HEADER)
             return
-        session.set_phase(HANDSHAKE)
+        connection.set_phase(HANDSHAKE)
         self.step = "start-ok"
-        session.send(
+        connection.send(
             method_frame(
                 0,
                 "connection.start",
                 version_major=0,
                 version_minor=9,
                 server_properties={**self._host.server_properties, "capabilities": CAPABILITIES},
-                mechanisms=" ".join(self._host.mechanisms(session)),
+                mechanisms=" ".join(self._host.mechanisms(connection)),
                 locales="en_US",
             )
         )
@@ -97,18 +97,18 @@ class Handshake:
     def _on_start_ok(
         self, client_properties: dict[str, Any], mechanism: str, response: bytes, locale: str
     ) -> None:
-        session = self._session
-        session.introduce(client_properties)
-        session.auth_mechanism = mechanism
-        if mechanism == EXTERNAL and self._host.takes_external(session):
+        connection = self._connection
+        connection.introduce(client_properties)
+        connection.auth_mechanism = mechanism
+        if mechanism == EXTERNAL and self._host.takes_external(connection):
             self.step = "login"
-            session.hold()
-            self._host.login_external(session)
+            connection.hold()
+            self._host.login_external(connection)
             return
         user, password = credentials(mechanism, response)
         self.step = "login"
-        session.hold()
-        self._login = self._host.login(session, user, password)
+        connection.hold()
+        self._login = self._host.login(connection, user, password)
 
     def end(self) -> None:
         """The transport is gone: the password is not looked at, unless that has begun."""
@@ -118,9 +118,9 @@ class Handshake:
     def logged_in(self, user: str) -> None:
         """The password was right."""
         config = self._host.config
-        self._session.user = user
+        self._connection.user = user
         self.step = "tune-ok"
-        self._session.send(
+        self._connection.send(
             method_frame(
                 0,
                 "connection.tune",
@@ -132,21 +132,21 @@ class Handshake:
 
     def login_refused(self, reason: str) -> None:
         """It was not, or the user may not log in from there."""
-        session = self._session
+        connection = self._connection
         log.warning(
             "connection %s: login refused with mechanism %s: %s",
-            session.name,
-            session.auth_mechanism,
+            connection.name,
+            connection.auth_mechanism,
             reason,
         )
         error = LoginRefused(
-            f"Login was refused using authentication mechanism {session.auth_mechanism}. "
+            f"Login was refused using authentication mechanism {connection.auth_mechanism}. "
             "For details see the broker logfile."
         )
-        if session.can("authentication_failure_close"):
-            session.close_with(error.reply_code, error.reply_text(), 0, 0)
+        if connection.can("authentication_failure_close"):
+            connection.close_with(error.reply_code, error.reply_text(), 0, 0)
         else:
-            session.close_silently()
+            connection.close_silently()
 
     def _on_tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         config = self._host.config
@@ -164,29 +164,31 @@ class Handshake:
                 f"negotiated frame_max = {frame_max} is lower than the minimum allowed value "
                 f"({FRAME_MAX_LEAST})"
             )
-        self._session.set_tuned(channel_max, frame_max)
-        self._session.heartbeat = heartbeat
+        self._connection.set_tuned(channel_max, frame_max)
+        self._connection.heartbeat = heartbeat
         self.step = "open"
 
     def _on_open(self, virtual_host: str) -> None:
-        session = self._session
+        connection = self._connection
         # A URI that ends with a slash names an empty vhost; none is called so.
         virtual_host = virtual_host or "/"
         vhost = self._host.vhosts.get(virtual_host)
         if vhost is None:
             raise NotAllowed(f"vhost {virtual_host} not found")
-        if not self._host.access.vhost_access(session.user, virtual_host):
-            raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{session.user}'")
-        self._host.admit(session, virtual_host)
-        session.begin(vhost)
+        if not self._host.access.vhost_access(connection.user, virtual_host):
+            raise NotAllowed(
+                f"access to vhost '{virtual_host}' refused for user '{connection.user}'"
+            )
+        self._host.admit(connection, virtual_host)
+        connection.begin(vhost)
 
     def fail(self, error: AMQPError, class_id: int, method_id: int) -> None:
         """An error before the connection is open: told to who has logged in, else a silent end."""
-        log.warning("connection %s: handshake failed: %s", self._session.name, error.text)
+        log.warning("connection %s: handshake failed: %s", self._connection.name, error.text)
         if self.step in ("tune-ok", "open"):
-            self._session.close_with(error.reply_code, error.reply_text(), class_id, method_id)
+            self._connection.close_with(error.reply_code, error.reply_text(), class_id, method_id)
         else:
-            self._session.close_silently()
+            self._connection.close_silently()
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What a session asks of the broker: all that this room knows of it."""
+"""What a connection asks of the broker: all that this room knows of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 class Host(Protocol):
-    """The broker, as a session sees it."""
+    """The broker, as a connection sees it."""
 
     config: Any
     access: Any
@@ -32,20 +32,20 @@ class Host(Protocol):
     @property
     def vhosts(self) -> Mapping[str, Any]: ...
 
-    def login(self, session: Session, user: str, password: str) -> Any:
-        """Checks a password; answers with `session.logged_in` or `session.login_refused`. What it
-        returns has `.cancel()`, for a client that leaves before."""
+    def login(self, connection: Connection, user: str, password: str) -> Any:
+        """Checks a password; answers with `connection.logged_in` or `connection.login_refused`.
+        What it returns has `.cancel()`, for a client that leaves before."""
 
-    def mechanisms(self, session: Session) -> tuple[str, ...]:
+    def mechanisms(self, connection: Connection) -> tuple[str, ...]:
         """SASL mechanisms that are offered to the connection: those it can log in with."""
 
-    def takes_external(self, session: Session) -> bool:
+    def takes_external(self, connection: Connection) -> bool:
         """Whether EXTERNAL is known to the listener; it may be refused all the same."""
 
-    def login_external(self, session: Session) -> None:
+    def login_external(self, connection: Connection) -> None:
         """Checks the client's certificate; answers as `login` does."""
 
-    def admit(self, session: Session, vhost: str) -> None:
+    def admit(self, connection: Connection, vhost: str) -> None:
         """Raises NotAllowed if a connection limit is reached."""
 
     @property
@@ -55,9 +55,9 @@ class Host(Protocol):
     def later(self, seconds: float, callback: Callable[[], None]) -> Any:
         """A timer; its `.cancel()` takes it back."""
 
-    def opened(self, session: Session) -> None: ...
+    def opened(self, connection: Connection) -> None: ...
 
-    def closed(self, session: Session) -> None: ...
+    def closed(self, connection: Connection) -> None: ...
 
     def channel_opened(self, channel: Channel) -> None: ...
     def channel_closed(self, channel: Channel) -> None: ...

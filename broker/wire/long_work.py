@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from broker.schema.errors import AMQPError, InternalFault
 
 if TYPE_CHECKING:
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 log = logging.getLogger("leveret.connection")
 
 
 class LongWork:
-    """One such work of a session, as `steps`; they may raise AMQPError."""
+    """One such work of a connection, as `steps`; they may raise AMQPError."""
 
-    def __init__(self, session: Session, steps: Iterator[None]) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, steps: Iterator[None]) -> None:
+        self._connection = connection
         self._error: AMQPError | None = None
         self._is_split = False
         self._after: list[Callable[[], object]] = []
@@ -33,13 +33,13 @@ class LongWork:
     def begin(self) -> None:
         """The first slice; short work is over then. Raises its AMQPError in that case; a later one
         becomes the end of the channel or the connection."""
-        session = self._session
-        assert session.long_work is None
-        session.long_work = self
-        session.vhost.slices.begin(self._run)
-        if session.long_work is self:
+        connection = self._connection
+        assert connection.long_work is None
+        connection.long_work = self
+        connection.vhost.slices.begin(self._run)
+        if connection.long_work is self:
             self._is_split = True
-            session.await_work()
+            connection.await_work()
         elif self._error is not None:
             raise self._error
 
@@ -61,19 +61,19 @@ class LongWork:
         except AMQPError as error:
             self._error = error
         except Exception:
-            log.exception("connection %s: internal error in long work", self._session.label())
+            log.exception("connection %s: internal error in long work", self._connection.label())
             self._error = InternalFault("internal error; the broker's log has the details")
         self._over()
 
     def _over(self) -> None:
-        session = self._session
-        session.long_work = None
+        connection = self._connection
+        connection.long_work = None
         if self._error is not None and self._is_split:
             # Does nothing where the connection is closed meanwhile.
-            session.fail(self._error)
+            connection.fail(self._error)
         for callback in self._after:
             # One of them may have begun more: the others wait for that, too.
-            if not session.after_work(callback):
+            if not connection.after_work(callback):
                 callback()
-        if self._is_split and not session.after_work(session.work_over):
-            session.work_over()
+        if self._is_split and not connection.after_work(connection.work_over):
+            connection.work_over()

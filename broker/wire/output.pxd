@@ -56,16 +56,21 @@ cdef class LargeContent:
     cdef size_t left(self) noexcept
 
 
+cdef class OutputOwner:
+    cdef int uncongested(self) except -1
+
+
 cdef class Output(Task):
+    cdef OutputOwner owner
     cdef Buffer out
     cdef Turn turn
-    cdef public object transport
+    cdef readonly object transport
     cdef object buffered
     cdef public int fd               # >= 0: a socket that may be written to directly
     cdef bint in_messages            # each write is a binary message of a WebSocket
     cdef readonly bint congested
     cdef bint closed
-    cdef readonly uint32_t frame_max
+    cdef public uint32_t frame_max   # as negotiated
     cdef readonly uint64_t send_oct
     cdef readonly uint64_t send_cnt
     cdef list confirmers
@@ -79,6 +84,6 @@ cdef class Output(Task):
     cdef int add_large(self, LargeBody body, uint16_t channel) except -1
     cdef int write_large(self) except -1
     cdef int cut_large(self) except -1
+    cdef int close(self) except -1
     cdef int hand_over(self, Buffer frames) except -1
     cdef ssize_t send_message(self, const uint8_t* head, size_t head_length, Buffer frames) noexcept
-    cdef int uncongested(self) except -1

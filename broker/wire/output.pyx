@@ -54,10 +54,20 @@ cdef class LargeContent:
         return self.frames.length + self.body.length - self.framed
 
 
-cdef class Output(Task):
-    """Outgoing bytes of one connection. `transport` has `.write(bytes)` and `.close()`."""
+cdef class OutputOwner:
+    """What an output asks of the connection that it belongs to."""
 
-    def __init__(self, Turn turn, transport, int fd=-1):
+    cdef int uncongested(self) except -1:
+        """There is room again: deliveries may continue."""
+        return 0
+
+
+cdef class Output(Task):
+    """Outgoing bytes of one connection, the `owner`. `transport` has `.write(bytes)` and
+    `.close()`."""
+
+    def __init__(self, Turn turn, transport, int fd=-1, OutputOwner owner=None):
+        self.owner = owner if owner is not None else OutputOwner()
         self.out = Buffer()
         self.turn = turn
         self.transport = transport
@@ -111,7 +121,7 @@ cdef class Output(Task):
         self.hand_over(self.out)
         if length > OUT_FULL and not self.congested:
             # Queues had to stop in the middle because of what is now gone.
-            self.uncongested()
+            self.owner.uncongested()
         return 0
 
     cdef int hand_over(self, Buffer frames) except -1:
@@ -196,7 +206,7 @@ cdef class Output(Task):
             if not self.large:
                 self.large = None
                 if not self.congested:
-                    self.uncongested()
+                    self.owner.uncongested()
         if self.large is not None and not self.congested:
             self.touch()
         return 0
@@ -260,8 +270,12 @@ cdef class Output(Task):
         """The transport takes bytes again."""
         if self.congested:
             self.congested = False
-            self.uncongested()
+            self.owner.uncongested()
             self.touch()
 
-    cdef int uncongested(self) except -1:
+    cdef int close(self) except -1:
+        """The transport is closed: nothing is written to it any more."""
+        self.closed = True
+        self.large = None
+        self.owner = OutputOwner()
         return 0

@@ -147,7 +147,8 @@ def test_it_opens_many_channels(client: Client) -> None:
 def test_it_opens_a_channel_of_any_number_for_the_room_of_one(tmp_path: Path) -> None:
     wired = Wired(tmp_path)
     channel = Channel(
-        wired.wire,  # type: ignore[arg-type]
+        wired.wire,
+        wired.wire.output,
         65535,
         wired.driven.persister,
         Topology(),

@@ -12,8 +12,8 @@ import pytest
 
 from broker.kernel.contracts import Topology
 from broker.wire.channel import Channel
+from broker.wire.frame_parser import FrameParser
 from broker.wire.gets import AHEAD_MAX
-from broker.wire.output import Output
 from tests.amqp import raw
 from tests.amqp.raw import Client
 from tests.appliance import Appliance
@@ -310,8 +310,8 @@ def end_of_round(driven: Driven) -> None:
 def test_each_pipelined_reply_waits_for_its_own_round(tmp_path: Path) -> None:
     driven = Driven(tmp_path)
     transport = Written()
-    output = Output(driven.turn, transport)
-    channel = Channel(output, 1, driven.persister, Topology())  # type: ignore[arg-type]
+    connection = FrameParser(driven.turn, transport)
+    channel = Channel(connection, connection.output, 1, driven.persister, Topology())
     try:
         channel.replies.await_ack()
         channel.replies.send(b"first ")

@@ -14,7 +14,7 @@ from broker.queues.classic import ClassicQueue
 from broker.schema.errors import AMQPError
 from broker.wire import ack_timeouts
 from broker.wire.channel import Channel
-from broker.wire.connection import Connection
+from broker.wire.frame_parser import FrameParser
 from broker.wire.settling import settled
 from tests.amqp import raw
 from tests.inner import requeue_all
@@ -24,7 +24,7 @@ PLACE = (1, 0, 0, False, 0)
 """Of a message that is in no queue, for `take_got`."""
 
 
-class Wire(Connection):
+class Wire(FrameParser):
     """A connection without its session. What goes wrong is in `failures`, what it wrote in
     `data`."""
 
@@ -92,7 +92,8 @@ class Wired:
     def open_channel(self) -> None:
         """A new one in its place."""
         self.channel = Channel(
-            self.wire,  # type: ignore[arg-type]
+            self.wire,
+            self.wire.output,
             1,
             self.driven.persister,
             Topology(),

@@ -12,7 +12,7 @@ from broker.queues.classic import ClassicQueue
 from broker.queues.types import TYPES
 from broker.server.app import Broker
 from broker.server.control.queue_fields import FIELDS
-from broker.wire import session
+from broker.wire import connection
 from management.broker_client import BrokerClient
 from tests.inside import connect, publish
 
@@ -126,7 +126,7 @@ async def test_columns_of_bindings_are_those_of_the_whole_row(
 @pytest.fixture
 async def peopled(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten connections with a channel and a consumer each, and exchanges."""
-    monkeypatch.setattr(session, "Channel", counted(session.Channel))
+    monkeypatch.setattr(connection, "Channel", counted(connection.Channel))
     broker.vhosts["/"].declare_queue("q", durable=True)
     for number in range(10):
         await (await connect(broker, "guest")).consume("q", f"tag {number}")

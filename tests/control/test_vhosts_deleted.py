@@ -10,7 +10,7 @@ import pytest
 from broker.server.app import Broker
 from broker.server.control import admin_verbs
 from broker.server.control.messaging_verbs import close_connections_to
-from broker.wire.session import Session
+from broker.wire.connection import Connection
 from management.broker_client import BrokerClient
 from tests.inside import Peer, connect, put_user, until
 
@@ -19,14 +19,14 @@ def as_it_closes(
     monkeypatch: pytest.MonkeyPatch, client: Peer, happens: Callable[[], object]
 ) -> None:
     """What happens when the client's connection is closed, before those behind it are."""
-    close = Session.close
+    close = Connection.close
 
-    def closing(session: Session, code: int, text: str) -> None:
-        close(session, code, text)
-        if session is client.session:
+    def closing(connection: Connection, code: int, text: str) -> None:
+        close(connection, code, text)
+        if connection is client.session:
             happens()
 
-    monkeypatch.setattr(Session, "close", closing)
+    monkeypatch.setattr(Connection, "close", closing)
 
 
 async def test_nobody_opens_a_vhost_while_its_connections_are_being_closed(

@@ -15,7 +15,7 @@ from broker.kernel.turn import Turn
 from broker.schema.errors import AMQPError
 from broker.wire import methods
 from broker.wire.argument_lists import decode_arguments
-from broker.wire.connection import Connection
+from broker.wire.frame_parser import FrameParser
 from tests.amqp import arguments, field_tables, raw
 from tests.amqp.methods import METHODS, PROPERTIES
 from tests.inner import check_table
@@ -190,7 +190,7 @@ def test_method_arguments_are_those_of_the_plain_codec(data: st.DataObject) -> N
     assert again == raw.method(1, name, **zeros)[7:-1]
 
 
-class Heard(Connection):
+class Heard(FrameParser):
     """A connection that notes what it is told."""
 
     def __init__(self, schedule: Callable[[Callable[[], None]], object] = id) -> None:

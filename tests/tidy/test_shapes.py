@@ -29,6 +29,8 @@ CONTRACTS = frozenset(
         "contracts.Consumer",
         "contracts.Exchange",
         "contracts.Queue",
+        "channel.ChannelHost",
+        "output.OutputOwner",
         "control_schema.Arguments",
         "errors.AMQPError",
         "errors.ClientError",
@@ -51,7 +53,6 @@ DEEP = {
     "queue_damage.QueueDamage": (5, STORE),
     "queue_store.QueueStore": (6, STORE),
     "sealed.Sealed": (3, STORE),
-    "session.Session": (3, "Python's half of the connection above the compiled frame parser"),
     "stream_reader.FilteredCursor": (
         3,
         "a reader's cursor that leaves out what a filter does not take",
@@ -67,7 +68,7 @@ LONG = {
     "classic.pyx: ClassicQueue.publish": (70, HOT),
     "classic.pyx: ClassicQueue.serve_consumers": (80, HOT),
     "completion.py: bash": (70, "is mostly the text of a script"),
-    "connection.pyx: Connection.receive": (70, HOT),
+    "frame_parser.pyx: FrameParser.receive": (70, HOT),
     "consuming.py: basic_consume": (70, "checks in the order in which clients see their errors"),
     "defining.py: DefiningVHost.declare_queue": (
         90,
@@ -92,7 +93,7 @@ METHOD = "the arguments of an AMQP method by their own names"
 FLAGS = "the flags and arguments of a declare by their own names"
 # Function -> (parameters at most, why so many).
 WIDE = {
-    "channel.pyx: Channel.__init__": (8, "is given the parts of its connection"),
+    "channel.pyx: Channel.__init__": (9, "is given the parts of its connection"),
     "classic.pyx: ClassicQueue.__init__": (12, FLAGS),
     "consuming.py: basic_consume": (9, METHOD),
     "contracts.pyx: Consumer.__init__": (9, METHOD),
@@ -107,7 +108,10 @@ WIDE = {
     "recovery.pyx: from_records": (10, "shares the state of one loop with `_recover_segment`"),
     "rules.py: change_binding": (8, METHOD),
     "scan.pyx: scan": (9, "is given the columns of one kind of object"),
-    "session.py: Session.__init__": (11, "is given by each listener what differs between them"),
+    "connection.py: Connection.__init__": (
+        11,
+        "is given by each listener what differs between them",
+    ),
     "sound_search.pyx: set_aside": (
         8,
         "a stretch of a file: what, where, and up to which position",
@@ -196,5 +200,6 @@ cdef class Low(Base):
     assert found[1].bases == ["Base"]
     assert found[1].calls == {"hook": 13, "other": 14}
     assert isinstance(found[1], Class)
-    session = classes()["broker.wire.session.Session"]
-    assert [base.key for base in bases_of(session)] == ["broker.wire.connection.Connection"]
+    connection = classes()["broker.wire.connection.Connection"]
+    parser = "broker.wire.frame_parser.FrameParser"
+    assert [base.key for base in bases_of(connection)] == [parser]

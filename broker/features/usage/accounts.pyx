@@ -14,7 +14,7 @@ from broker.queues.counters cimport QUEUE_USES
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.latencies cimport LATENCY_BUCKETS, Latencies
 from broker.stats.gauge cimport SIGNS, WIDTH_MAX
-from broker.wire.connection cimport Connection
+from broker.wire.frame_parser cimport FrameParser
 from broker.wire.uses cimport CHANNEL_USES, CONNECTION_USES
 
 from broker.features.usage import records
@@ -146,7 +146,7 @@ cdef void read_exchange(Exchange exchange, uint64_t* row) noexcept:
     row[9] = exchange.bytes_refused
 
 
-cdef void read_connection(Connection connection, uint64_t* row) noexcept:
+cdef void read_connection(FrameParser connection, uint64_t* row) noexcept:
     memset(row, 0, CONNECTION_USES * sizeof(uint64_t))
     connection.use(row)
 

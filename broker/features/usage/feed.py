@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.routing.exchange import BoundExchange
     from broker.vhosts.vhost import VHost
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class Feed(Feature):
         line = self._accounts.exchange(vhost.name, exchange, self._since_ms, now_ms, True)
         self._end(exchange, line)
 
-    def connection_closed(self, connection: Session, now_ms: int) -> None:
+    def connection_closed(self, connection: Connection, now_ms: int) -> None:
         """Write what a connection did since its last line; its user's sum keeps it, too."""
         self._end(connection, self._connection(connection, self._sums, now_ms, ends=True))
 
@@ -364,7 +364,7 @@ class Feed(Feature):
 
     def _connection(
         self,
-        connection: Session,
+        connection: Connection,
         sums: dict[Key, Sum],
         now_ms: int,
         *,
@@ -404,7 +404,7 @@ def _slices(items: list[Any]) -> Iterator[list[Any]]:
         yield items[start : start + LINES_PER_STEP]
 
 
-def _key_of(connection: Session) -> Key:
+def _key_of(connection: Connection) -> Key:
     user, vhost = connection.user, connection.vhost
     return (
         getattr(vhost, "name", vhost) or "",

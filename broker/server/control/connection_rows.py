@@ -31,13 +31,13 @@ from broker.stats.ordering import CHANNEL_FIGURES, channel_figures
 if TYPE_CHECKING:
     from broker.vhosts.vhost import VHost
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 _ids: dict[str, int] = {}
 """Ids of connections by name; checked at each use, since names come and go."""
 
 
-def shown_name(connection: Session) -> str:
+def shown_name(connection: Connection) -> str:
     """What pages call a connection: what its client does, or its addresses."""
     return str(connection.user_provided_name or connection.name)
 
@@ -53,7 +53,7 @@ CONNECTION_FIELDS: dict[str, Read] = {
     "auth_mechanism": attrgetter("auth_mechanism"),
     "channels": lambda connection: len(connection.channels),
     "channel_max": attrgetter("channel_max"),
-    "frame_max": attrgetter("frame_max"),
+    "frame_max": attrgetter("output.frame_max"),
     "timeout": attrgetter("heartbeat"),
     "connected_at": attrgetter("connected_at_ms"),
     "client_properties": attrgetter("client_properties"),
@@ -63,11 +63,11 @@ CONNECTION_FIELDS: dict[str, Read] = {
     "peer_host": lambda connection: connection.peer[0],
     "peer_port": lambda connection: connection.peer[1],
     "ssl": lambda connection: bool(connection.tls),
-    "send_pend": attrgetter("send_pend"),
+    "send_pend": attrgetter("output.send_pend"),
     "recv_oct": attrgetter("recv_oct"),
-    "send_oct": attrgetter("send_oct"),
+    "send_oct": attrgetter("output.send_oct"),
     "recv_cnt": attrgetter("recv_cnt"),
-    "send_cnt": attrgetter("send_cnt"),
+    "send_cnt": attrgetter("output.send_cnt"),
 }
 """The fields of a connection that are read of it alone."""
 
@@ -87,7 +87,7 @@ WITHOUT_TLS = dict.fromkeys(
 """What is known of its encryption: nothing."""
 
 
-def _tls_facts(connection: Session) -> dict[str, Any]:
+def _tls_facts(connection: Connection) -> dict[str, Any]:
     return WITHOUT_TLS if connection.tls is None else WITHOUT_TLS | connection.tls.facts
 
 
@@ -138,7 +138,7 @@ class Connections(View):
         if field in ("user", "vhost"):
             return lambda connection: name_of(getattr(connection, field)) or ""
         if field in ("name", "state", "protocol", "recv_oct", "send_oct", "frame_max"):
-            return lambda connection: getattr(connection, field)
+            return CONNECTION_FIELDS[field]
         if field == "channels":
             return lambda connection: len(connection.channels)
         if field == "connected_at":
@@ -163,7 +163,7 @@ class Connections(View):
     def parts(self, args: List | Item, columns: list[str] | None) -> list[Part]:
         age = args.ages.get("data_rates")
 
-        def rates(connection: Session) -> dict[str, Any]:
+        def rates(connection: Connection) -> dict[str, Any]:
             gauge = watched(self.stats, "connection", connection, args.ages)
             return {
                 f"{name}_details": details(name, gauge, age, self.now)
@@ -177,12 +177,12 @@ class Connections(View):
             "state": thing.state,
             "channels": len(thing.channels),
             "recv_oct": thing.recv_oct,
-            "send_oct": thing.send_oct,
+            "send_oct": thing.output.send_oct,
             "recv_oct_details.rate": self._rate(thing, "recv_oct"),
             "send_oct_details.rate": self._rate(thing, "send_oct"),
         }
 
-    def _rate(self, connection: Session, name: str) -> float:
+    def _rate(self, connection: Connection, name: str) -> float:
         gauge = self.stats.gauge("connection", connection)
         return gauge.rate(name) if gauge is not None else 0.0
 
@@ -237,7 +237,7 @@ LEAN_CHANNEL = (
 """What a row without figures has."""
 
 
-def _before_channels(connection: Session) -> str:
+def _before_channels(connection: Connection) -> str:
     """What the names of a connection's channels begin with."""
     return f"{connection.name} ("
 

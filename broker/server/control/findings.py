@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker.queues.types import MessageQueue
     from broker.server.app import Broker
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ class ProblemWatch:
             return False
         return bool(age >= self._broker.config.problem_grace * 1000)
 
-    def _judge_channel(self, findings: Findings, connection: Session, channel: Channel) -> None:
+    def _judge_channel(self, findings: Findings, connection: Connection, channel: Channel) -> None:
         stats, now = self._broker.stats, findings.now
         gauge = stats.gauge("channel", channel)
         if gauge is None:

@@ -24,7 +24,7 @@ from broker.wire.ack_timeouts import timeout_of
 if TYPE_CHECKING:
     from broker.server.app import Broker
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 Read = Callable[[Any], Any]
 """Reads one field of a thing."""
@@ -318,12 +318,12 @@ def channel_name(channel: Channel) -> str:
     return f"{channel.connection.name} ({channel.number})"
 
 
-def given_name(connection: Session) -> Any:
+def given_name(connection: Connection) -> Any:
     """What the client calls itself (`connection_name`), or None."""
     return connection.user_provided_name or None
 
 
-def connection_details(connection: Session) -> dict[str, Any]:
+def connection_details(connection: Connection) -> dict[str, Any]:
     """The part of a connection that its channels show."""
     return {
         "name": connection.name,

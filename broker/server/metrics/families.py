@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def _unless_all(name: str, queue: MessageQueue) -> float | None:
         return None
     value: float = getattr(queue, name) if in_memory else 0
     return value
+
+
+def _sent(name: str) -> Callable[[Any], float | None]:
+    """What a connection counts of what it sends."""
+    return attrgetter(f"output.{name}")
 
 
 def _size(queue: MessageQueue) -> float:
@@ -189,20 +195,24 @@ FAMILIES: dict[str, Family] = {
                 "Total number of bytes received on a connection",
                 "recv_oct",
             ),
-            ("connection_outgoing_bytes", "Total number of bytes sent on a connection", "send_oct"),
+            (
+                "connection_outgoing_bytes",
+                "Total number of bytes sent on a connection",
+                _sent("send_oct"),
+            ),
         ),
     ),
     "connection_metrics": Family(
         "connections",
         _counters(
             ("connection_incoming_packets", "Frames received on a connection", "recv_cnt"),
-            ("connection_outgoing_packets", "Writes to a connection", "send_cnt"),
+            ("connection_outgoing_packets", "Writes to a connection", _sent("send_cnt")),
         )
         + _gauges(
             (
                 "connection_pending_bytes",
                 "Bytes that wait to be sent on a connection",
-                "send_pend",
+                _sent("send_pend"),
             ),
             (
                 "connection_channels",

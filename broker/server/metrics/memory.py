@@ -48,7 +48,7 @@ def memory_parts(broker: Broker) -> Iterator[dict[str, int]]:
                 sums[_OF_TYPE[queue.type]] += queue.memory or 0
             yield {}
     for connection in Through(broker.connections.values()):
-        sums["connection_writers"] += connection.send_pend
+        sums["connection_writers"] += connection.output.send_pend
         yield {}
     bodies = message_store_of(broker)["msg_store"]
     sums["msg_index"] = bodies["index"]["memory"]

@@ -16,24 +16,28 @@ from broker.wire.commands import channels, consuming, exchanges, publishing, que
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 Command = Callable[..., None]
 
 
 def run(
-    session: Session, channel: Channel | None, number: int, name: str, arguments: dict[str, Any]
+    connection: Connection,
+    channel: Channel | None,
+    number: int,
+    name: str,
+    arguments: dict[str, Any],
 ) -> None:
     """Carries out one method on a channel. Raises AMQPError."""
     if channel is None:
-        channels.channel_open(session, number)
+        channels.channel_open(connection, number)
         return
     command = COMMANDS.get(name)
     if command is None:
         if name == "channel.open":
             raise ChannelFault("second 'channel.open' seen")
         raise CommandInvalid(f"unimplemented method {name}")
-    command(session, channel, **arguments)
+    command(connection, channel, **arguments)
 
 
 COMMANDS: dict[str, Command] = {

@@ -11,7 +11,7 @@ from broker.wire.reply_queue import PSEUDO_NAME, ReplyQueue, dropped_replies
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 NAMES = (PSEUDO_NAME, "amq.direct.reply-to")
 
@@ -26,13 +26,13 @@ def is_reply(name: str) -> bool:
     return name.startswith(PSEUDO_NAME + ".")
 
 
-def open_queue(session: Session, channel: Channel, no_ack: bool) -> ReplyQueue:
+def open_queue(connection: Connection, channel: Channel, no_ack: bool) -> ReplyQueue:
     """The channel's reply queue. Raises PreconditionFailed where RabbitMQ does."""
     if not no_ack:
         raise PreconditionFailed("reply consumer cannot acknowledge")
     if channel.reply_name is not None:
         raise PreconditionFailed("reply consumer already set")
-    host = session.host
+    host = connection.host
     token = base64.urlsafe_b64encode(os.urandom(18)).decode()
 
     def close(queue: ReplyQueue) -> None:

@@ -14,11 +14,11 @@ from broker.wire.commands.rules import (
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 def exchange_declare(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     exchange: str,
     type: str,
@@ -31,12 +31,12 @@ def exchange_declare(
 ) -> None:
     exchange = plain_name(exchange)
     if passive:
-        check_any(session, "exchange", exchange)
-        session.vhost.exchange(exchange)
+        check_any(connection, "exchange", exchange)
+        connection.vhost.exchange(exchange)
     else:
-        is_new = exchange not in session.vhost.exchanges
-        session.rights.check_declare("exchange", exchange, arguments, is_new=is_new)
-        created = session.vhost.declare_exchange(
+        is_new = exchange not in connection.vhost.exchanges
+        connection.rights.check_declare("exchange", exchange, arguments, is_new=is_new)
+        created = connection.vhost.declare_exchange(
             exchange,
             type,
             durable=durable,
@@ -50,18 +50,18 @@ def exchange_declare(
 
 
 def exchange_delete(
-    session: Session, channel: Channel, exchange: str, if_unused: bool, no_wait: bool
+    connection: Connection, channel: Channel, exchange: str, if_unused: bool, no_wait: bool
 ) -> None:
     exchange = plain_name(exchange)
-    session.check("configure", "exchange", exchange)
-    since = session.vhost.slices.begun
-    if session.vhost.delete_exchange(exchange, if_unused=if_unused):
+    connection.check("configure", "exchange", exchange)
+    since = connection.vhost.slices.begun
+    if connection.vhost.delete_exchange(exchange, if_unused=if_unused):
         channel.replies.hold()
-    answer_when_over(session, channel, since, no_wait, "exchange.delete-ok")
+    answer_when_over(connection, channel, since, no_wait, "exchange.delete-ok")
 
 
 def exchange_bind(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     destination: str,
     source: str,
@@ -70,7 +70,7 @@ def exchange_bind(
     arguments: dict[str, Any],
 ) -> None:
     change_binding(
-        session,
+        connection,
         channel,
         plain_name(source),
         plain_name(destination),
@@ -83,7 +83,7 @@ def exchange_bind(
 
 
 def exchange_unbind(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     destination: str,
     source: str,
@@ -91,9 +91,9 @@ def exchange_unbind(
     no_wait: bool,
     arguments: dict[str, Any],
 ) -> None:
-    since = session.vhost.slices.begun
+    since = connection.vhost.slices.begun
     change_binding(
-        session,
+        connection,
         channel,
         plain_name(source),
         plain_name(destination),
@@ -102,4 +102,4 @@ def exchange_unbind(
         arguments,
         bind=False,
     )
-    answer_when_over(session, channel, since, no_wait, "exchange.unbind-ok")
+    answer_when_over(connection, channel, since, no_wait, "exchange.unbind-ok")

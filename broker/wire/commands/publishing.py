@@ -16,7 +16,7 @@ from broker.wire.transaction import Limits, Transaction
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 def check_target(rights: Any, vhost: Any, name: str, routing_key: str) -> Any:
@@ -74,33 +74,33 @@ def check_properties(
     return [routing_key, *added]
 
 
-def confirm_select(session: Session, channel: Channel, no_wait: bool) -> None:
+def confirm_select(connection: Connection, channel: Channel, no_wait: bool) -> None:
     if channel.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     channel.select_confirms()
     answer(channel, no_wait, "confirm.select-ok")
 
 
-def tx_select(session: Session, channel: Channel) -> None:
+def tx_select(connection: Connection, channel: Channel) -> None:
     if channel.confirm:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if channel.transaction is None:
-        config = session.host.config
+        config = connection.host.config
         limits = Limits(
             config.max_uncommitted_messages,
             config.max_uncommitted_bytes,
             config.max_uncommitted_user_bytes,
         )
-        channel.transaction = Transaction(limits, session.user, session.host.uncommitted)
+        channel.transaction = Transaction(limits, connection.user, connection.host.uncommitted)
     channel.replies.send(method_frame(channel.number, "tx.select-ok"))
 
 
-def tx_commit(session: Session, channel: Channel) -> None:
-    Commit(session, channel, _transaction(channel).take()).begin()
+def tx_commit(connection: Connection, channel: Channel) -> None:
+    Commit(connection, channel, _transaction(channel).take()).begin()
 
 
-def tx_rollback(session: Session, channel: Channel) -> None:
-    session.vhost.slices.begin(_transaction(channel).take().emptied())
+def tx_rollback(connection: Connection, channel: Channel) -> None:
+    connection.vhost.slices.begin(_transaction(channel).take().emptied())
     channel.replies.send(method_frame(channel.number, "tx.rollback-ok"))
 
 

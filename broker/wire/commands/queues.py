@@ -21,11 +21,11 @@ from broker.wire.settling import purged
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 
 def queue_declare(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     queue: str,
     passive: bool,
@@ -36,27 +36,27 @@ def queue_declare(
     arguments: dict[str, Any],
 ) -> None:
     name = plain_name(queue)
-    if added_queues.of_name(name) or (passive and _is_requester(session, name)):
+    if added_queues.of_name(name) or (passive and _is_requester(connection, name)):
         _answer_pseudo(channel, no_wait, name)
         return
-    vhost = session.vhost
+    vhost = connection.vhost
     if passive:
-        check_any(session, "queue", name)
-        found = vhost.asked_for(name, session)
+        check_any(connection, "queue", name)
+        found = vhost.asked_for(name, connection)
     else:
         is_new = not vhost.has_queue(name)
         if is_new:
             name = vhost.new_name(name)
-        session.rights.check_declare("queue", name, arguments, is_new=is_new)
+        connection.rights.check_declare("queue", name, arguments, is_new=is_new)
         found, created = vhost.declare_queue(
             name,
             durable=durable,
             exclusive=exclusive,
             auto_delete=auto_delete,
             arguments=arguments,
-            owner=session if exclusive else None,
+            owner=connection if exclusive else None,
             is_server_named=not queue,
-            user=session.user,
+            user=connection.user,
         )
         if created and found.durable:
             channel.replies.hold()
@@ -73,10 +73,10 @@ def queue_declare(
     )
 
 
-def _is_requester(session: Session, name: str) -> bool:
+def _is_requester(connection: Connection, name: str) -> bool:
     """Whether a requester of this vhost gets its replies by this name."""
     added = added_queues.of_key(name)
-    return added is not None and bool(added.targets(session.host, session.vhost, name))
+    return added is not None and bool(added.targets(connection.host, connection.vhost, name))
 
 
 def _answer_pseudo(channel: Channel, no_wait: bool, name: str) -> None:
@@ -85,7 +85,7 @@ def _answer_pseudo(channel: Channel, no_wait: bool, name: str) -> None:
 
 
 def queue_bind(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     queue: str,
     exchange: str,
@@ -93,65 +93,65 @@ def queue_bind(
     no_wait: bool,
     arguments: dict[str, Any],
 ) -> None:
-    name = queue_name(session, channel, queue)
+    name = queue_name(connection, channel, queue)
     if not queue and not routing_key:
         routing_key = name
     change_binding(
-        session, channel, plain_name(exchange), name, "queue", routing_key, arguments, bind=True
+        connection, channel, plain_name(exchange), name, "queue", routing_key, arguments, bind=True
     )
     answer(channel, no_wait, "queue.bind-ok")
 
 
 def queue_unbind(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     queue: str,
     exchange: str,
     routing_key: str,
     arguments: dict[str, Any],
 ) -> None:
-    name = queue_name(session, channel, queue)
+    name = queue_name(connection, channel, queue)
     if not queue and not routing_key:
         routing_key = name
-    since = session.vhost.slices.begun
+    since = connection.vhost.slices.begun
     change_binding(
-        session, channel, plain_name(exchange), name, "queue", routing_key, arguments, bind=False
+        connection, channel, plain_name(exchange), name, "queue", routing_key, arguments, bind=False
     )
-    answer_when_over(session, channel, since, False, "queue.unbind-ok")
+    answer_when_over(connection, channel, since, False, "queue.unbind-ok")
 
 
-def queue_purge(session: Session, channel: Channel, queue: str, no_wait: bool) -> None:
-    name = queue_name(session, channel, queue)
-    session.check("read", "queue", name)
-    found = session.vhost.queue(name, session)
+def queue_purge(connection: Connection, channel: Channel, queue: str, no_wait: bool) -> None:
+    name = queue_name(connection, channel, queue)
+    connection.check("read", "queue", name)
+    found = connection.vhost.queue(name, connection)
 
     def steps() -> Iterator[None]:
         count = yield from purged(found)
-        if session.is_open:
+        if connection.is_open:
             if count and found.durable:
                 channel.replies.hold(False)
             answer(channel, no_wait, "queue.purge-ok", message_count=count)
 
-    LongWork(session, steps()).begin()
+    LongWork(connection, steps()).begin()
 
 
 def queue_delete(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     queue: str,
     if_unused: bool,
     if_empty: bool,
     no_wait: bool,
 ) -> None:
-    name = queue_name(session, channel, queue)
-    session.check("configure", "queue", name)
-    found = session.vhost.queues.get(name)
-    since = session.vhost.slices.begun
+    name = queue_name(connection, channel, queue)
+    connection.check("configure", "queue", name)
+    found = connection.vhost.queues.get(name)
+    since = connection.vhost.slices.begun
     # The channel's own consumers of the queue are told by basic.cancel, behind the answer.
     place = None if no_wait else channel.replies.reserve()
     try:
-        count = session.vhost.delete_queue(
-            name, if_unused=if_unused, if_empty=if_empty, owner=session
+        count = connection.vhost.delete_queue(
+            name, if_unused=if_unused, if_empty=if_empty, owner=connection
         )
     except AMQPError:
         if place is not None:
@@ -160,4 +160,4 @@ def queue_delete(
     if found is not None and found.durable:
         channel.replies.hold()
     if place is not None:
-        fill_when_over(session, channel, since, place, "queue.delete-ok", message_count=count)
+        fill_when_over(connection, channel, since, place, "queue.delete-ok", message_count=count)

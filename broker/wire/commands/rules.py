@@ -11,7 +11,7 @@ from broker.wire.methods import method_frame
 
 if TYPE_CHECKING:
     from broker.wire.channel import Channel
-    from broker.wire.session import Session
+    from broker.wire.connection import Connection
 
 _NEWLINES = re.compile("[\r\n]")
 
@@ -22,28 +22,28 @@ def answer(channel: Channel, no_wait: bool, name: str, **arguments: Any) -> None
 
 
 def answer_when_over(
-    session: Session, channel: Channel, since: int, no_wait: bool, name: str, **arguments: Any
+    connection: Connection, channel: Channel, since: int, no_wait: bool, name: str, **arguments: Any
 ) -> None:
     """Answers when what the vhost began to do after `since` is done, and on disk. What was asked
     for later on the channel is answered later."""
-    if no_wait or session.vhost.slices.is_over(since):
+    if no_wait or connection.vhost.slices.is_over(since):
         answer(channel, no_wait, name, **arguments)
         return
-    fill_when_over(session, channel, since, channel.replies.reserve(), name, **arguments)
+    fill_when_over(connection, channel, since, channel.replies.reserve(), name, **arguments)
 
 
 def fill_when_over(
-    session: Session, channel: Channel, since: int, place: Any, name: str, **arguments: Any
+    connection: Connection, channel: Channel, since: int, place: Any, name: str, **arguments: Any
 ) -> None:
     """The same at a place that `channel.replies.reserve` has kept."""
     data = method_frame(channel.number, name, **arguments)
-    slices = session.vhost.slices
+    slices = connection.vhost.slices
     if slices.is_over(since):
         channel.replies.fill(place, data, None, True)
         return
 
     def fill() -> None:
-        if session.is_open:
+        if connection.is_open:
             channel.replies.hold()
             channel.replies.fill(place, data, None, True)
 
@@ -55,7 +55,7 @@ def plain_name(name: str) -> str:
     return _NEWLINES.sub("", name) if "\n" in name or "\r" in name else name
 
 
-def queue_name(session: Session, channel: Channel, name: str) -> str:
+def queue_name(connection: Connection, channel: Channel, name: str) -> str:
     """The queue a method means; an empty name is the one declared last on this channel. Raises
     NotFound."""
     if name:
@@ -65,23 +65,23 @@ def queue_name(session: Session, channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
-def check_any(session: Session, kind: str, name: str) -> None:
+def check_any(connection: Connection, kind: str, name: str) -> None:
     """A passive declare needs any one of the three permissions, so that it does not leak what
     exists (CVE-2026-57221)."""
-    access = session.host.access
+    access = connection.host.access
     asked = name or ("amq.default" if kind == "exchange" else "")
     if not any(
-        access.allowed(session.user, session.vhost.name, each, asked)
+        access.allowed(connection.user, connection.vhost.name, each, asked)
         for each in ("configure", "write", "read")
     ):
         raise AccessRefused(
-            f"access to {describe(kind, asked, session.vhost.name)} refused "
-            f"for user '{session.user}'"
+            f"access to {describe(kind, asked, connection.vhost.name)} refused "
+            f"for user '{connection.user}'"
         )
 
 
 def change_binding(
-    session: Session,
+    connection: Connection,
     channel: Channel,
     source: str,
     destination: str,
@@ -91,17 +91,17 @@ def change_binding(
     *,
     bind: bool,
 ) -> None:
-    vhost = session.vhost
+    vhost = connection.vhost
     if kind == "queue" and added_queues.of_name(destination) is not None:
         # CVE-2026-57215: bound, it would hand one client's replies to another.
         raise AccessRefused(
             f"{describe('queue', destination, vhost.name)} is no queue; it cannot be bound"
         )
-    rights = session.rights
+    rights = connection.rights
     rights.check_binding(source, destination, kind)
     rights.check_topics("read", vhost.exchanges.get(source), (routing_key,))
     if kind == "queue" and destination in vhost.queues:
-        vhost.check_owner(vhost.queues[destination], session)
+        vhost.check_owner(vhost.queues[destination], connection)
     if (vhost.bind if bind else vhost.unbind)(source, destination, kind, routing_key, arguments):
         ends = (
             vhost.exchanges.get(source),

@@ -1,8 +1,8 @@
 """A connection from its protocol header to its end: handshake, tuning, channels, close (AMQP 0-9-1
 section 2.2, class connection).
 
-`Connection` cuts frames; a `Session` is what they mean. Whatever needs the loop, passwords or other
-vhosts is asked of the host, which is the broker (`broker.wire.host`).
+`FrameParser` cuts frames; a `Connection` is what they mean. Whatever needs the loop, passwords or
+other vhosts is asked of the host, which is the broker (`broker.wire.host`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from broker.wire.ack_timeouts import timeout_of
 from broker.wire.argument_lists import frame
 from broker.wire.channel import Channel
 from broker.wire.commands import added_queues, publishing
-from broker.wire.connection import Connection
+from broker.wire.frame_parser import FrameParser
 from broker.wire.handshake import Handshake
 from broker.wire.host import Host
 from broker.wire.long_work import LongWork
@@ -47,9 +47,9 @@ KEYS_WEIGHED = 16
 HANDSHAKE, RUNNING, CLOSING, CLOSED = 1, 2, 3, 4
 
 
-class Session(Connection):
-    """One client. `peer` and `local` are (address, port); `listener` says through which door it
-    came."""
+class Connection(FrameParser):
+    """One client. `peer` and `local` are (address, port); `listener` is the name of the one that
+    accepted it."""
 
     __slots__ = (
         "_capabilities",
@@ -374,6 +374,7 @@ class Session(Connection):
         config = self._host.config
         channel = Channel(
             self,
+            self.output,
             number,
             self._host.persister,
             self._host.topology,
@@ -655,7 +656,7 @@ class Session(Connection):
             self._finish()
 
     def _finish(self) -> None:
-        self.end_writing()
+        self.output.end_writing()
         self.set_closed()
         self._allow_rest()
         self.end_queues()

@@ -2,8 +2,8 @@
 """A connection's frames: cut, checked, given to their channels; errors turned into closes.
 
 Sans-IO: bytes come in by `receive_buffer` or `feed`, leave by the transport that `Output` writes
-to. The methods that are not hot are dispatched by name to the session (`broker.wire.session`),
-which every connection is (it inherits from this class).
+to. Methods off the hot path are dispatched by name to the connection (`broker.wire.connection`),
+which inherits from this class.
 """
 
 import functools
@@ -18,7 +18,7 @@ from broker.kernel.turn cimport Turn
 from broker.schema.errors import (
     AMQPError, ChannelFault, CommandInvalid, FrameError, InternalFault, UnexpectedFrame,
 )
-from broker.wire.channel cimport Channel
+from broker.wire.channel cimport Channel, ChannelHost
 from broker.wire.deliveries cimport SETTLE_ACK, SETTLE_REJECT, SETTLE_REQUEUE
 from broker.wire.argument_lists import decode_arguments
 from broker.wire.methods import BY_INDEX, CLASSES, method_frame
@@ -60,14 +60,17 @@ cdef inline void emptied(Buffer partial) noexcept:
         partial.release()
 
 
-cdef class Connection(Output):
-    """The reading half. A subclass carries out the methods (`on_...`) and knows the vhost."""
+cdef class FrameParser(ChannelHost):
+    """The frames of a connection, which inherits from this class, carries out the methods and knows
+    the vhost."""
 
     def __init__(self, Turn turn, transport, int fd=-1, *, uint64_t budget=65536,
                  uint64_t unsent_max=1 << 20):
-        Output.__init__(self, turn, transport, fd)
+        self.turn = turn
+        self.transport = transport
+        self.output = Output(turn, transport, fd, self)
         self.phase = AWAIT_HEADER
-        self.frame_max = SMALL_FRAME
+        self.output.frame_max = SMALL_FRAME
         self.partial = Buffer()
         self.slots = [None]
         self.numbered_high = {}
@@ -92,9 +95,9 @@ cdef class Connection(Output):
             for channel in self.numbered_high.values():
                 add_use(channel, row)
         row[USE_RECV_OCT] = self.recv_oct
-        row[USE_SEND_OCT] = self.send_oct
+        row[USE_SEND_OCT] = self.output.send_oct
         row[USE_RECV_CNT] = self.recv_cnt
-        row[USE_SEND_CNT] = self.send_cnt
+        row[USE_SEND_CNT] = self.output.send_cnt
 
     @property
     def channels(self) -> dict:
@@ -178,7 +181,7 @@ cdef class Connection(Output):
         self.turn.taken_ns += now - self.began
         self.turn.reading.spend(self.began, now, self.current_method == METHOD_PUBLISH)
         # Once a chunk, whatever was written: returns, confirms and answers ask nobody for room.
-        if self.congested and self.phase == RUNNING and self.is_stuck:
+        if self.output.congested and self.phase == RUNNING and self.is_stuck:
             self.holding |= UNSENT
             self.stop_reading()
         return 0
@@ -186,7 +189,7 @@ cdef class Connection(Output):
     @property
     def is_stuck(self):
         """Whether the peer does not read, and more than `unsent_max` bytes wait for it."""
-        return self.congested and self.send_pend > self.unsent_max
+        return self.output.congested and self.output.send_pend > self.unsent_max
 
     @property
     def is_unread(self):
@@ -195,12 +198,35 @@ cdef class Connection(Output):
 
     def writable(self):
         """The transport takes bytes again: sends the waiting answers, then reads the rest."""
-        Output.writable(self)
+        self.output.writable()
         if self.holding & UNSENT:
             self.holding &= ~UNSENT
             if self.phase != CLOSED:
                 self.read_on()
                 self.take_waiting()
+
+    # -- the transport -----------------------------------------------------------------------------
+
+    @property
+    def fd(self):
+        """The socket that is written to directly; -1: there is none (any more)."""
+        return self.output.fd
+
+    @fd.setter
+    def fd(self, int fd):
+        self.output.fd = fd
+
+    def send(self, bytes data):
+        """Adds whole frames, which leave at the end of the turn."""
+        self.output.send(data)
+
+    def pause_writing(self):
+        """The transport has not got rid of everything: no more deliveries for now."""
+        self.output.pause_writing()
+
+    def write_messages(self):
+        """From now on each write is a binary message of a WebSocket."""
+        self.output.write_messages()
 
     def allow(self, uint64_t size):
         """This many bytes may still come after the end of the connection."""
@@ -217,11 +243,11 @@ cdef class Connection(Output):
     def hold(self):
         """A password is being checked elsewhere: what the client sent behind it waits for
         `go_on`."""
-        self.holding |= HELD
+        self.holding |= PAUSED
 
     def go_on(self):
         """Takes apart what came since `hold`."""
-        self.holding &= ~HELD
+        self.holding &= ~PAUSED
         self.take_waiting()
 
     cdef int take_waiting(self) except -1:
@@ -241,13 +267,13 @@ cdef class Connection(Output):
         return self.holding & YIELDING != 0
 
     def next_turn(self):
-        """The others had theirs."""
+        """The next turn has come: reads on."""
         self.holding &= ~YIELDING
         if self.phase != CLOSED:
             self.read_on()
             self.take_waiting()
 
-    def await_collected(self, Channel channel):
+    cpdef await_collected(self, channel):
         """The disk is behind with a body of this channel, or reads it back: parsing stops until
         `collected`."""
         if self.collecting is None:
@@ -255,7 +281,7 @@ cdef class Connection(Output):
             self.holding |= COLLECTING
             self.stop_reading()
 
-    def collected(self, Channel channel):
+    cpdef collected(self, channel):
         """The channel's body needs no more waiting."""
         if self.collecting is channel:
             self.collecting = None
@@ -277,7 +303,7 @@ cdef class Connection(Output):
             self.read_on()
             self.take_waiting()
 
-    def take_collected(self, Channel channel):
+    cpdef route_collected(self, channel):
         """The body is whole, or it failed: routes the message as if its last frame came now."""
         clock.refresh()
         self.current_channel = channel.number
@@ -316,7 +342,7 @@ cdef class Connection(Output):
         if channel is None or channel.closing or channel.upload.expect != EXPECT_METHOD:
             # Not a publish but a fault, or ignored.
             return False
-        self.holding |= HELD
+        self.holding |= PAUSED
         self.block()
         return True
 
@@ -329,7 +355,7 @@ cdef class Connection(Output):
 
     def check_size(self, uint8_t kind, uint32_t size):
         """Raises FrameError for a frame above the negotiated maximum."""
-        cdef uint32_t largest = self.frame_max
+        cdef uint32_t largest = self.output.frame_max
         # Eight octets of grace, as in RabbitMQ: some clients fill frame_max with the payload alone.
         if size > largest:
             self.current_method = 0
@@ -355,7 +381,7 @@ cdef class Connection(Output):
                 while length - at >= 8 and self.phase != CLOSED and not (
                         self.holding and self.holds_back(data + at, length - at)):
                     size = load32(data + at + 3)
-                    if size > self.frame_max:
+                    if size > self.output.frame_max:
                         self.check_size(data[at], size)
                     if length - at < <size_t> size + 8:
                         break
@@ -437,7 +463,7 @@ cdef class Connection(Output):
             if index == CHANNEL_CLOSE_OK:
                 return 0
             if index == CHANNEL_CLOSE:
-                self.send(method_frame(number, "channel.close-ok"))
+                self.output.send(method_frame(number, "channel.close-ok"))
                 return 0
             raise ChannelFault("expected 'channel.open'")
         if channel.closing:
@@ -473,7 +499,7 @@ cdef class Connection(Output):
             if index == METHOD_CLOSE_OK:
                 self.finish()
             elif index == METHOD_CLOSE:
-                self.send(method_frame(0, "connection.close-ok"))
+                self.output.send(method_frame(0, "connection.close-ok"))
             return
         if self.phase == RUNNING and index >> 16 != 10:
             raise ChannelFault("unexpected method in connection state running")
@@ -502,7 +528,7 @@ cdef class Connection(Output):
         """Calls `callback()`, in a turn to come if this one has no time left."""
         self.turn.when_there_is_time(callback)
 
-    def count_work(self, uint64_t more):
+    cpdef count_work(self, uint64_t more):
         """A method did as much work as `more` others."""
         self.count_asked(more)
 
@@ -661,20 +687,20 @@ cdef class Connection(Output):
         self.keep()
         self.phase = CLOSING
         # Confirms of safe messages are sent before the close; after it, none.
-        self.write_confirms()
-        self.cut_large()
+        self.output.write_confirms()
+        self.output.cut_large()
         self.end_channels()
-        self.send(method_frame(
+        self.output.send(method_frame(
             0, "connection.close", reply_code=code, reply_text=text, class_id=class_id,
             method_id=method_id))
         if lost_sync:
             self.phase = CLOSED
-            self.work()
+            self.output.work()
         self.await_close_ok(lost_sync)
 
     def set_tuned(self, uint16_t channel_max, uint32_t frame_max):
         self.channel_max = channel_max
-        self.frame_max = frame_max
+        self.output.frame_max = frame_max
 
     def set_phase(self, int phase):
         self.phase = phase
@@ -682,60 +708,59 @@ cdef class Connection(Output):
     def set_closed(self):
         """The transport is closed: it is not read or written any more."""
         self.phase = CLOSED
-        self.closed = True
-        self.large = None
+        self.output.close()
         self.publishing = None
 
-    # -- hooks: what the frames ask of the session; its class has them all ------------------------
+    # -- hooks: what the frames ask of the connection, which defines all of them -------------------
 
-    def label(self):
+    cpdef label(self):
         """The connection's name, for the log."""
         raise NotImplementedError
 
-    def on_protocol_header(self, bytes header):
+    cpdef on_protocol_header(self, bytes header):
         """The first eight bytes came."""
         raise NotImplementedError
 
-    def on_method(self, channel, int number, str name, dict arguments):
+    cpdef on_method(self, channel, int number, str name, dict arguments):
         """A method off the hot path came. Raises AMQPError."""
         raise NotImplementedError
 
-    def fail_handshake(self, error, int class_id, int method_id):
+    cpdef fail_handshake(self, error, int class_id, int method_id):
         """An error before the connection is open."""
         raise NotImplementedError
 
-    def stop_reading(self):
+    cpdef stop_reading(self):
         """Reads nothing from the transport until `read_on`."""
         raise NotImplementedError
 
-    def read_on(self):
+    cpdef read_on(self):
         """Reads the transport again, if nothing else is against it."""
         raise NotImplementedError
 
-    def block(self):
+    cpdef block(self):
         """A publish came during an alarm."""
         raise NotImplementedError
 
-    def after_work(self, callback):
+    cpdef after_work(self, callback):
         """Whether long work is under way; `callback()` is called behind it then."""
         raise NotImplementedError
 
-    def end_channel(self, channel, then):
+    cpdef end_channel(self, channel, then):
         """Ends a channel; `then()` is called when that is done."""
         raise NotImplementedError
 
-    def end_channels(self):
+    cpdef end_channels(self):
         """Ends all channels."""
         raise NotImplementedError
 
-    def await_close_ok(self, bint lost_sync):
+    cpdef await_close_ok(self, bint lost_sync):
         """connection.close is sent: bounds the time that the client has for its answer."""
         raise NotImplementedError
 
-    def finish(self):
+    cpdef finish(self):
         """All is sent: ends the transport when the client has, or after a bounded time."""
         raise NotImplementedError
 
-    def drop(self):
+    cpdef drop(self):
         """Ends the transport without another word."""
         raise NotImplementedError

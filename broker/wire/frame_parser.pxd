@@ -1,7 +1,8 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer
-from broker.wire.channel cimport Channel
+from broker.kernel.turn cimport Turn
+from broker.wire.channel cimport Channel, ChannelHost
 from broker.wire.output cimport Output
 
 
@@ -12,18 +13,21 @@ cdef enum:
     CLOSING = 3              # connection.close is sent; everything but close-ok is ignored
     CLOSED = 4
 
-# Why frames are not taken apart; see `Connection.holding`.
+# Why frames are not taken apart; see `FrameParser.holding`.
 cdef enum:
-    HELD = 1                 # nothing is, until `go_on`
-    ALARMED = 2              # everything is up to the next publish, which will be HELD
+    PAUSED = 1               # nothing is, until `go_on`
+    ALARMED = 2              # everything is up to the next publish, which is PAUSED
     COLLECTING = 4           # nothing is, while a collected body is written or read back
-    YIELDING = 8             # nothing is in this turn: others have theirs
+    YIELDING = 8             # nothing is until the next turn
     UNSENT = 16              # nothing is, while the peer takes nothing of what it was answered
     WORKING = 32             # nothing is, while long work is carried out (`long_work.py`)
-    WAITING = HELD | COLLECTING | YIELDING | UNSENT | WORKING
+    WAITING = PAUSED | COLLECTING | YIELDING | UNSENT | WORKING
 
 
-cdef class Connection(Output):
+cdef class FrameParser(ChannelHost):
+    cdef readonly Output output
+    cdef readonly object transport
+    cdef Turn turn
     cdef readonly int phase
     cdef Buffer partial
     cdef list slots                      # channels by number; slot 0 is None
@@ -61,3 +65,17 @@ cdef class Connection(Output):
     cdef int keep(self) except -1
     cdef list open_channels(self)
     cdef Channel channel_at(self, uint16_t number)
+    # Hooks: what the frames ask of the connection, which defines all of them.
+    cpdef label(self)
+    cpdef on_protocol_header(self, bytes header)
+    cpdef on_method(self, channel, int number, str name, dict arguments)
+    cpdef fail_handshake(self, error, int class_id, int method_id)
+    cpdef stop_reading(self)
+    cpdef read_on(self)
+    cpdef block(self)
+    cpdef after_work(self, callback)
+    cpdef end_channel(self, channel, then)
+    cpdef end_channels(self)
+    cpdef await_close_ok(self, bint lost_sync)
+    cpdef finish(self)
+    cpdef drop(self)
