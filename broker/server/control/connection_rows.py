@@ -348,7 +348,7 @@ class Channels(View):
         row = self.row(thing, args)
         if args.disable_stats:
             return row
-        consumers = list(thing.consumers.values())
+        consumers = list(thing.deliveries.consumers.values())
         row["consumer_details"] = [consumer_row(self, consumer) for consumer in consumers]
         flows = Flows(self)
         row["publishes"] = flows.from_channel(thing)
@@ -358,7 +358,7 @@ class Channels(View):
     def live(self, thing: Any) -> dict[str, Any]:
         gauge = self.stats.gauge("channel", thing)
         live: dict[str, Any] = {
-            "consumer_count": len(thing.consumers),
+            "consumer_count": len(thing.deliveries.consumers),
             "messages_unacknowledged": thing.messages_unacknowledged,
             "messages_unconfirmed": thing.messages_unconfirmed,
             "prefetch_count": thing.prefetch_count,
