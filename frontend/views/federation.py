@@ -98,7 +98,8 @@ async def upstream(request: HttpRequest) -> HttpResponseBase:
 def _check_may(request: HttpRequest) -> None:
     user = request.user
     if not (user.is_policymaker or (user.is_monitoring and request.method == "GET")):
-        raise BrokerError(401, "not_authorised", "Federation takes policymaker or monitoring.")
+        reason = "Federation takes the tag policymaker or monitoring."
+        raise BrokerError(401, "not_authorised", reason)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """`make bench ARGS=--bridges`: shovels beside RabbitMQ's own, in turn, in the same run.
 
-A queue is filled, then a shovel with ack mode on-confirm and a prefetch of 10,000 empties it into a
-queue that nothing consumes; the rate is that between a tenth and nine tenths of the messages. From
-a broker to itself, and from Leveret to RabbitMQ, beside what the generator publishes to RabbitMQ
-with as many confirms under way. CPU is that of all processes at both ends, for each message.
+A queue is filled with numbered messages, then a shovel with ack mode on-confirm and a prefetch of
+10,000 empties it into a queue that nothing consumes. The rate is that at which they leave a source
+of ours, which they do when the destination has confirmed them, or arrive at RabbitMQ's destination,
+between a tenth and nine tenths of them. Afterwards all are taken from the destination, and each
+number has to be there once. From a broker to itself, and from Leveret to RabbitMQ, beside what the
+generator publishes to RabbitMQ with as many confirms under way. CPU is that of all processes at
+both ends, for each message.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import contextlib
 import json
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.client.aio import Channel, connect
+from broker.client.batch import Batch
 from broker.client.properties import encode
 from broker.client.uri import Endpoint
 from management.broker_client import BrokerClient
@@ -33,8 +38,9 @@ SIZES = {"16 B": 16, "1 KiB": 1024}
 PREFETCH = 10_000
 PATIENCE_S = 120.0
 LOOK_EVERY_S = 0.02
+NUMBER = struct.Struct("<Q")
 # Messages of a row for each second that it is to take: about what each is known to reach.
-GUESSED = {"Leveret": {16: 400_000, 1024: 100_000}, "RabbitMQ": {16: 17_000, 1024: 12_000}}
+GUESSED = {"Leveret": {16: 1_000_000, 1024: 100_000}, "RabbitMQ": {16: 25_000, 1024: 15_000}}
 SHOVEL = "bench"
 
 Broker = Leveret | RabbitMQ
@@ -69,14 +75,38 @@ async def fill(port: int, queue: str, count: int, size: int) -> None:
     async with await connect(Endpoint(port=port)) as connection, connection.channel() as channel:
         await channel.call("queue.declare", queue=queue, durable=True)
         await channel.select_confirms()
-        listed, body = encode({"delivery_mode": 2}), bytes(size)
+        listed, rest = encode({"delivery_mode": 2}), bytes(size - NUMBER.size)
         for number in range(count):
-            channel.core.publish(b"", queue.encode(), listed, body)
+            channel.core.publish(b"", queue.encode(), listed, NUMBER.pack(number) + rest)
             if number % 500 == 0:
                 connection.flush()
                 await channel.confirms_below(20_000)
         connection.flush()
         await channel.confirms_below(1)
+
+
+async def check(port: int, queue: str, count: int) -> None:
+    """Takes all messages out of a queue. Raises RuntimeError unless each number is there once."""
+    seen = bytearray(count)
+    came = 0
+    over = asyncio.Event()
+
+    def take(channel: Channel, batch: Batch) -> None:
+        nonlocal came
+        for message in batch.messages():
+            seen[NUMBER.unpack_from(message.body)[0]] += 1
+        came += batch.count
+        channel.core.ack(batch.last_tag, True)
+        if came >= count:
+            over.set()
+
+    async with await connect(Endpoint(port=port)) as connection, connection.channel() as channel:
+        await channel.consume(queue, take, prefetch=PREFETCH)
+        async with asyncio.timeout(PATIENCE_S):
+            await over.wait()
+    wrong = count - seen.count(1)
+    if came != count or wrong:
+        raise RuntimeError(f"{came} of {count} messages arrived, {wrong} numbers not once")
 
 
 async def ready(channel: Channel, queue: str) -> int:
@@ -119,35 +149,62 @@ async def end(broker: Broker) -> None:
         await asked(broker, "parameter.delete")
 
 
+class Looks:
+    """How many messages have passed. Of a source of ours: those that it has no more, as they are
+    acknowledged when the destination has confirmed them; else what the destination has."""
+
+    def __init__(self, source: Broker, channel: Channel, count: int) -> None:
+        self._client = None
+        if isinstance(source, Leveret):
+            self._client = BrokerClient(source.directory / "data/control.sock")
+        self._channel = channel
+        self._count = count
+
+    async def passed(self) -> int:
+        if self._client is None:
+            return await ready(self._channel, "bench-to")
+        row = await self._client.call("item", noun="queues", vhost="/", name="bench-from")
+        return self._count - int(row["messages"])
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
 async def watched(
-    port: int, target: str, count: int, pids: list[int], bridges: list[int]
+    source: Broker, port: int, count: int, pids: list[int], bridges: list[int]
 ) -> dict[str, float]:
-    """The rate at which the target fills, CPU a message, and the most memory of `bridges`."""
+    """The rate at which messages pass, CPU a message, and memory of `bridges`."""
     first = last = (0.0, 0, 0.0)
-    most = 0
+    most = early = 0
     deadline = time.monotonic() + PATIENCE_S
     async with await connect(Endpoint(port=port)) as connection, connection.channel() as channel:
+        looks = Looks(source, channel, count)
         while True:
-            there = await ready(channel, target)
-            now = time.monotonic(), there, processes.cpu_seconds(pids)
+            passed = await looks.passed()
+            now = time.monotonic(), passed, processes.cpu_seconds(pids)
             if bridges:
                 most = max(most, processes.resident_bytes(bridges))
-            if there < count // 10:
+                early = early or most * (passed >= count // 10)
+            if passed < count // 10:
                 first = now
-            if there <= count * 9 // 10:
+            if passed <= count * 9 // 10:
                 last = now
-            if there >= count:
+            if passed >= count:
                 break
             if now[0] > deadline:
-                raise RuntimeError(f"{there} of {count} messages came in {PATIENCE_S:.0f} s")
+                raise RuntimeError(f"{passed} of {count} messages came in {PATIENCE_S:.0f} s")
             await asyncio.sleep(LOOK_EVERY_S)
-        await channel.call("queue.delete", queue=target)
+        await looks.close()
+        await check(port, "bench-to", count)
+        await channel.call("queue.delete", queue="bench-to")
     moved = last[1] - first[1]
     if moved <= 0:
         raise RuntimeError("it went too fast to be measured: more --seconds")
     return {
         "rate": moved / (last[0] - first[0]),
         "cpu_us": (last[2] - first[2]) / moved * 1e6,
+        "early": early,
         "memory": most,
     }
 
@@ -163,7 +220,7 @@ async def measured(
     pids = [*source.pids(), *(target.pids() if target is not source else []), *child]
     await put(source, target.port, "bench-from", "bench-to")
     try:
-        return await watched(target.port, "bench-to", count, pids, child)
+        return await watched(source, target.port, count, pids, child)
     finally:
         await end(source)
 
@@ -230,17 +287,21 @@ def main(options: argparse.Namespace, base: Path) -> int:
 def table(found: dict[str, list[dict[str, float]]]) -> str:
     """The rows as Markdown."""
     lines = [
-        "| Shovel | messages/s | µs CPU a message | MiB of bridges | rates of the rounds |",
+        "| Shovel | messages/s | µs CPU a message | MiB of bridges, early and at most |"
+        " rates of the rounds |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, results in found.items():
         rate = statistics.median(result["rate"] for result in results)
         cpu = [result["cpu_us"] for result in results if "cpu_us" in result]
-        memory = max(result.get("memory", 0) for result in results)
+        early, most = (
+            max(result.get(name, 0) for result in results) / (1 << 20)
+            for name in ("early", "memory")
+        )
         cells = [
             f"{rate:,.0f}",
             f"{statistics.median(cpu):.1f}" if cpu else "",
-            f"{memory / (1 << 20):.0f}" if memory else "",
+            f"{early:.0f}, {most:.0f}" if most else "",
             ", ".join(f"{result['rate']:,.0f}" for result in results),
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")

@@ -136,10 +136,12 @@ class Bench:
 
 
 async def until(
-    is_so: Callable[[], Awaitable[bool]], shown: Callable[[], str] = lambda: "it does not come"
+    is_so: Callable[[], Awaitable[bool]],
+    shown: Callable[[], str] = lambda: "it does not come",
+    patience_s: float = PATIENCE_S,
 ) -> None:
     """Asks again, many times a second, until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not await is_so():
         assert time.monotonic() < deadline, shown()
         await asyncio.sleep(0.05)

@@ -31,6 +31,7 @@ from tests.bridges.federated import (
 from tests.client.test_faults import server
 
 LINKS = int(os.environ.get("LEVERET_TEST_LINKS", "60"))
+PATIENCE_S = 60.0 + LINKS / 4
 KB_A_LINK = 160
 """Memory that the process may take for each link."""
 
@@ -94,15 +95,15 @@ async def test_many_links_run_in_little_memory_and_end(
 
     def run(count: int) -> Any:
         async def do() -> bool:
-            rows = await links(down)
-            return sum(row["state"] == "running" for row in rows) == count
+            found = samples(down.pair, "/metrics", "rabbitmq_federation_links{")
+            return found['rabbitmq_federation_links{status="running"}'] == count
 
         return do
 
     await until(run(1))
     before = resident(down.pair.bridges)
     names = await exchanges(down, LINKS)
-    await until(run(LINKS), lambda: down.pair.bridges.log()[-3000:])
+    await until(run(LINKS), lambda: down.pair.bridges.log()[-3000:], PATIENCE_S)
     grown = resident(down.pair.bridges) - before
     assert grown < 8_000 + KB_A_LINK * LINKS, f"{grown} kB for {LINKS} links"
     await bind(down.here, down.name, names[-1], "")
@@ -130,7 +131,7 @@ async def test_many_links_run_in_little_memory_and_end(
         rows = await above.call("list", noun="queues", vhost="/")
         return not any(first[:-4] in row["name"] for row in rows["items"])
 
-    await until(are_gone)
+    await until(are_gone, patience_s=PATIENCE_S)
     await above.close()
     assert await links(down) == []
     for name in names:
