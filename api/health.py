@@ -105,7 +105,7 @@ async def protocol_listener(request: HttpRequest, protocol: str) -> Any:
 
 @router.get("/health/checks/certificate-expiration/{seg:within}/{seg:unit}", response=ANSWERS)
 async def certificate_expiration(request: HttpRequest, within: str, unit: str) -> Any:
-    """No certificate expires within so many `days`, `weeks`, `months` or `years`."""
+    """No certificate expires within this number of `days`, `weeks`, `months` or `years`."""
     return await _check(request, "certificate-expiration", f"{within} {unit}")
 
 

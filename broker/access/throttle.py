@@ -45,7 +45,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A refusal for so many seconds; `is_address`: of the whole address, not of one user."""
+    """A refusal, with the seconds that it holds; `is_address`: of the whole address, not of one
+    user."""
 
     seconds: float
     is_address: bool = False

@@ -12,7 +12,7 @@ from broker.client.uri import TLS
 
 CONTEXTS_KEPT = 16
 ISSUER_UNKNOWN = (18, 19, 20, 21)
-"""OpenSSL's codes for a chain that ends at nobody whom the client trusts."""
+"""OpenSSL's codes for a chain whose root the client does not trust."""
 _TLS_REASONS = {
     "WRONG_VERSION_NUMBER": "the server does not speak TLS at this port",
     "RECORD_LAYER_FAILURE": "the server does not speak TLS at this port",

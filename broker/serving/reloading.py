@@ -56,9 +56,11 @@ def tell(log: logging.Logger, old: Config, reloaded: Reloaded) -> None:
         )
         log.info("settings: %s is %s now, was %s", name, after, before)
     if reloaded.waiting:
-        log.warning("settings: %s counts from the next start", ", ".join(reloaded.waiting))
+        log.warning(
+            "settings: %s changed; takes effect after a restart", ", ".join(reloaded.waiting)
+        )
     if not reloaded.at_once:
-        log.info("settings read again: none that counts at once has changed")
+        log.info("settings read again: no setting changed that takes effect without a restart")
 
 
 def refuse(log: logging.Logger, error: Exception) -> None:

@@ -27,7 +27,7 @@ class Excess(Exception):
 
 
 class Allowance:
-    """What one client may send: so many bytes before it has signed in, and so many pings, pongs and
+    """What one client may send: a number of bytes before it has signed in, and of pings, pongs and
     data frames without content a second."""
 
     __slots__ = ("_before_login", "_empty", "_empty_max", "_since", "signed_in")

@@ -35,7 +35,7 @@ class Setting:
     text: str
     read: Callable[[str], Any]
     reload: bool
-    """Whether SIGHUP changes it; else a new value counts from the next start."""
+    """Whether SIGHUP changes it; else a new value takes effect after a restart."""
 
     @property
     def option(self) -> str:

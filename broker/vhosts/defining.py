@@ -1,4 +1,4 @@
-"""The definitions of a vhost: exchanges, queues and bindings, and the one door through which they
+"""The definitions of a vhost: exchanges, queues and bindings, and the one place where they
 change.
 
 `declare_queue`, `bind` and the like check what is asked and then call `_apply` with a change in the
@@ -153,7 +153,7 @@ class DefiningVHost:
         """Rises with every change that can alter a route."""
         return self._topology.version
 
-    # -- the one door ------------------------------------------------------------------------------
+    # -- applying changes --------------------------------------------------------------------------
 
     def _change(
         self,

@@ -28,7 +28,7 @@ class HeldBack:
                 queue.hold_back(True)
 
     def let_go(self) -> None:
-        """All is back."""
+        """All messages are back: the queues deliver again."""
         queues, self._queues = self._queues, {}
         for queue in queues:
             queue.hold_back(False)

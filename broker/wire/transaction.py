@@ -48,8 +48,8 @@ class Uncommitted:
 
 
 class Transaction:
-    """At most so many messages and acks, and bytes of them: bodies, properties and names, acks, and
-    what holds them. `version` is the topology's when the first message was checked."""
+    """Messages and acks up to the limits of their number and bytes: bodies, properties and names,
+    acks, and what holds them. `version` is the topology's when the first message was checked."""
 
     __slots__ = (
         "_limits",

@@ -87,7 +87,7 @@ def test_a_file_it_cannot_use_changes_nothing(
 
 def test_what_cannot_change_waits_for_the_next_start(broker: Appliance, file: Path) -> None:
     file.write_text("[amqp]\namqp_port = 1\nheartbeat = 7\n[store]\nsegment_size = 64 KiB\n")
-    reload(broker, "settings: segment_size counts from the next start")
+    reload(broker, "settings: segment_size changed; takes effect after a restart")
     with raw.Client.open(address(broker)) as client:
         client.fence(1)
 

@@ -195,14 +195,14 @@ def test_each_row_reloads_or_says_that_it_waits(broker: Appliance, tmp_path: Pat
     del values["log_format"], values["default_password_file"]
     write(tmp_path / "leveret.ini", values)
     broker.signal(signal.SIGHUP)
-    until("counts from the next start", broker)
+    until("takes effect after a restart", broker)
     until("settings: log_level is debug now, was info", broker)
     log = broker.log()
     at_once = set(re.findall(r"settings: (\w+) is .* now, was ", log))
     waiting = next(
-        line.partition("settings: ")[2].partition(" counts from")[0].split(", ")
+        line.partition("settings: ")[2].partition(" changed;")[0].split(", ")
         for line in log.splitlines()
-        if "counts from the next start" in line
+        if "takes effect after a restart" in line
     )
     assert at_once == {item.name for item in ROWS if item.reload and item.name in values}
     assert set(waiting) == {item.name for item in ROWS if not item.reload and item.name in values}

@@ -28,7 +28,7 @@ LONG_FILES: dict[str, str] = {
     "broker/wire/connection.py": "one state machine: what a connection is told and asked",
     "broker/wire/channel.pyx": "one class: a publish from its first frame to its confirm",
     "broker/queues/classic.pyx": "one class: a queue from a publish to its settlement",
-    "broker/vhosts/defining.py": "the one door: all changes share its checks",
+    "broker/vhosts/defining.py": "one class: all changes share its checks",
     "tests/amqp/error_rows.py": "one table, a row per error",
 }
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "stuff"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker.routing.exchange import BoundExchange
     from broker.vhosts.vhost import VHost
 
-# A file of ids holds at least so many, so that small caches do not change files all the time.
+# A file of ids holds at least this number, so that small caches do not change files often.
 FILE_ENTRIES_MIN = 1024
 
 

@@ -118,7 +118,7 @@ class Federation(Feature):
     def _parameters_changed(self) -> None:
         parameters = self._host.access.parameters
         given = parameters.node.get("cluster_name")
-        # Two appliances may have one host's name; nobody but a person gives two one cluster name.
+        # Two appliances may have one host's name; the same cluster name only where it was set.
         own = f"{self._host.node_name}-{self._appliance[:8]}" if self._appliance else self.name
         name = given if isinstance(given, str) and given else own
         if name != self.name:

@@ -108,7 +108,7 @@ async def _delete(broker: Broker, vhost: VHost, over: asyncio.Event) -> None:
         await broker.synced()
         vhost.drop_journal()
     except Exception:
-        log.exception("vhost '%s' is not wholly deleted; the next start does it", vhost.name)
+        log.exception("vhost '%s': deletion incomplete; resumes at the next start", vhost.name)
     finally:
         over.set()
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOVERS = 10
-"""Of growing queues and of publishers, at most so many are shown."""
+"""How many growing queues, and how many publishers, are shown at most."""
 
 GROUP_FROM = 4
 """So many problems of one kind and one order of magnitude in a vhost are one line."""

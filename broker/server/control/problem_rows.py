@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker.server.app import Broker
 
 _NAMES = 5
-"""Of a group, so many are named."""
+"""How many of a group are named."""
 
 _LIMITS = {"x-max-length": "messages_ready", "x-max-length-bytes": "message_bytes_ready"}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 EACH, ALL = "fdatasync", "syncfs"
 MEASURED = "measured"
 START_ALL_FROM = 4
-"""Until there are measurements, so many files take one syncfs."""
+"""From this number of files on, one syncfs is used until there are measurements."""
 TRY_EVERY = 64
 """Rounds after which the method that looks slower is tried again."""
 WEIGHT = 0.1
@@ -49,7 +49,7 @@ class SyncMethod:
         return best
 
     def better(self, files: int) -> str:
-        """What the measurements say for so many files."""
+        """What the measurements say for this number of files."""
         if self.seconds_per_file is None or self.seconds_per_syncfs is None:
             return ALL if files >= START_ALL_FROM else EACH
         return ALL if self.seconds_per_syncfs < self.seconds_per_file * files else EACH

@@ -1,4 +1,4 @@
-"""The methods of a channel that are asked once in a while: declare, bind, consume, get, qos, tx and
+"""The methods of a channel off the hot path: declare, bind, consume, get, qos, tx and
 their kin, a module per class of methods.
 
 One function a method; each checks permissions, does the thing through the vhost and replies.
