@@ -4,7 +4,7 @@ from broker.kernel.contracts cimport Consumer
 from broker.kernel.message cimport Message, Place
 from broker.queues.ack_confirms cimport AckConfirms
 from broker.queues.consumers cimport Consumers
-from broker.queues.counters cimport DeliveryCounters, Persistence
+from broker.queues.counters cimport DeliveryCounters
 from broker.queues.dead_letters cimport DeadLetters
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.limits cimport Expiry, Limits
@@ -20,11 +20,10 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef readonly Consumers consumers
     cdef readonly DeliveryCounters deliveries
     cdef AckConfirms confirms
-    cdef DeadLetters dead_letters
+    cdef DeadLetters dead_letters        # None until a message dies
     cdef readonly Limits limits          # None without any
     cdef Expiry expiry                   # None until a message may expire
     cdef readonly Refusals refusals      # None until a publish was refused
-    cdef Persistence persistence
     cdef object _duplicates              # remembered message ids (a feature), or None
     cdef object getters                  # in the order they asked; None without any
     cdef uint32_t held_back              # long operations that requeue messages in slices
@@ -55,6 +54,8 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef tuple told(self, Message* message, Place* place)
     cdef int settle_lean(self, Place* place, bint acked) except -1
     cdef int drop(self, Message* message, Place* place, int reason) except -1
+    cdef DeadLetters letters(self)
+    cdef bint is_choked(self) noexcept
     cdef bint may_drop(self) except -1
     cdef int64_t message_ttl(self) noexcept
     cdef bint is_expired(self, Message* message) noexcept

@@ -28,7 +28,7 @@ from broker.queues.ack_confirms cimport AckConfirms, put_lean_place
 from broker.queues.consumers cimport Consumers
 from broker.queues.counted import with_delivery_count
 from broker.queues.counters cimport (
-    BYTES, CONFIRM, DeliveryCounters, Persistence, PUBLISH, READY, UNACKED, USE_REFUSED,
+    BYTES, CONFIRM, DeliveryCounters, PUBLISH, READY, UNACKED, USE_REFUSED,
     USE_REFUSED_BYTES,
 )
 from broker.queues.dead_letters cimport DeadLetters, DeathCounters, REASON_COUNT
@@ -74,9 +74,7 @@ cdef class ClassicQueue(DeclaredQueue):
         self.shares = True
         self.consumers = Consumers()
         self.deliveries = DeliveryCounters()
-        self.persistence = Persistence()
         self.confirms = AckConfirms(persister.origins)
-        self.dead_letters = DeadLetters(self.confirms, persister, bounds)
         self.set_limits(arguments)
 
     @property
@@ -145,7 +143,7 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.durable:
             if message.flags & PERSISTENT:
                 return NEEDS_SYNC
-            self.persistence.transient += 1
+            self.backlog.transient += 1
         return STORED
 
     cdef bint is_full(self, Message* message) noexcept:
@@ -172,7 +170,7 @@ cdef class ClassicQueue(DeclaredQueue):
         if (self.limits.dead_letters_rejected and self.features & HAS_DEAD_LETTERS
                 and self.may_pass_on()):
             # It need not be stored first: its publisher gets a negative confirm.
-            self.dead_letters.bury_unstored(self, self.store, message, DEAD_MAXLEN)
+            self.letters().bury_unstored(self, self.store, message, DEAD_MAXLEN)
         return REJECTED
 
     cdef int drop_heads(self) except -1:
@@ -191,7 +189,7 @@ cdef class ClassicQueue(DeclaredQueue):
         cdef int64_t most = self.turn.drops_left if self.turn.drops_left > 2 else 2
         if self.limits.rejects:
             return 0
-        while self.store.ready and self.is_full(NULL) and not self.dead_letters.are_choked():
+        while self.store.ready and self.is_full(NULL) and not self.is_choked():
             if most == 0:
                 self.turn.touch_queue(self)
                 break
@@ -217,9 +215,9 @@ cdef class ClassicQueue(DeclaredQueue):
         self.counts.expired += 1
         self.counts.expired_bytes += message.body_length
         if self.features & HAS_DEAD_LETTERS:
-            result = self.dead_letters.bury_unstored(self, self.store, message, DEAD_EXPIRED)
+            result = self.letters().bury_unstored(self, self.store, message, DEAD_EXPIRED)
         else:
-            self.dead_letters.give_up(DEAD_EXPIRED, message.body_length)
+            self.letters().give_up(DEAD_EXPIRED, message.body_length)
             if self.features & CONFIRM_ON_ACK:
                 result = REJECTED
         return result
@@ -283,7 +281,7 @@ cdef class ClassicQueue(DeclaredQueue):
             if self.getters is not None and not self.deleted:
                 self.serve_getters()
             return 0
-        if self.dead_letters.are_waiting():
+        if self.dead_letters is not None and self.dead_letters.are_waiting():
             self.dead_letters.bury(self, store)
         if self.features & HAS_LENGTH_LIMIT:
             # What was published has been offered to the consumers. The rest, which was requeued or
@@ -595,20 +593,30 @@ cdef class ClassicQueue(DeclaredQueue):
             self.counts.dropped += 1
             self.counts.dropped_bytes += place.body_length
         if not self.features & HAS_DEAD_LETTERS:
-            self.dead_letters.give_up(reason, place.body_length)
+            self.letters().give_up(reason, place.body_length)
             if not self.confirms.holds:
                 return self.store.settle(place)
         if message != NULL and self.confirms.holds:
             self.confirms.note_origin(message, place)
-        self.dead_letters.add(place, reason)
+        self.letters().add(place, reason)
         if not self.pending:
             self.turn.touch_queue(self)
         return 0
 
+    cdef DeadLetters letters(self):
+        """Made when the first message dies."""
+        if self.dead_letters is None:
+            self.dead_letters = DeadLetters(self.confirms, self.persister, self.bounds)
+        return self.dead_letters
+
+    cdef bint is_choked(self) noexcept:
+        """Whether no further message dies until dead letters have been moved."""
+        return self.dead_letters is not None and self.dead_letters.are_choked()
+
     cdef bint may_drop(self) except -1:
         """Whether one more message may be moved in this turn; if not, the queue continues in the
         next turn, or when dead letters have been moved."""
-        if self.dead_letters.are_choked():
+        if self.is_choked():
             return False
         if self.turn.drops_left <= 0:
             self.turn.touch_queue(self)
@@ -830,7 +838,7 @@ cdef class ClassicQueue(DeclaredQueue):
         problems = recover(self.open_store())
         clock.refresh()
         self.backlog.noted_at = clock.now_ms
-        self.persistence.recovered = True
+        self.backlog.recovered = True
         if self.store.any_expires:
             self.features |= HAS_EXPIRY
         if self.store.total == 0:
@@ -978,12 +986,15 @@ cdef class ClassicQueue(DeclaredQueue):
         return {
             "expired": self.counts.expired,
             "dropped": self.counts.dropped,
-            "dead_lettered": self.dead_letters.lettered,
+            "dead_lettered": (
+                self.dead_letters.lettered if self.dead_letters is not None else 0),
             "refused": self.refused,
         }
 
     def deaths(self) -> dict:
-        cdef DeathCounters deaths = self.dead_letters.deaths
+        cdef DeathCounters deaths = None
+        if self.dead_letters is not None:
+            deaths = self.dead_letters.deaths
         if deaths is None:
             return {reason_name(reason): (0, 0) for reason in range(REASON_COUNT)}
         return {reason_name(reason): (deaths.given_up[reason], deaths.lettered[reason])
@@ -1019,7 +1030,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int persistent_share(self) noexcept:
         """Whether all stored messages are persistent, 1, or none of them, 0; -1 if it is not
         known."""
-        return self.persistence.share(
+        return self.backlog.persistence(
             self.store.total if self.store is not None else 0, self.durable, self.counts.published)
 
     @property
@@ -1080,11 +1091,11 @@ cdef class ClassicQueue(DeclaredQueue):
     def memory(self):
         """Bytes of memory of the queue with what it holds of its messages."""
         cdef uint64_t size = size_of(self)
-        size += size_of(self.counts) + size_of(self.backlog) + size_of(self.persistence)
+        size += size_of(self.counts) + size_of(self.backlog)
         size += size_of(self.consumers) + size_of(self.deliveries)
-        size += size_of(self.confirms) + size_of(self.dead_letters)
-        if self.dead_letters.deaths is not None:
-            size += size_of(self.dead_letters.deaths)
+        size += size_of(self.confirms)
+        if self.dead_letters is not None:
+            size += size_of(self.dead_letters) + size_of(self.dead_letters.counted())
         if self.expiry is not None:
             size += size_of(self.expiry)
         return size + memory_of(self.store) if self.store is not None else size
@@ -1151,8 +1162,9 @@ cdef class ClassicQueue(DeclaredQueue):
         signs[0] = self.consumers.count()
         signs[1] = self.features
         signs[2] = <double> <size_t> <void*> self.limits
-        signs[3] = <double> (
-            self.counts.expired + self.counts.dropped + self.dead_letters.lettered)
+        signs[3] = <double> (self.counts.expired + self.counts.dropped)
+        if self.dead_letters is not None:
+            signs[3] += self.dead_letters.lettered
         if self.refusals is not None:
             signs[3] += self.refusals.total
         return 0
@@ -1160,7 +1172,8 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int use(self, int64_t now, uint64_t* row) except -1:
         DeclaredQueue.use(self, now, row)
         self.deliveries.use(row)
-        self.dead_letters.use(row)
+        if self.dead_letters is not None:
+            self.dead_letters.use(row)
         if self.refusals is not None:
             row[USE_REFUSED] = self.refusals.total
             row[USE_REFUSED_BYTES] = self.refusals.bytes

@@ -84,15 +84,11 @@ cdef class Backlog:
     cdef int64_t most                    # messages held since `take_most`, as far as it was noted
     cdef uint64_t messages_ms            # messages held, integrated over time
     cdef uint64_t message_bytes_ms
-
-    cdef void note(self, uint64_t messages, uint64_t size, int64_t now) noexcept
-    cdef int64_t take_most(self, uint64_t messages) noexcept
-
-
-cdef class Persistence:
     cdef uint64_t transient              # of the messages published, where the queue is durable
     cdef uint64_t stored_from            # publishes when the queue was known to be empty,
     cdef uint64_t transient_from         # and `transient`
     cdef bint recovered                  # messages of an earlier run are there
 
-    cdef int share(self, uint64_t messages, bint durable, uint64_t published) noexcept
+    cdef void note(self, uint64_t messages, uint64_t size, int64_t now) noexcept
+    cdef int64_t take_most(self, uint64_t messages) noexcept
+    cdef int persistence(self, uint64_t messages, bint durable, uint64_t published) noexcept

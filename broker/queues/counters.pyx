@@ -67,8 +67,8 @@ cdef class DeliveryCounters:
 
 
 cdef class Backlog:
-    """What a queue held over time, ready and unacknowledged: the most messages, and the integrals
-    of messages and bytes."""
+    """What a queue holds, ready and unacknowledged: the most messages, the integrals of messages
+    and bytes over time, and whether they are persistent, as far as counts of publishes tell."""
 
     def __init__(self):
         self.noted_at = clock.now_ms
@@ -88,12 +88,7 @@ cdef class Backlog:
         self.most = <int64_t> messages
         return most
 
-
-cdef class Persistence:
-    """Whether the messages of a queue are persistent, as far as counts of publishes tell: nothing
-    is kept for a message."""
-
-    cdef int share(self, uint64_t messages, bint durable, uint64_t published) noexcept:
+    cdef int persistence(self, uint64_t messages, bint durable, uint64_t published) noexcept:
         """Whether all of these messages in the store are persistent, 1, or none of them, 0; -1 if
         there are both, or if it is not known. A transient queue holds no persistent messages."""
         if messages == 0:

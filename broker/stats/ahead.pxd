@@ -31,7 +31,6 @@ cdef inline void fetch_parts(ClassicQueue queue) noexcept:
     fetch(<PyObject*> queue.counts, (<PyTypeObject*> QueueCounters).tp_basicsize)
     fetch_line(<PyObject*> queue.consumers)
     fetch_line(<PyObject*> queue.confirms)
-    fetch_line(<PyObject*> queue.dead_letters)
 
 
 cdef inline void look_ahead(list things, Py_ssize_t place) noexcept:

@@ -43,8 +43,8 @@ cdef class QueueCounts:
         self.has_deaths = True
         if classic.refusals is not None:
             self.refused += classic.refusals.total
-        deaths = classic.dead_letters.deaths
-        if deaths is not None:
+        if classic.dead_letters is not None and classic.dead_letters.deaths is not None:
+            deaths = classic.dead_letters.deaths
             for place in range(REASON_COUNT):
                 self.given_up[place] += deaths.given_up[place]
                 self.lettered[place] += deaths.lettered[place]
