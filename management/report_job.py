@@ -28,6 +28,8 @@ FILES = (
     "broker/features/joints.py",
     "broker/features/usage/__init__.py",
     "broker/features/usage/records.py",
+    "broker/schema/__init__.py",
+    "broker/schema/file_steps.py",
     "management/__init__.py",
     "management/priority.py",
 )

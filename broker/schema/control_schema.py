@@ -7,7 +7,8 @@ answers. `NOUNS` holds what `list` and `item` show, `EVENTS` what is pushed, `ER
 can fail.
 
 Answers are the JSON shapes of RabbitMQ's HTTP API as plain maps (bodies are bytes), and so are the
-permission rules. Imports nothing but msgspec: both sides of the process border read this file.
+permission rules. Imports nothing but msgspec and what is beside it: both sides of the process
+border read this file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+
+from broker.schema.file_steps import Step
 
 RABBITMQ_VERSION = "3.13.7"
 """The version whose HTTP API this is; tools choose by it."""
@@ -524,6 +527,15 @@ class Metrics(Arguments):
 class BackupBegin(Arguments):
     """Takes a snapshot of the data directory, as hard links in `directory`, for a copy. It goes
     when the connection ends."""
+
+
+@verb("files.carry", "appliance", "node", "{errno, reason, path}")
+class FilesCarry(Arguments):
+    """Brings finished files of the reports process from `run/` into `usage/` and `reports/`, or
+    removes what is there, in the order of `steps`. Paths are relative to the data directory.
+    `errno` is 0 if all is done and on disk, else the error that ended it at `path`."""
+
+    steps: list[Step]
 
 
 # Messaging.

@@ -102,7 +102,9 @@ def _close_months(
         return
     rows = folding.read(spark, intake.tables.paths(files))
     rows = rows if recent is None else rows.unionByName(recent)
-    ledger = Ledger(Path(given.reports_directory))
+    work = Path(given.work_directory)
+    work.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(Path(given.reports_directory), intake.tables.door, work)
     costs.close_months(rows, ledger, given.tariffs, months, int(now.timestamp() * 1000))
 
 

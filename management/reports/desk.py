@@ -19,7 +19,7 @@ from . import charted, client, parameters, plans, tariff
 from .catalog import REPORTS
 from .ledger import Closed, Ledger
 from .pages import Result, Where
-from .runs import RESULT_FORMATS, Run, RunNotFound, Runs
+from .runs import LOG, RESULT_FORMATS, Run, RunNotFound, Runs
 from .shapes import Report, View
 
 LATEST = "latest"
@@ -207,7 +207,7 @@ class Desk:
 
     def log(self, run: Run) -> str:
         """The end of what Spark printed in a run. Raises RunNotFound."""
-        path = self.runs.path(run.report, run.run_id) / "log"
+        path = self.runs.path(run.report, run.run_id) / LOG
         try:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - LOG_SHOWN))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from . import bronze
 from .bronze import Census, Source
+from .door import HERE, Door, Remove
 from .gaps import Gap
 from .keeping import Keeping
 from .tables import Consumed, File, Tables, Written
@@ -37,17 +38,19 @@ class Taken:
 
 
 class Intake:
-    """The feed in `usage` and the tables made of it; `work` is an empty directory on the same file
-    system, which Spark sees too.
+    """The feed in `usage` and the tables made of it, which are changed through `door`; `work` is a
+    directory that is emptied, and that Spark sees too.
     """
 
-    def __init__(self, usage: Path, work: Path, keeping: Keeping, now: datetime) -> None:
+    def __init__(
+        self, usage: Path, work: Path, keeping: Keeping, now: datetime, door: Door = HERE
+    ) -> None:
         self._usage = usage
         self._work = work
         self._keeping = keeping
         self._now = now.astimezone(UTC)
         self._now_ms = int(now.timestamp() * 1000)
-        self.tables = Tables(usage / "tables")
+        self.tables = Tables(usage / "tables", door)
         self._reader = ThreadPoolExecutor(1)
         self._next: Future[Taken] | None = None
 
@@ -166,10 +169,13 @@ class Intake:
     def _clean(self) -> None:
         """Delete feed files that have been in the tables for long enough."""
         oldest = self._now - timedelta(seconds=self._keeping.lines)
-        for source in bronze.closed_sources(self._usage):
-            taken_in = source.name in self.tables.manifest.consumed
-            if taken_in and (source.path.is_dir() or source.hour < oldest - timedelta(hours=1)):
-                _delete(source.path)
+        gone = [
+            Remove(str(source.path))
+            for source in bronze.closed_sources(self._usage)
+            if source.name in self.tables.manifest.consumed
+            and (source.path.is_dir() or source.hour < oldest - timedelta(hours=1))
+        ]
+        self.tables.door.carry(gone)
         present = {source.name for source in bronze.closed_sources(self._usage)}
         self.tables.clean(present, self._now_ms)
 
@@ -178,15 +184,3 @@ class Intake:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         return place
-
-
-def _delete(path: Path) -> None:
-    if not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    shutil.rmtree(path, ignore_errors=True)
-    for parent in list(path.parents)[:2]:  # its hour's and its day's directory
-        try:
-            parent.rmdir()
-        except OSError:
-            return

@@ -28,6 +28,7 @@ from management.priority import give_way_as_parent
 
 from . import parameters
 from .catalog import REPORTS
+from .door import BrokerDoor
 from .orders import Answer, Outcome, Specification
 from .progress import Watch
 from .records import is_full, plain
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 ERROR_LENGTH_MAX = 2000
 # What the package installs only where it is asked to: `reports` in pyproject.toml.
 EXTRA = ("pandas", "pyarrow", "pyspark")
-
-# The job's own directory below the usage directory; emptied by the next run if it is killed.
-WORK = "work"
 
 # With more rows to read than this the JVM starts slower and then computes faster.
 LARGE_ROWS = 2_000_000
@@ -138,9 +136,8 @@ def run(
     from .session import is_connect
 
     now = datetime.now(UTC)
-    # On the tables' file system, so that files are moved in by a rename.
-    work = Path(specification.usage_directory) / WORK
-    intake = Intake(Path(specification.usage_directory), work, specification.keeping, now)
+    usage, work = Path(specification.usage_directory), Path(specification.work_directory)
+    intake = Intake(usage, work, specification.keeping, now, BrokerDoor(usage.parent))
     chosen, _ = parameters.read(REPORTS[specification.report], specification.parameters)
     files = intake.tables.files(chosen.grain, chosen.before(now), chosen.end)
     rows = sum(file.rows for file in files)

@@ -1,21 +1,21 @@
 """Closed months of the cost statement. A month that is here does not change any more.
 
 `<data>/reports/months/2026-10/` holds `closed.json` (when, and by which tariff) and one Parquet
-file for each view of the statement, with quantities and amounts (millionths of the currency). It is
-written under another name, synced, and renamed: a month is closed whole or not at all.
+file for each view of the statement, with quantities and amounts (millionths of the currency).
+`closed.json` comes last, and without it a month is not closed: whole or not at all.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from .door import HERE, Bring, Door, Step, Write
 from .tariff import Tariff, month_of
 
 FOLDER = "months"
@@ -31,10 +31,14 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """The closed months below the reports' directory."""
+    """The closed months below the reports' directory. Files of a month that is being closed are
+    written in `work` (where temporary files are, if it is left out) and go through `door`.
+    """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, door: Door = HERE, work: Path | None = None) -> None:
         self._directory = directory / FOLDER
+        self._door = door
+        self._work = work
 
     def months(self) -> list[Closed]:
         """All closed months, oldest first. Raises ValueError for a damaged record."""
@@ -69,25 +73,23 @@ class Ledger:
         import pyarrow.parquet
 
         place = self._directory / closed.month
-        part = self._directory / f".{closed.month}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        for view, table in tables.items():
-            pyarrow.parquet.write_table(table, part / f"{view}.parquet", compression="zstd")
-        (part / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(closed), indent=1))
-        _sync(part.iterdir())
-        _sync([part])
-        if place.exists():
+        if (place / RECORD).exists():
             raise FileExistsError(f"the month {closed.month} is closed already")
-        part.rename(place)
-        _sync([self._directory])
+        with tempfile.TemporaryDirectory(dir=self._work) as scratch:
+            steps: list[Step] = []
+            for view, table in tables.items():
+                made = Path(scratch) / f"{view}.parquet"
+                pyarrow.parquet.write_table(table, made, compression="zstd")
+                steps.append(Bring(str(made), str(place / made.name)))
+            record = msgspec.json.format(msgspec.json.encode(closed), indent=1)
+            self._door.carry([*steps, Write(str(place / RECORD), record)])
 
     def _names(self) -> list[str]:
         try:
-            names = [path.name for path in self._directory.iterdir()]
+            found = [path for path in self._directory.iterdir() if _is_month(path.name)]
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if _is_month(name))
+        return sorted(path.name for path in found if (path / RECORD).exists())
 
 
 def _is_month(name: str) -> bool:
@@ -96,12 +98,3 @@ def _is_month(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _sync(paths: Iterable[Path]) -> None:
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

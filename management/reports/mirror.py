@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from .door import Write
 from .ledger import FOLDER
-from .runs import RESULT, RUN_ID, replace
+from .runs import RESULT, Runs
 from .stores import Store, StoreFailed
 from .tables import MANIFEST, Manifest, Tables
 
@@ -27,9 +28,9 @@ def copy(store: Store, tables: Tables, reports: Path, report: str, run_id: str) 
     """Bring a store up to date after a run; how many objects were written. Raises OSError, and
     StoreFailed, also if the store holds the tables of another appliance.
     """
-    _own(store, tables.directory)
+    _own(store, tables)
     written = _copy_tables(store, tables)
-    written += _copy_results(store, reports, report, run_id)
+    written += _copy_results(store, Runs(reports), report, run_id)
     present = store.sizes(f"reports/{FOLDER}")
     for path in sorted((reports / FOLDER).glob("*/*")):
         name = f"reports/{FOLDER}/{path.parent.name}/{path.name}"
@@ -40,8 +41,8 @@ def copy(store: Store, tables: Tables, reports: Path, report: str, run_id: str) 
     return written
 
 
-def _own(store: Store, directory: Path) -> None:
-    path = directory / OWNER
+def _own(store: Store, tables: Tables) -> None:
+    path = tables.directory / OWNER
     own = path.read_text().strip() if path.exists() else ""
     there = (store.get(f"{TABLES}/{OWNER}") or b"").decode(errors="replace").strip()
     if there and there != own:
@@ -51,8 +52,7 @@ def _own(store: Store, directory: Path) -> None:
         )
     if not own:
         own = secrets.token_hex(16)
-        directory.mkdir(parents=True, exist_ok=True)
-        replace(path, f"{own}\n".encode())
+        tables.door.carry([Write(str(path), f"{own}\n".encode())])
     if not there:
         store.put(f"{TABLES}/{OWNER}", f"{own}\n".encode())
 
@@ -80,11 +80,11 @@ def _copy_tables(store: Store, tables: Tables) -> int:
     return written
 
 
-def _copy_results(store: Store, reports: Path, report: str, run_id: str) -> int:
+def _copy_results(store: Store, runs: Runs, report: str, run_id: str) -> int:
     prefix = f"reports/{report}"
-    here = {path.name for path in (reports / report).iterdir() if RUN_ID.fullmatch(path.name)}
+    here = runs.ids(report)
     gone = [name for name in store.sizes(prefix) if name.split("/")[2] not in here]
-    files = sorted((reports / report / run_id / RESULT).glob("*.parquet"))
+    files = sorted((runs.path(report, run_id) / RESULT).glob("*.parquet"))
     for path in files:
         store.put(f"{prefix}/{run_id}/{RESULT}/{path.name}", path)
     store.delete(gone)

@@ -12,10 +12,10 @@ from .tariff import Tariff
 
 
 class Specification(msgspec.Struct, kw_only=True):
-    """What to run: all paths absolute; `options` are further `spark.*` keys. `spark_directory` is
-    for Spark's temporary files, which last as long as the process. `tariffs`, oldest first, and
-    `close_after` (seconds after a month's end) are for the cost statement. Tables and result are
-    copied to `store`, if it has a url.
+    """What to run: all paths absolute; `options` are further `spark.*` keys. `work_directory` is
+    emptied; `spark_directory` is for Spark's temporary files, which last as long as the process.
+    `tariffs`, oldest first, and `close_after` (seconds after a month's end) are for the cost
+    statement. Tables and result are copied to `store`, if it has a url.
     """
 
     report: str
@@ -23,6 +23,7 @@ class Specification(msgspec.Struct, kw_only=True):
     run_id: str
     run_directory: str
     usage_directory: str
+    work_directory: str
     keeping: Keeping
     launcher_directory: str
     java_home: str | None

@@ -26,13 +26,13 @@ from broker.settings.config import Config
 from management.priority import give_way
 from management.worker import Worker
 
-from . import client, delivery, installing, parameters, plans, tariff
+from . import changes, client, delivery, installing, parameters, plans, tariff
 from .catalog import REPORTS
 from .client import FRAME_MAX, LENGTH, Reply, Request
 from .desk import Desk
+from .door import BrokerDoor
 from .keeping import Keeping
 from .kept import KeptJob
-from .ledger import Ledger
 from .orders import Specification
 from .records import Records, plain
 from .runs import Delivery, Progress, Run, RunNotFound, Runs
@@ -47,6 +47,9 @@ MEBIBYTE = 1024 * 1024
 # The wall clock is looked at this often while waiting for the schedule, so that a jump of it is
 # noticed; the waits themselves go by the monotonic clock.
 CLOCK_LOOK_SECONDS = 20.0
+
+# How long the end of this process waits for runs that are brought into their place.
+STOP_SECONDS_MAX = 2.0
 
 # A scheduled run that the disk has no room for is tried again this much later.
 SCHEDULE_AGAIN_MS = 5 * 60_000
@@ -83,8 +86,10 @@ class Reports:
     def __init__(self, config: Config, directory: Path) -> None:
         self._worker = Worker("reports", config, log)
         self._data_dir = config.data_dir.absolute()
-        self._runs = Runs(directory)
+        self._door = BrokerDoor(self._data_dir)
+        self._runs = Runs(directory, self._door)
         self._records = Records(self._runs)
+        self._changes = changes.Changes(directory, BrokerDoor(self._data_dir, changes.PATIENCE))
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._job = KeptJob(self._data_dir / "run" / "spark")
@@ -97,10 +102,6 @@ class Reports:
     async def serve(self) -> None:
         """Work until told to stop. Raises OSError if the socket cannot be opened."""
         self._worker.listen()
-        try:
-            self._runs.end_abandoned(_now_ms())
-        except OSError as error:
-            log.error("unfinished runs cannot be ended: %s", plain(error, self._data_dir))
         path = client.socket_path(self._data_dir)
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -108,6 +109,10 @@ class Reports:
             server = await asyncio.start_unix_server(self._on_connection, path)
         finally:
             os.umask(before)
+        try:
+            await asyncio.to_thread(self._runs.end_abandoned, _now_ms())
+        except OSError as error:
+            log.error("unfinished runs cannot be ended: %s", plain(error, self._data_dir))
         scheduling = asyncio.create_task(self._keep_schedule())
         working = asyncio.create_task(self._work_on_runs())
         log.info("schedule %s (UTC)", self._worker.config.reports_schedule)
@@ -122,6 +127,7 @@ class Reports:
         if scheduling.done():
             scheduling.result()
         scheduling.cancel()
+        await asyncio.to_thread(self._records.close, STOP_SECONDS_MAX)
         path.unlink(missing_ok=True)
 
     # Requests.
@@ -148,18 +154,9 @@ class Reports:
             if request.verb == "cancel":
                 self.cancel(request.report, request.run_id)
                 return Reply(run_id=request.run_id)
-            if request.verb == "tariff":
-                self.set_tariff(request.parameters, request.asked_by)
-                return Reply()
-            if request.verb == "remove tariff":
-                self.remove_tariff(request.parameters.get("since", ""), request.asked_by)
-                return Reply()
-            if request.verb == "plan":
-                self.set_plan(request.parameters, request.asked_by)
-                return Reply()
-            if request.verb == "remove plan":
-                name = request.parameters.get("name", "")
-                self.remove_plan(request.report, name, request.asked_by)
+            if request.verb in changes.VERBS:
+                await self._changes.make(request)
+                self._refresh(_now_ms())
                 return Reply()
             if request.verb == "status":
                 return Reply(
@@ -214,73 +211,13 @@ class Reports:
             if (run.report, run.run_id) == (report, run_id):
                 self._waiting.remove(run)
                 self._end(run, "cancelled")
-                self._runs.forget_old(report)
                 return
         run_now = self._running
         if run_now is None or (run_now.report, run_now.run_id) != (report, run_id):
             raise RunNotFound(f"run {run_id!r} of report {report!r} neither waits nor runs")
         self._cancelling = asyncio.create_task(self._job.cancel())
 
-    # Tariff.
-
-    def set_tariff(self, given: Mapping[str, str], asked_by: str | None) -> None:
-        """Put a tariff in force from its month on, in place of one of the same month.
-
-        Raises OSError, and ValueError for a wrong one and for a month that is closed.
-        """
-        new = tariff.checked(given)
-        self._check_open(new.since)
-        directory = self._data_dir / "reports"
-        kept = [one for one in tariff.read(directory) if one.since != new.since]
-        tariff.store(directory, sorted([*kept, new], key=lambda one: one.since))
-        log.info("tariff from %s set by %r: %s", new.since, asked_by, new)
-
-    def remove_tariff(self, since: str, asked_by: str | None) -> None:
-        """Take a tariff away. Raises OSError, RunNotFound, and ValueError for a closed month."""
-        since = f"{tariff.month_of(since):%Y-%m}"
-        directory = self._data_dir / "reports"
-        tariffs = tariff.read(directory)
-        kept = [one for one in tariffs if one.since != since]
-        if len(kept) == len(tariffs):
-            raise RunNotFound(f"there is no tariff from {since}")
-        self._check_open(since)
-        tariff.store(directory, kept)
-        log.info("tariff from %s removed by %r", since, asked_by)
-
-    def _check_open(self, since: str) -> None:
-        newest = Ledger(self._data_dir / "reports").newest()
-        if since <= newest:
-            raise ValueError(
-                f"{newest} is closed and does not change: a tariff can begin in a later month"
-            )
-
     # Schedule and plans.
-
-    def set_plan(self, given: Mapping[str, str], asked_by: str | None) -> None:
-        """Put a plan in place of one of the same report and name. Raises OSError, RunNotFound, and
-        ValueError for a wrong one.
-        """
-        values = dict(given)
-        report, name = values.pop("report", ""), values.pop("name", "")
-        if report not in REPORTS:
-            raise RunNotFound(f"there is no report {report!r}")
-        new = plans.checked(report, name, values)
-        kept = [
-            one for one in plans.read(self._directory) if (one.report, one.name) != (report, name)
-        ]
-        plans.store(self._directory, [*kept, new])
-        log.info("plan %r of %s set by %r", name, report, asked_by)
-        self._refresh(_now_ms())
-
-    def remove_plan(self, report: str, name: str, asked_by: str | None) -> None:
-        """Raises OSError, ValueError, RunNotFound."""
-        found = plans.read(self._directory)
-        kept = [one for one in found if (one.report, one.name) != (report, name)]
-        if len(kept) == len(found):
-            raise RunNotFound(f"report {report} has no plan {name!r}")
-        plans.store(self._directory, kept)
-        log.info("plan %r of %s removed by %r", name, report, asked_by)
-        self._refresh(_now_ms())
 
     def _refresh(self, now_ms: int) -> None:
         """Read the plans; without a file that can be read there are none but the settings'."""
@@ -317,6 +254,7 @@ class Reports:
                 if entry.plan or self._has_news(entry.report):
                     self._ask_on_schedule(entry, now_ms)
             self._records.write_again()
+            self._records.tidy()
 
     def _ask_on_schedule(self, entry: Entry, now_ms: int) -> None:
         try:
@@ -341,7 +279,7 @@ class Reports:
 
         def note(done: list[Delivery]) -> None:
             run.deliveries += done
-            self._records.write(run)
+            self._records.add(run)
             for one in done:
                 if one.error:
                     log.error("run %s of %s: %s: %s", run.run_id, run.report, one.kind, one.error)
@@ -380,7 +318,6 @@ class Reports:
                     continue
                 self._running = self._waiting.popleft()
                 await self._run(self._running)
-                self._runs.forget_old(self._running.report)
                 self._running = None
                 keep, memory = self._worker.config.spark_keep, self._worker.config.spark_keep_memory
                 await self._job.rest(keep, memory, more=bool(self._waiting))
@@ -438,6 +375,7 @@ class Reports:
         run.ended_at = _now_ms()
         run.error = error
         self._records.write(run)
+        self._records.bring(run)
         if error is not None:
             log.error("run %s of %s failed: %s", run.run_id, run.report, error)
         else:
@@ -456,6 +394,7 @@ class Reports:
             run_id=run.run_id,
             run_directory=str(directory),
             usage_directory=str(self._data_dir / "usage"),
+            work_directory=str(self._data_dir / "run" / "reports" / "work"),
             keeping=Keeping(
                 lines=config.usage_lines_keep,
                 hours=config.usage_hourly_keep,

@@ -2,7 +2,9 @@
 
 `<data>/reports/<report>/<run id>/` holds `run.json` (the record, replaced whole at every change, so
 that a reader always sees a complete one), `log` (what Spark printed) and, once the run is done,
-`result/` with Parquet files. Only the reports process writes records; the web process reads them.
+`result/` with Parquet files. Until a run is over it has the same directory below
+`<data>/run/reports`, from where it is brought through the door. Only the reports process writes
+records; the web process reads them.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from typing import Literal
 import msgspec
 
 from .catalog import REPORTS
+from .door import HERE, Bring, Door, Link, Remove, Step, Write
 from .gaps import Gap
 
 # Runs kept of each report; the oldest finished ones go first.
 RUNS_KEPT = 50
 
 RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
+RECORD = "run.json"
+LOG = "log"
 RESULT = "result"
 RESULT_FORMATS = {"json": "application/json", "csv": "text/csv", "parquet": "application/x-parquet"}
 
@@ -99,10 +104,12 @@ class RunNotFound(Exception):
 
 
 class Runs:
-    """The runs under `<data>/reports`."""
+    """The runs under `<data>/reports`, and those under way; `door` is how files come there."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, door: Door = HERE) -> None:
         self.directory = directory
+        self._under_way = directory.parent / "run" / directory.name
+        self._door = door
 
     def new(
         self,
@@ -124,11 +131,11 @@ class Runs:
             asked_by=asked_by,
             asked_at=now_ms,
         )
-        self.path(report, run_id).mkdir(parents=True)
+        self._local(report, run_id).mkdir(parents=True)
         try:
             self.write(run)
         except OSError:
-            shutil.rmtree(self.path(report, run_id), ignore_errors=True)
+            shutil.rmtree(self._local(report, run_id), ignore_errors=True)
             raise
         return run
 
@@ -138,27 +145,78 @@ class Runs:
             raise RunNotFound(f"there is no report {report!r}")
         if RUN_ID.fullmatch(run_id) is None:
             raise RunNotFound(f"{run_id!r} is not the id of a run")
-        return self.directory / report / run_id
+        kept = self.directory / report / run_id
+        local = self._local(report, run_id)
+        # The record is brought last: with it, all is there.
+        return local if local.exists() and not (kept / RECORD).exists() else kept
+
+    def _local(self, report: str, run_id: str) -> Path:
+        return self._under_way / report / run_id
 
     def read(self, report: str, run_id: str) -> Run:
         """The record of one run. Raises RunNotFound."""
         try:
-            data = (self.path(report, run_id) / "run.json").read_bytes()
+            data = (self.path(report, run_id) / RECORD).read_bytes()
             return msgspec.json.decode(data, type=Run)
         except (OSError, msgspec.MsgspecError):
             raise RunNotFound(f"report {report} has no run {run_id}") from None
 
     def write(self, run: Run, *, sync: bool = True) -> None:
-        """Replace a run's record; mere progress need not survive a power cut. Raises OSError."""
+        """Replace a run's record; mere progress need not survive a power cut. That of a run which
+        is in its place goes through the door. Raises OSError."""
         data = msgspec.json.format(msgspec.json.encode(run), indent=1)
-        replace(self.path(run.report, run.run_id) / "run.json", data, sync=sync)
+        path = self.path(run.report, run.run_id) / RECORD
+        if path.is_relative_to(self._under_way):
+            replace(path, data, sync=sync)
+        else:
+            self._door.carry([Write(str(path), data)])
+
+    def bring(self, report: str, run_id: str) -> None:
+        """Bring the files of a run that is over into their place. Raises OSError; then they can be
+        brought again. What is there, or whose record does not say that it is over, stays."""
+        local, kept = self._local(report, run_id), self.directory / report / run_id
+        if self.path(report, run_id) != local or not self.read(report, run_id).is_over:
+            return
+        known = self._kept_results(report)
+        steps: list[Step] = []
+        for path in sorted((local / RESULT).glob("*.parquet")):
+            target = str(kept / RESULT / path.name)
+            earlier = known.get(path.stat().st_ino)
+            steps.append(Link(earlier, target) if earlier else Bring(str(path), target))
+        if (local / LOG).exists():
+            steps.append(Bring(str(local / LOG), str(kept / LOG)))
+        steps.append(Write(str(kept / RECORD), (local / RECORD).read_bytes()))
+        self._door.carry(steps)
+
+    def _kept_results(self, report: str) -> dict[int, str]:
+        """Files of kept results by their inode: a piece of an earlier result is a second name of
+        its file."""
+        files = (self.directory / report).glob(f"*/{RESULT}/*.parquet")
+        return {path.stat().st_ino: str(path) for path in files}
+
+    def left(self) -> list[Run]:
+        """The runs whose files still lie where they were computed."""
+        return [
+            run
+            for report in REPORTS
+            for run in self.all(report)
+            if self._local(report, run.run_id).exists()
+        ]
+
+    def clean(self, run: Run) -> bool:
+        """Remove what is left of a run that was brought, where it was computed. False: it was not
+        brought."""
+        if not (self.directory / run.report / run.run_id / RECORD).exists():
+            return False
+        shutil.rmtree(self._local(run.report, run.run_id), ignore_errors=True)
+        return True
 
     def all(self, report: str) -> list[Run]:
         """The runs of a report, newest first. Raises RunNotFound if there is no such report."""
         if report not in REPORTS:
             raise RunNotFound(f"there is no report {report!r}")
         found = []
-        for run_id in self._ids(report):
+        for run_id in sorted(self.ids(report), reverse=True):
             try:
                 found.append(self.read(report, run_id))
             except RunNotFound:
@@ -196,21 +254,25 @@ class Runs:
 
     def forget_old(self, report: str) -> None:
         """Delete all but the newest runs; the newest with a result always stays, and so do those
-        that are not over."""
+        that are not over. Raises OSError."""
         kept = self.last_done(report)
-        for run_id in self._ids(report)[RUNS_KEPT:]:
+        gone: list[Step] = []
+        for run_id in sorted(self.ids(report), reverse=True)[RUNS_KEPT:]:
             with contextlib.suppress(RunNotFound):
                 if not self.read(report, run_id).is_over:
                     continue
             if kept is None or run_id != kept.run_id:
-                shutil.rmtree(self.path(report, run_id), ignore_errors=True)
+                shutil.rmtree(self._local(report, run_id), ignore_errors=True)
+                gone.append(Remove(str(self.directory / report / run_id)))
+        self._door.carry(gone)
 
-    def _ids(self, report: str) -> list[str]:
-        try:
-            names = [path.name for path in (self.directory / report).iterdir()]
-        except OSError:
-            return []
-        return sorted((name for name in names if RUN_ID.fullmatch(name)), reverse=True)
+    def ids(self, report: str) -> set[str]:
+        """The ids of all runs of a report."""
+        found: set[str] = set()
+        for place in (self.directory, self._under_way):
+            with contextlib.suppress(OSError):
+                found.update(path.name for path in (place / report).iterdir())
+        return {name for name in found if RUN_ID.fullmatch(name)}
 
 
 def replace(path: Path, data: bytes, *, sync: bool = True) -> None:

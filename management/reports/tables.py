@@ -1,7 +1,7 @@
 """The usage tables on disk: which Parquet files hold the hours, days and months.
 
 `<data>/usage/tables/manifest.json` names the files that count and the feed files that are in them.
-Files are written elsewhere, moved into the tables under names that were never used, synced, and
+Files are written elsewhere, brought into the tables (`door`) under names that were never used, and
 begin to count together, when the manifest is replaced by one rename. So a run that is killed at any
 point has either happened or not, and doing it again neither loses nor doubles a line.
 
@@ -11,7 +11,6 @@ reader may have read the manifest before.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ import msgspec
 import pyarrow.parquet
 
 from .columns import MERGED, TABLES_VERSION
+from .door import HERE, Bring, Door, Remove, Step, Write
 from .gaps import Gap
-from .runs import replace
 
 Grain = Literal["hour", "day", "month"]
 GRAINS: tuple[Grain, ...] = ("hour", "day", "month")
@@ -82,7 +81,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Written:
-    """A finished file outside of the tables, to be moved in."""
+    """A finished file outside of the tables, to be brought in."""
 
     grain: Grain
     period: str
@@ -90,10 +89,11 @@ class Written:
 
 
 class Tables:
-    """The tables under `directory`. One job at a time changes them."""
+    """The tables under `directory`. One job at a time changes them, through `door`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, door: Door = HERE) -> None:
         self.directory = directory
+        self.door = door
         self.manifest = self._load()
 
     def files(
@@ -141,9 +141,11 @@ class Tables:
         """
         old = self.manifest
         generation = old.generation + 1
-        new = [self._place(one, generation) for one in written]
-        for grain in {file.grain for file in new}:
-            _sync(self.directory / grain)
+        new = [_described(one, generation) for one in written]
+        steps: list[Step] = [
+            Bring(str(one.path), str(self.directory / file.path))
+            for one, file in zip(written, new, strict=True)
+        ]
         gone = {file.path for file in dropped}
         gone |= {
             file.path
@@ -158,19 +160,21 @@ class Tables:
             gaps=sorted({*old.gaps, *gaps}),
             retired=old.retired | dict.fromkeys(gone, now_ms),
         )
-        self._store(manifest)
+        self._store(manifest, steps)
 
     def clean(self, present: Collection[str], now_ms: int) -> None:
         """Delete files that have not counted for a while, and what a killed run left behind; forget
         the feed files that are not `present` any more. Raises OSError.
         """
         counting = {file.path for file in self.manifest.files}
+        gone: list[Step] = []
         for grain in GRAINS:
             for path in self._listed(grain):
                 name = f"{grain}/{path.name}"
                 retired = self.manifest.retired.get(name, 0)
                 if name not in counting and now_ms - retired >= RETIRED_MS:
-                    path.unlink(missing_ok=True)
+                    gone.append(Remove(str(path)))
+        self.door.carry(gone)
         left = {
             name: at
             for name, at in self.manifest.retired.items()
@@ -189,23 +193,6 @@ class Tables:
     def is_current(self) -> bool:
         """Whether the tables have the columns of this program."""
         return self.manifest.version == TABLES_VERSION
-
-    def _place(self, one: Written, generation: int) -> File:
-        name = f"{one.period}.{generation}.parquet"
-        folder = self.directory / one.grain
-        folder.mkdir(parents=True, exist_ok=True)
-        metadata = pyarrow.parquet.read_metadata(one.path)
-        size = one.path.stat().st_size
-        _sync(one.path)
-        one.path.replace(folder / name)
-        return File(
-            grain=one.grain,
-            period=one.period,
-            name=name,
-            rows=metadata.num_rows,
-            bytes=size,
-            columns=tuple(column for column in metadata.schema.names if column in MERGED),
-        )
 
     def _listed(self, grain: Grain) -> list[Path]:
         try:
@@ -227,16 +214,19 @@ class Tables:
             )
         return manifest
 
-    def _store(self, manifest: Manifest) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        replace(self.directory / MANIFEST, msgspec.json.encode(manifest))
-        _sync(self.directory)
+    def _store(self, manifest: Manifest, before: Collection[Step] = ()) -> None:
+        new = Write(str(self.directory / MANIFEST), msgspec.json.encode(manifest))
+        self.door.carry([*before, new])
         self.manifest = manifest
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _described(one: Written, generation: int) -> File:
+    metadata = pyarrow.parquet.read_metadata(one.path)
+    return File(
+        grain=one.grain,
+        period=one.period,
+        name=f"{one.period}.{generation}.parquet",
+        rows=metadata.num_rows,
+        bytes=one.path.stat().st_size,
+        columns=tuple(column for column in metadata.schema.names if column in MERGED),
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from .runs import replace
+from .door import HERE, Door, Write
 
 FILE = "tariff.json"
 MILLION = 1_000_000
@@ -67,12 +67,12 @@ def read(directory: Path) -> list[Tariff]:
     return sorted((checked(msgspec.to_builtins(one)) for one in found), key=lambda one: one.since)
 
 
-def store(directory: Path, tariffs: list[Tariff]) -> None:
+def store(directory: Path, tariffs: list[Tariff], door: Door = HERE) -> None:
     """Raises OSError, and ValueError for too many."""
     if len(tariffs) > ENTRIES_MAX:
         raise ValueError(f"there are {ENTRIES_MAX} tariffs already: remove some first")
     data = msgspec.json.format(msgspec.json.encode(_File(tariffs)), indent=1)
-    replace(directory / FILE, data)
+    door.carry([Write(str(directory / FILE), data)])
 
 
 def checked(given: Mapping[str, str]) -> Tariff:

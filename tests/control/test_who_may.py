@@ -44,6 +44,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "session.valid": (NOBODY, {"user": "none", "epoch": 1, "session_id": "s"}),
     "session.end": (NOBODY, {"session_id": "s", "expires_at": 1}),
     "backup.begin": (NOBODY, {}),
+    "files.carry": (NOBODY, {"steps": []}),
     "ticket.issue": (set(TAGS), {}),
     "whoami": (ALL, {}),
     "overview": (ALL, {}),

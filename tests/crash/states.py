@@ -101,6 +101,8 @@ class CrashDisk:
         elif kind in ("unlink", "rmdir"):
             if self.live.pop(path, None) is not None:
                 self._change(path, Change("entry", name=name_of(path)))
+        elif kind == "link":
+            self._enter(path, self.live[os.fsdecode(data or b"")])
         elif kind == "rename":
             old = os.fsdecode(data or b"")
             inode = self.live.pop(old)

@@ -103,6 +103,7 @@ class Workload:
             self.inside.kill()
             self.events = recorder.recorded()
             self.data = recorder.recorded_bytes()
+            self.overlaps = recorder.overlapping()
         except BaseException:
             # Its threads must not go on with what is forgotten.
             self.inside.kill()

@@ -137,8 +137,8 @@ def test_a_month_that_was_half_closed_is_closed_whole_by_the_next_run(
 def test_a_tariff_is_set_for_months_that_are_open_only(tmp_path: Path) -> None:
     reports = reports_in(tmp_path)
     (tmp_path / "reports" / "months" / "2026-10").mkdir(parents=True)
-    reports.set_tariff({"since": "2026-11", "currency": "eur", "messages": "0.40"}, "anna")
-    reports.set_tariff({"since": "2026-12", "currency": "EUR"}, "anna")
+    reports._changes.set_tariff({"since": "2026-11", "currency": "eur", "messages": "0.40"}, "anna")
+    reports._changes.set_tariff({"since": "2026-12", "currency": "EUR"}, "anna")
     first, second = tariff.read(tmp_path / "reports")
     assert (first.since, first.currency, first.messages, first.bytes) == (
         "2026-11",
@@ -147,8 +147,8 @@ def test_a_tariff_is_set_for_months_that_are_open_only(tmp_path: Path) -> None:
         "0",
     )
     with pytest.raises(ValueError, match="2026-10 is closed and does not change"):
-        reports.set_tariff({"since": "2026-10", "currency": "EUR"}, "anna")
-    reports.remove_tariff("2026-12", "anna")
+        reports._changes.set_tariff({"since": "2026-10", "currency": "EUR"}, "anna")
+    reports._changes.remove_tariff("2026-12", "anna")
     assert tariff.read(tmp_path / "reports") == [first] and second.since == "2026-12"
 
 

@@ -66,7 +66,8 @@ class Appliance:
         scratch.mkdir()
         order = Specification(
             report=name, parameters=canonical, run_id=run.run_id, run_directory=str(directory),
-            usage_directory=str(self.usage), keeping=KEEPING, launcher_directory="", java_home=None,
+            usage_directory=str(self.usage), work_directory=str(self.usage.parent / "work"),
+            keeping=KEEPING, launcher_directory="", java_home=None,
             spark_master="", options={}, reports_directory=str(self.runs.directory),
         )  # fmt: skip
         intake = Intake(self.usage, self.usage / "work", KEEPING, now)

@@ -137,10 +137,10 @@ def test_a_plan_takes_the_place_of_the_schedule_of_its_report(tmp_path: Path) ->
     reports._refresh(TEN)
     before = reports._timetable.next_at()
     assert before["traffic"] == before["backlog"] > TEN
-    reports.set_plan({"report": "traffic", "name": "own", "schedule": "0 11 * * *"}, "anna")
-    reports.set_plan({"report": "backlog", "name": "never"}, "anna")
+    reports._changes.set_plan({"report": "traffic", "name": "own", "schedule": "0 11 * * *"}, "anna")
+    reports._changes.set_plan({"report": "backlog", "name": "never"}, "anna")
     by_user = {"report": "traffic", "name": "by user", "by": "user", "schedule": "30 11 * * *"}
-    reports.set_plan(by_user, "anna")
+    reports._changes.set_plan(by_user, "anna")
     reports._timetable = Timetable()
     reports._refresh(TEN)
     after = reports._timetable.next_at()
@@ -148,7 +148,7 @@ def test_a_plan_takes_the_place_of_the_schedule_of_its_report(tmp_path: Path) ->
     assert reports._timetable.plans()["traffic/by user"] == TEN + 5_400_000
     taken = reports._timetable.take(TEN + 3_600_000)
     assert [(one.report, one.plan) for one in taken if one.plan] == [("traffic", "own")]
-    reports.remove_plan("traffic", "own", "anna")
+    reports._changes.remove_plan("traffic", "own", "anna")
     assert [one.name for one in plans.read(tmp_path / "reports")] == ["by user", "never"]
 
 
@@ -162,12 +162,16 @@ def test_what_a_plan_asks_for_is_delivered_and_what_a_person_asks_for_is_not(
 
     async def end_two_runs() -> Run:
         reports = reports_in(tmp_path)
-        reports.set_plan({"report": "refused", "name": "ops", "webhook": hook}, "anna")
+        reports._changes.set_plan({"report": "refused", "name": "ops", "webhook": hook}, "anna")
         reports._end(reports.ask("refused", "anna", {"by": "queue"}), "done")
         reports._ask_on_schedule(Entry("refused", "", {}, "ops"), TEN)
         run = reports._waiting[-1]
         reports._end(run, "failed", "no Java")
-        await asyncio.to_thread(wait_until, lambda: bool(run.deliveries), "the delivery", 60)
+
+        def told() -> bool:
+            return bool(reports._runs.read("refused", run.run_id).deliveries)
+
+        await asyncio.to_thread(wait_until, told, "the delivery", 60)
         return reports._runs.read("refused", run.run_id)
 
     run = asyncio.run(asyncio.wait_for(end_two_runs(), 120))

@@ -21,7 +21,7 @@ def test_it_knows_when_a_report_is_due_next(cron: str, minutes: int) -> None:
 
 
 def test_it_keeps_the_newest_runs_and_the_last_result(tmp_path: Path) -> None:
-    kept = Runs(tmp_path)
+    kept = Runs(tmp_path / "reports")
     first = kept.new("queue-usage", "anna", TEN)
     first.state = "done"
     kept.write(first)
@@ -41,13 +41,13 @@ def test_it_keeps_the_newest_runs_and_the_last_result(tmp_path: Path) -> None:
 )
 def test_it_takes_no_odd_name_for_a_path(tmp_path: Path, run_id: str) -> None:
     with pytest.raises(RunNotFound):
-        Runs(tmp_path).read("queue-usage", run_id)
+        Runs(tmp_path / "reports").read("queue-usage", run_id)
     with pytest.raises(RunNotFound):
-        Runs(tmp_path).read(run_id, "20261121T100000Z-aaaaaa")
+        Runs(tmp_path / "reports").read(run_id, "20261121T100000Z-aaaaaa")
 
 
 def test_it_gives_no_file_but_results(tmp_path: Path) -> None:
-    kept = Runs(tmp_path)
+    kept = Runs(tmp_path / "reports")
     run = kept.new("queue-usage", None, TEN)
     with pytest.raises(RunNotFound, match="has no result"):
         kept.result(run)

@@ -9,10 +9,13 @@ import os
 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, strdup
+from libc.string cimport memcpy, strcmp, strdup
 
 from broker.store.files cimport observer
-from broker.store.files.operation cimport OP_READ
+from broker.store.files.operation cimport (
+    OP_CLOSE, OP_PUNCH, OP_READ, OP_RENAME, OP_RMDIR, OP_SYNC, OP_SYNC_DIRECTORY,
+    OP_SYNC_FILE_SYSTEM, OP_TRUNCATE, OP_UNLINK, OP_WRITE_CONTENT, OP_WRITE_FILE,
+)
 from broker.store.files.observer cimport Observer
 from broker.store.files.observer import KINDS
 
@@ -30,11 +33,22 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
     int pthread_mutex_lock(pthread_mutex_t* mutex)
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
+    ctypedef unsigned long pthread_t
+    pthread_t pthread_self()
+    int pthread_equal(pthread_t one, pthread_t other)
 
 
 cdef enum:
-    KIND_COUNT = 18              # of KINDS
+    KIND_COUNT = 19              # of KINDS
     WITH_BYTES = 2
+    LINK = 18
+    THREADS_MAX = 64
+
+
+cdef struct UnderWay:
+    pthread_t thread
+    char* path                   # NULL: nothing
+    int kind
 
 
 cdef struct Event:
@@ -60,6 +74,9 @@ cdef int fail_errno[KIND_COUNT]
 cdef double stall_seconds[KIND_COUNT]
 cdef bint stalling = False
 cdef Observer ours
+cdef UnderWay under_way[THREADS_MAX]
+cdef int under_way_count = 0
+cdef int overlaps = 0
 
 
 cdef void record_event(int kind, const char* name, const char* path, uint64_t offset,
@@ -95,8 +112,60 @@ cdef void record_event(int kind, const char* name, const char* path, uint64_t of
     pthread_mutex_unlock(&guard)
 
 
-cdef void after(int kind, const char* path, uint64_t offset, uint64_t length, int error,
-                const void* data, size_t data_length) noexcept nogil:
+cdef bint meets(int kind) noexcept nogil:
+    """Whether an operation must not be under way beside another one on its path that alters it:
+    whoever carries both out again would not know in which order. Files that are opened or synced
+    and writes to different places do not meet; holes and contents without a name are not seen."""
+    return (kind == OP_UNLINK or kind == OP_RMDIR or kind == OP_WRITE_FILE or kind == OP_RENAME
+            or kind == OP_TRUNCATE or kind == LINK)
+
+
+cdef void enter(int kind, const char* path) noexcept nogil:
+    """Notes what this thread begins, and counts it if it meets what another one is at."""
+    global under_way_count, overlaps
+    cdef int i
+    cdef UnderWay* own = NULL
+    cdef pthread_t this_thread = pthread_self()
+    pthread_mutex_lock(&guard)
+    for i in range(under_way_count):
+        if pthread_equal(under_way[i].thread, this_thread):
+            own = &under_way[i]
+        elif (under_way[i].path != NULL and strcmp(under_way[i].path, path) == 0
+              and (meets(kind) or meets(under_way[i].kind))):
+            overlaps += 1
+    if own == NULL and under_way_count < THREADS_MAX:
+        own = &under_way[under_way_count]
+        own.thread = this_thread
+        own.path = NULL
+        under_way_count += 1
+    if own != NULL:
+        free(own.path)
+        own.path = strdup(path) if alters(kind) else NULL
+        own.kind = kind
+    pthread_mutex_unlock(&guard)
+
+
+cdef bint alters(int kind) noexcept nogil:
+    return not (kind == OP_READ or kind == OP_SYNC or kind == OP_SYNC_DIRECTORY
+                or kind == OP_SYNC_FILE_SYSTEM or kind == OP_CLOSE or kind == OP_PUNCH
+                or kind == OP_WRITE_CONTENT)
+
+
+cdef void leave() noexcept nogil:
+    """This thread's operation is over."""
+    cdef int i
+    cdef pthread_t this_thread = pthread_self()
+    pthread_mutex_lock(&guard)
+    for i in range(under_way_count):
+        if pthread_equal(under_way[i].thread, this_thread):
+            free(under_way[i].path)
+            under_way[i].path = NULL
+    pthread_mutex_unlock(&guard)
+
+
+cdef void after(uint64_t number, int kind, const char* path, uint64_t offset, uint64_t length,
+                int error, const void* data, size_t data_length) noexcept nogil:
+    leave()
     record_event(kind, NULL, path, offset, length, error, data, data_length)
 
 
@@ -104,8 +173,10 @@ cdef void record_mark(const char* what, uint64_t number) noexcept nogil:
     record_event(-1, what, NULL, number, 0, 0, NULL, 0)
 
 
-cdef int before(int kind) noexcept nogil:
+cdef int before(int kind, const char* path) noexcept nogil:
     """The errno that this operation has to fail with, or 0."""
+    if recording and path != NULL:
+        enter(kind, path)
     if not failpoints:
         return 0
     cdef int error = 0
@@ -143,9 +214,10 @@ cdef void observe() noexcept nogil:
 
 def record(bint on, bint with_bytes=False):
     """Starts an empty recording, or ends one. `with_bytes`: what is written is kept too."""
-    global recording, event_count
+    global recording, event_count, overlaps
     cdef size_t i
     pthread_mutex_lock(&guard)
+    overlaps = 0
     for i in range(event_count):
         free(events[i].mark)
         free(events[i].path)
@@ -174,6 +246,12 @@ def recorded() -> list:
 def recorded_count() -> int:
     """How many events the recording has."""
     return event_count
+
+
+def overlapping() -> int:
+    """How many operations of the recording were under way beside another one on their path that
+    they cannot be told in one order with."""
+    return overlaps
 
 
 def recorded_bytes() -> list:

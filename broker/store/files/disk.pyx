@@ -183,6 +183,17 @@ cdef void perform(Op* op, const char* path) noexcept nogil:
             op.error = native_write_all(op.file.fd, op.data, op.length, op.offset)
 
 
+cdef void tell(Op* op, const char* path) noexcept nogil:
+    """Tells the observer of an operation that is over."""
+    # Of holes `punch` tells, one by one; contents lie in files without a name.
+    if observer == NULL or op.kind == OP_PUNCH or op.kind == OP_WRITE_CONTENT:
+        return
+    if op.kind == OP_READ:
+        observed(op.kind, path, op.offset, op.length, op.error, NULL, 0)
+    else:
+        observed(op.kind, path, op.offset, op.length, op.error, op.data, op.length)
+
+
 cdef void run_op(Op* op) noexcept nogil:
     """Carries out one operation and leaves its errno in `error`. Called without Python's lock."""
     cdef const char* path = op.path
@@ -190,20 +201,17 @@ cdef void run_op(Op* op) noexcept nogil:
         path = op.file.path
     if is_left_out(op.kind):
         return
-    op.error = refused(op.kind)
-    if op.error == 0:
-        if alters(op):
-            enter()
-            perform(op, path)
-            leave()
-        else:
-            perform(op, path)
-    # Of holes `punch` tells, one by one; contents lie in files without a name.
-    if observer != NULL and op.kind != OP_PUNCH and op.kind != OP_WRITE_CONTENT:
-        if op.kind == OP_READ:
-            observed(op.kind, path, op.offset, op.length, op.error, NULL, 0)
-        else:
-            observed(op.kind, path, op.offset, op.length, op.error, op.data, op.length)
+    op.error = refused(op.kind, path)
+    if op.error:
+        tell(op, path)
+    elif alters(op):
+        enter()
+        perform(op, path)
+        tell(op, path)
+        leave()
+    else:
+        perform(op, path)
+        tell(op, path)
     if op.error == ENOSPC and planted(b"ignore a full disk"):
         op.error = 0
 
@@ -218,17 +226,44 @@ cdef ssize_t read_now(int fd, void* data, size_t length, uint64_t offset) noexce
 
 # -- plain functions, for start, stop, definitions and the usage feed ------------------------------
 
-def _pass(kind: str, path: str, length: int = 0, offset: int = 0, data: bytes = b"") -> None:
-    """Turnstile of the functions below."""
-    cdef const char* content = data
-    error = 0
-    if observer != NULL:
-        number = observing.KINDS.index(kind)
-        error = refused(number)
-        encoded_path = os.fsencode(path)
-        observed(number, encoded_path, offset, length, error, content, <size_t> len(data))
+def _refuse(kind: str, path: str) -> None:
+    """Before an operation of the functions below: raises OSError if the observer refuses it, and
+    tells it of that."""
+    if observer == NULL:
+        return
+    number = observing.KINDS.index(kind)
+    encoded_path = os.fsencode(path)
+    error = refused(number, encoded_path)
     if error:
+        _tell_observer(number, path, 0, 0, error, b"")
         raise OSError(error, os.strerror(error), path)
+
+
+def _tell(kind: str, path: str, length: int = 0, offset: int = 0, data: bytes = b"",
+          error: int = 0) -> None:
+    """After an operation; of one that alters something, while the gate is still held for it."""
+    if observer != NULL:
+        _tell_observer(observing.KINDS.index(kind), path, length, offset, error, data)
+
+
+@contextlib.contextmanager
+def _altering(kind: str, path: str, length: int = 0, offset: int = 0, data: bytes = b""):
+    """Around one operation that alters something: asks the observer, passes the gate, tells."""
+    _refuse(kind, path)
+    with altering():
+        try:
+            yield
+        except OSError as error:
+            _tell(kind, path, length, offset, data, error.errno or _errno.EIO)
+            raise
+        _tell(kind, path, length, offset, data)
+
+
+def _tell_observer(number: int, path: str, length: int, offset: int, error: int,
+                   data: bytes) -> None:
+    cdef const char* content = data
+    encoded_path = os.fsencode(path)
+    observed(number, encoded_path, offset, length, error, content, <size_t> len(data))
 
 
 def exists(path: str) -> bool:
@@ -246,17 +281,21 @@ def allocated(path: str) -> int:
 
 def read(path: str) -> bytes:
     """The whole file. Raises OSError."""
-    _pass("read", path)
+    _refuse("read", path)
     with open(path, "rb") as file:
-        return file.read()
+        content = file.read()
+    _tell("read", path)
+    return content
 
 
 def read_part(path: str, offset: int, length: int) -> bytes:
     """`length` bytes from `offset` on, fewer at the end of the file. Raises OSError."""
-    _pass("read", path)
+    _refuse("read", path)
     with open(path, "rb") as file:
         file.seek(offset)
-        return file.read(length)
+        content = file.read(length)
+    _tell("read", path)
+    return content
 
 
 def read_readable(path: str) -> tuple:
@@ -298,9 +337,7 @@ def makedirs(path: str) -> None:
         missing.append(path)
         path = os.path.dirname(path)
     for each in reversed(missing):
-        _pass("mkdir", each)
-        with altering(), contextlib.suppress(FileExistsError):
-            os.mkdir(each, 0o750)
+        _make_directory(each)
         sync_directory(os.path.dirname(each))
 
 
@@ -309,21 +346,25 @@ def make_all(paths) -> None:
     once."""
     parents = {}
     for path in paths:
-        _pass("mkdir", path)
-        with altering(), contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o750)
+        _make_directory(path)
         parents[os.path.dirname(path)] = None
     for parent in parents:
         sync_directory(parent)
 
 
+def _make_directory(path: str) -> None:
+    with contextlib.suppress(FileExistsError), _altering("mkdir", path):
+        os.mkdir(path, 0o750)
+
+
 def sync_directory(path: str) -> None:
-    _pass("sync_directory", path)
+    _refuse("sync_directory", path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+    _tell("sync_directory", path)
 
 
 def sync_file_system(descriptor: int) -> None:
@@ -344,8 +385,8 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
     try:
         _write_synced(temporary, data, mode)
     except OSError as error:
-        with altering(), contextlib.suppress(OSError):
-            os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            unlink(temporary)
         if not is_full(error.errno or 0) or not give_reserve():
             raise
         _write_synced(temporary, data, mode)
@@ -354,36 +395,42 @@ def write_atomic(path: str, data: bytes, mode: int = 0o640) -> None:
 
 
 def _write_synced(temporary: str, data: bytes, mode: int) -> None:
-    _pass("truncate", temporary)
-    _pass("write", temporary, len(data), 0, data)
-    with altering():
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    fd = _open_empty(temporary, mode)
     try:
-        with altering(), open(fd, "wb", closefd=False) as file:
-            file.write(data)
-        _pass("sync", temporary)
-        os.fdatasync(fd)
+        with _altering("write", temporary, len(data), 0, data):
+            with open(fd, "wb", closefd=False) as file:
+                file.write(data)
+        _sync(fd, temporary)
     finally:
         os.close(fd)
+
+
+def _open_empty(path: str, mode: int) -> int:
+    """The descriptor of a file without content, which is made if it is missing."""
+    with _altering("truncate", path):
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+
+
+def _sync(fd: int, path: str) -> None:
+    _refuse("sync", path)
+    os.fdatasync(fd)
+    _tell("sync", path)
 
 
 def write_new(path: str, pieces) -> int:
     """Writes a new file from an iterable of bytes and syncs it; returns its size. Raises
     OSError."""
-    with altering():
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    fd = _open_empty(path, 0o640)
     size = 0
     try:
         with open(fd, "wb", buffering=0, closefd=False) as file:
             for piece in pieces:
-                _pass("write", path, len(piece), size, piece)
-                size += len(piece)
                 view = memoryview(piece)
-                with altering():
+                with _altering("write", path, len(piece), size, piece):
                     while view:
                         view = view[file.write(view):]
-        _pass("sync", path)
-        os.fdatasync(fd)
+                size += len(piece)
+        _sync(fd, path)
     finally:
         os.close(fd)
     return size
@@ -391,27 +438,25 @@ def write_new(path: str, pieces) -> int:
 
 def write_plain(path: str, data: bytes) -> None:
     """Replaces a file, without a sync: for what can be found out again. Raises OSError."""
-    _pass("write_file", path, len(data), 0, data)
-    with altering(), open(path, "wb") as file:
+    with _altering("write_file", path, len(data), 0, data), open(path, "wb") as file:
         file.write(data)
 
 
 def append(path: str, data: bytes) -> None:
     """Appends bytes to a file, which is created if it is missing. Not synced. Raises OSError; then
     the file is cut to its former length, if it can be."""
-    _pass("write", path, len(data), os.path.getsize(path) if os.path.exists(path) else 0, data)
-    with altering():
+    with _altering("open", path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
     try:
         length = os.fstat(fd).st_size
         view = memoryview(data)
         try:
-            with altering():
+            with _altering("write", path, len(data), length, data):
                 while view:
                     view = view[os.write(fd, view):]
         except OSError:
             # A part of it would make what is added later unreadable.
-            with contextlib.suppress(OSError), altering():
+            with contextlib.suppress(OSError), _altering("truncate", path, length):
                 os.ftruncate(fd, length)
             raise
     finally:
@@ -419,21 +464,24 @@ def append(path: str, data: bytes) -> None:
 
 
 def rename(old: str, new: str) -> None:
-    _pass("rename", new, 0, 0, os.fsencode(old))
-    with altering():
+    with _altering("rename", new, 0, 0, os.fsencode(old)):
         os.replace(old, new)
 
 
+def link(old: str, new: str) -> None:
+    """Gives a file, which never changes any more, a second name. Raises OSError."""
+    with _altering("link", new, 0, 0, os.fsencode(old)):
+        os.link(old, new)
+
+
 def truncate(path: str, length: int) -> None:
-    _pass("truncate", path, length)
-    with altering():
+    with _altering("truncate", path, length):
         os.truncate(path, length)
 
 
 def unlink(path: str) -> None:
     """Removes a file; one that is not there is fine."""
-    _pass("unlink", path)
-    with altering(), contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError), _altering("unlink", path):
         os.unlink(path)
 
 
@@ -447,8 +495,7 @@ def remove_tree(path: str) -> None:
             remove_tree(each)
         else:
             unlink(each)
-    _pass("rmdir", path)
-    with altering():
+    with _altering("rmdir", path):
         os.rmdir(path)
 
 

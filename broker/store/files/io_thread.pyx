@@ -246,7 +246,7 @@ cdef class IoThread:
                 if op.error != 0:
                     if not is_full(op.error):
                         return op
-                    cut_back(op.file.fd, op.offset)
+                    cut_back(op.file, op.offset)
             if op.error != 0:
                 op.file.short_of_space = True
                 self.full = postponed = True

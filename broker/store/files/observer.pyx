@@ -2,36 +2,56 @@
 """The observer of the file system: told of every operation of the store, from its threads.
 
 Compiled code can set one at a time. It may refuse an operation before it begins, as a node that
-must not write any more has to, and is told of each in the order of their completion. Without an
-observer an operation costs a look at a pointer.
+must not write any more has to. It is told of each when it is over and before the gate is left, one
+at a time, under numbers without a hole: what it hears of an operation that began after another one
+was over has the greater number. Which paths concern another copy of the data directory says
+`broker.store.directory.paths`. Without an observer an operation costs a look at a pointer.
 """
 
 from libc.stdint cimport uint64_t
 
 
-# The names of the operations: those of `broker.store.files.disk.Op` by their number, and two that
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+
+
+# The names of the operations: those of `broker.store.files.disk.Op` by their number, and three that
 # only the plain functions of `disk` have.
 KINDS = (
     "mkdir", "open", "write", "write", "write", "sync", "sync_directory", "sync_file_system",
     "close", "unlink", "read", "rmdir", "punch", "write_file", "write", "rename", "truncate",
-    "write_content",
+    "write_content", "link",
 )
 
 cdef Observer* observer = NULL
+cdef uint64_t told = 0
+cdef pthread_mutex_t telling
+pthread_mutex_init(&telling, NULL)
 
 
-cdef int refused(int kind) noexcept nogil:
+cdef int refused(int kind, const char* path) noexcept nogil:
     """The errno that the observer refuses this operation with, or 0."""
     cdef Observer* present = observer
-    return present.before(kind) if present != NULL else 0
+    return present.before(kind, path) if present != NULL else 0
 
 
 cdef void observed(int kind, const char* path, uint64_t offset, uint64_t length, int error,
                    const void* data, size_t data_length) noexcept nogil:
     """Tells the observer of an operation that is over."""
-    cdef Observer* present = observer
+    global told
+    cdef Observer* present
+    if observer == NULL:
+        return
+    pthread_mutex_lock(&telling)
+    present = observer
     if present != NULL:
-        present.after(kind, path, offset, length, error, data, data_length)
+        told += 1
+        present.after(told, kind, path, offset, length, error, data, data_length)
+    pthread_mutex_unlock(&telling)
 
 
 cdef void marked(const char* what, uint64_t number) noexcept nogil:

@@ -18,7 +18,8 @@ cdef enum:
     OP_PUNCH = 12            # holes for what the acks file beside `path` says is settled
     OP_WRITE_FILE = 13       # a whole small file, not synced
     OP_WRITE_BODIES = 14     # seals each shared body's record, then writes
-    # 15 and 16 are no operations of a thread (observer.KINDS).
+    OP_RENAME = 15           # 15, 16 and 18 are no operations of a thread (observer.KINDS)
+    OP_TRUNCATE = 16
     OP_WRITE_CONTENT = 17    # into a file without a name in the directory `path`, made if needed
 
 

@@ -12,7 +12,13 @@ from libc.stdlib cimport free
 from libc.string cimport strdup
 
 
+from broker.store.files.gate cimport enter, leave
+from broker.store.files.observer cimport observed
+from broker.store.files.operation cimport OP_TRUNCATE, File
+
+
 cdef extern from "broker/store/files/native.h" nogil:
+    int native_errno()
     bint native_is_full(int error)
     uint64_t native_free(int fd)
 
@@ -68,10 +74,14 @@ cdef bint has_space(int fd, size_t length) noexcept nogil:
     return native_free(fd) >= length + reserve_given + LEFT_FOR_ACKS
 
 
-cdef void cut_back(int fd, uint64_t length) noexcept nogil:
+cdef void cut_back(File* file, uint64_t length) noexcept nogil:
     """Records found no space: what was written of them is cut from the file, to leave room for
     acks."""
-    c_ftruncate(fd, length)
+    cdef int error
+    enter()
+    error = 0 if c_ftruncate(file.fd, length) == 0 else native_errno()
+    observed(OP_TRUNCATE, file.path, 0, length, error, NULL, 0)
+    leave()
 
 
 def room(str path) -> int:
