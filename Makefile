@@ -91,6 +91,7 @@ docs: build  ## write the generated documents again
 	@$(PYTHON) tools/command_line_page.py
 	@$(PYTHON) tools/security_page.py
 	@$(PYTHON) tools/control_socket_page.py
+	@$(PYTHON) tools/paths_page.py
 
 lock: test-environment  ## note the installed versions in the lock files
 	@$(PYTHON) tools/lock.py

@@ -56,6 +56,7 @@ class Appliance:
             "reports_daily_schedule": NEVER,
             # A Spark that waits for the next run would take memory of many tests.
             "spark_keep": 0,
+            "spark_class_archive": 0,
             **settings,
         }
         self.open_files: int | None = None

@@ -532,8 +532,9 @@ class BackupBegin(Arguments):
 @verb("files.carry", "appliance", "node", "{errno, reason, path}")
 class FilesCarry(Arguments):
     """Brings finished files of the reports process from `run/` into `usage/` and `reports/`, or
-    removes what is there, in the order of `steps`. Paths are relative to the data directory.
-    `errno` is 0 if all is done and on disk, else the error that ended it at `path`."""
+    removes what is there, in the order of `steps`: maps with `type` bring or link (`source`,
+    `target`), write (`target`, `data`) or remove (`target`). Paths are relative to the data
+    directory. `errno` is 0 if all is done and on disk, else the error that ended it at `path`."""
 
     steps: list[Step]
 

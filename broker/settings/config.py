@@ -1262,6 +1262,16 @@ class Config:
         least=0,
         reload=True,
     )
+    spark_class_archive: int = setting(
+        "reports",
+        256 * 1024 * 1024,
+        "size",
+        "disk space in run/java of data_dir for Spark's classes as Java keeps them in memory (about"
+        " 180 MB), with which Spark starts with half of the CPU; they are put there after the first"
+        " run, with about 40 s of CPU and 1.1 GB of memory; with too little space or 0 never",
+        least=0,
+        reload=True,
+    )
     history_bytes_max: int = setting(
         "reports",
         512 * 1024 * 1024,

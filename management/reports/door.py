@@ -18,7 +18,7 @@ import msgspec
 
 from broker.schema.file_steps import Bring, Link, Remove, Step, Write
 
-__all__ = ["HERE", "BrokerDoor", "Bring", "Door", "DoorShut", "Link", "Remove", "Step", "Write"]
+__all__ = ["HERE", "Bring", "BrokerDoor", "Door", "DoorShut", "Link", "Remove", "Step", "Write"]
 
 PATIENCE = 60.0
 """For so many seconds a broker may be away, for instance while it starts anew."""

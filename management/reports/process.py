@@ -28,6 +28,7 @@ from management.worker import Worker
 
 from . import changes, client, delivery, installing, parameters, plans, tariff
 from .catalog import REPORTS
+from .class_archive import Maker
 from .client import FRAME_MAX, LENGTH, Reply, Request
 from .desk import Desk
 from .door import BrokerDoor
@@ -93,6 +94,7 @@ class Reports:
         self._waiting: deque[Run] = deque()
         self._running: Run | None = None
         self._job = KeptJob(self._data_dir / "run" / "spark")
+        self._archive = Maker(self._data_dir / "run" / "java", config.java_home)
         self._work = asyncio.Event()
         self._stopping = False
         self._directory = directory
@@ -121,6 +123,7 @@ class Reports:
         self._stopping = True
         self._work.set()
         await self._job.cancel()
+        await self._archive.end()
         await working
         for run in self._waiting:
             self._end(run, "cancelled")
@@ -319,6 +322,8 @@ class Reports:
                 self._running = self._waiting.popleft()
                 await self._run(self._running)
                 self._running = None
+                if not self._waiting:
+                    self._archive.begin(self._worker.config.spark_class_archive)
                 keep, memory = self._worker.config.spark_keep, self._worker.config.spark_keep_memory
                 await self._job.rest(keep, memory, more=bool(self._waiting))
         await self._job.close()

@@ -93,9 +93,9 @@ class Records:
     def _tidy(self) -> None:
         now_ms = time.time() * 1000
         for run in self._runs.left():
-            if run.is_over and now_ms - (run.ended_at or 0) >= LEFT_SECONDS * 1000:
-                if not self._runs.clean(run):
-                    self._bring(run)
+            is_due = run.is_over and now_ms - (run.ended_at or 0) >= LEFT_SECONDS * 1000
+            if is_due and not self._runs.clean(run):
+                self._bring(run)
 
     def write_again(self) -> None:
         """Try what could not be written."""

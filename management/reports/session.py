@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import java
+from . import class_archive, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,8 @@ def open_session(
     `large` says that it is to read millions of rows.
 
     `options` are the operator's own `spark.*` keys and win over the ones set here. `scratch` is an
-    existing absolute directory for temporary files; the caller removes it. Changes os.environ, so
+    existing absolute directory for temporary files; the caller removes it. What is made once for
+    Java, such as `class_archive`, is below `launcher_directory`. Changes os.environ, so
     call it in a process of its own. Raises java.JavaMissing.
     """
     # Workers are started by this name; without it they take some python3 from PATH, which lacks our
@@ -96,7 +97,10 @@ def open_session(
     from pyspark.sql import SparkSession
 
     settings = dict(OPTIONS)
-    settings["spark.driver.extraJavaOptions"] = JVM_FLAGS_LARGE if large else JVM_FLAGS
+    archive = class_archive.flags(launcher_directory, runtime)
+    settings["spark.driver.extraJavaOptions"] = " ".join(
+        (JVM_FLAGS_LARGE if large else JVM_FLAGS, archive)
+    ).strip()
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(scratch)
     settings["spark.driver.defaultJavaOptions"] = _quoted(f"-Djava.io.tmpdir={scratch}")
     if is_local(master):

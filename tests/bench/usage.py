@@ -265,8 +265,9 @@ def _run(usage: Path, *names: str) -> None:
         (directory / "scratch").mkdir()
         order = Specification(
             report=name, parameters={}, run_id=run.run_id, run_directory=str(directory),
-            usage_directory=str(usage), work_directory=str(usage / "work"), keeping=Keeping(0, 0, 0), launcher_directory="",
-            java_home=None, spark_master="", options={}, reports_directory=str(usage / "reports"),
+            usage_directory=str(usage), work_directory=str(usage / "work"),
+            keeping=Keeping(0, 0, 0), launcher_directory="", java_home=None,
+            spark_master="", options={}, reports_directory=str(usage / "reports"),
         )  # fmt: skip
         intake.finish(lambda: spark)
         outcome, chosen = Outcome(), parameters.read(REPORTS[name], {})[0]

@@ -1,4 +1,4 @@
-"""What the observer of the store is told, carried out elsewhere, makes the same replicated files."""
+"""What the observer of the store is told, carried out elsewhere, makes the replicated files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def replicated(root: Path, files: dict[str, bytes]) -> dict[str, bytes]:
     """The files that the table calls so, by their path in the data directory."""
     names = {path.removeprefix(f"{root}/"): content for path, content in files.items()}
     return {
-        name: content
-        for name, content in names.items()
-        if paths.row_of(name).kind == "replicated"
+        name: content for name, content in names.items() if paths.row_of(name).kind == "replicated"
     }
 
 

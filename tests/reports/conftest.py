@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 240.0
+ARCHIVES = ROOT / "build" / "java"
+"""Where `test_class_archive.py` has Spark's classes kept, for all tests that come later."""
 NICE = 0
 """By default a run stays behind all else, which on a busy machine makes it ten times as long."""
 
@@ -36,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     scratch = tmp_path_factory.mktemp("spark")
     environment = dict(os.environ)
-    session, _ = open_session("local[2]", {}, None, scratch, scratch / "java")
+    session, _ = open_session("local[2]", {}, None, scratch, ARCHIVES)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
@@ -74,6 +76,7 @@ class ReportsProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ReportsProcess:
+        link_archives(self.data_dir)
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -82,6 +85,7 @@ class ReportsProcess:
                 f"--data-dir={self.data_dir}",
                 f"--reports-nice={NICE}",
                 f"--spark-keep={self.spark_keep}",
+                "--spark-class-archive=0",
                 *self.schedules,
             ],
             cwd=ROOT,
@@ -113,6 +117,15 @@ class ReportsProcess:
         return self.runs.read(report, run_id)
 
 
+def link_archives(data_dir: Path) -> None:
+    """Spark of this data directory starts with the classes that are kept, if they are."""
+    place = data_dir / "run" / "java"
+    place.mkdir(parents=True, exist_ok=True)
+    for path in ARCHIVES.glob("classes-*.jsa"):
+        if not (place / path.name).exists():
+            (place / path.name).symlink_to(path)
+
+
 def reports_in(data_dir: Path) -> Reports:
     """The reports process as an object that nothing starts."""
     (data_dir / "reports").mkdir(exist_ok=True)
@@ -133,6 +146,7 @@ def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
     appliance = Appliance(
         "serve", tmp_path_factory.mktemp("reports"), usage_interval=1, reports_nice=NICE
     )
+    link_archives(appliance.data_dir)
     appliance.start()
     yield appliance
     appliance.close()

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from broker.store.files import disk
 from management.reports import costs, tariff
 from management.reports.catalog import COST
 from management.reports.ledger import Ledger
@@ -124,7 +125,7 @@ def test_a_month_that_was_half_closed_is_closed_whole_by_the_next_run(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "rename", full)
+    monkeypatch.setattr(disk, "write_atomic", full)
     with pytest.raises(OSError, match="No space left"):
         costs.close_months(used, ledger, [PRICES], [month(10)], TEN)
     monkeypatch.undo()
@@ -136,7 +137,10 @@ def test_a_month_that_was_half_closed_is_closed_whole_by_the_next_run(
 
 def test_a_tariff_is_set_for_months_that_are_open_only(tmp_path: Path) -> None:
     reports = reports_in(tmp_path)
-    (tmp_path / "reports" / "months" / "2026-10").mkdir(parents=True)
+    closed = tmp_path / "reports" / "months" / "2026-10"
+    closed.mkdir(parents=True)
+    (closed / "closed.json").write_text("{}")
+    (tmp_path / "reports" / "months" / "2026-11").mkdir()  # being closed when it was killed
     reports._changes.set_tariff({"since": "2026-11", "currency": "eur", "messages": "0.40"}, "anna")
     reports._changes.set_tariff({"since": "2026-12", "currency": "EUR"}, "anna")
     first, second = tariff.read(tmp_path / "reports")

@@ -15,7 +15,7 @@ from broker.server.app import Broker
 from broker.store.directory.paths import UnknownPath, row_of
 from management.broker_client import BrokerClient, BrokerError
 from management.reports import runs
-from management.reports.door import BrokerDoor, Bring, DoorShut, Link, Remove, Step, Write
+from management.reports.door import Bring, BrokerDoor, DoorShut, Link, Remove, Step, Write
 from management.reports.runs import Runs
 from tests import inside
 from tests.crash.states import CrashDisk

@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet
 
+from broker.store.files import disk
 from management.reports import bronze, folding
-from management.reports import tables as tables_module
 from management.reports.columns import IDENTITY, MERGED
 from management.reports.gaps import Gap
 from management.reports.intake import Intake
@@ -169,7 +169,7 @@ def test_it_neither_loses_nor_doubles_a_line_when_a_run_is_killed(
 
         monkeypatch.setattr(folding, "write_places", fold_and_die)
     else:
-        monkeypatch.setattr(tables_module, "replace", kill)
+        monkeypatch.setattr(disk, "write_atomic", kill)
     with pytest.raises(Killed):
         runs.run()
     monkeypatch.undo()

@@ -137,7 +137,8 @@ def test_a_plan_takes_the_place_of_the_schedule_of_its_report(tmp_path: Path) ->
     reports._refresh(TEN)
     before = reports._timetable.next_at()
     assert before["traffic"] == before["backlog"] > TEN
-    reports._changes.set_plan({"report": "traffic", "name": "own", "schedule": "0 11 * * *"}, "anna")
+    own = {"report": "traffic", "name": "own", "schedule": "0 11 * * *"}
+    reports._changes.set_plan(own, "anna")
     reports._changes.set_plan({"report": "backlog", "name": "never"}, "anna")
     by_user = {"report": "traffic", "name": "by user", "by": "user", "schedule": "30 11 * * *"}
     reports._changes.set_plan(by_user, "anna")

@@ -159,7 +159,8 @@ def test_a_store_that_fails_is_told_in_one_line_and_fails_no_run(
     place = Place(url, "http://127.0.0.1:1" if away else s3_endpoint)
     given = Specification(
         report="traffic", parameters={}, run_id=appliance.run.run_id, run_directory="",
-        usage_directory="", work_directory="", keeping=Keeping(1, 1, 1), launcher_directory="", java_home=None,
+        usage_directory="", work_directory="", keeping=Keeping(1, 1, 1),
+        launcher_directory="", java_home=None,
         spark_master="", options={}, store=place,
         reports_directory=str(appliance.directory / "reports"),
     )  # fmt: skip

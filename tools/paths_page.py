@@ -1,0 +1,58 @@
+"""Writes docs/formats/data-directory.md from the table of paths; --check only compares."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from broker.store.directory import paths  # noqa: E402
+
+PAGE = ROOT / "docs" / "formats" / "data-directory.md"
+
+HEAD = """# The data directory
+
+<!-- tools/paths_page.py writes this page from broker/store/directory/paths.py. -->
+
+Every path below the data directory has a class, which says what becomes of it where a second
+directory follows this one:
+
+- **replicated**: what the appliance is. All of it passes the store's own functions
+  (`broker/store/files/disk.pyx`), whose observer (`observer.pyx`) is told of every operation, syncs
+  and truncations included, with its bytes, one at a time and numbered without a hole. What was
+  told, carried out again in that order, makes the same files (`tests/crash/test_observer.py`).
+  Files that the reports process makes are finished below `run/`; the broker brings them into their
+  place, and removes old ones, in slices of 256 KiB (`files.carry` of the
+  [control socket](../control-socket.md)).
+- **local**: of this machine or this run; it means nothing elsewhere.
+- **rebuilt**: found out again from replicated files.
+
+`<id>` is the 16 hexadecimal digits of an incarnation, `<n>` a number of ten digits; `*` stands for
+anything within a name, `**` for anything below. The first row that matches counts. A name that ends
+with `.tmp` or `.part` is a file that is not whole yet. `tests/reports/test_paths.py` looks at all
+that a running appliance writes and finds each path here.
+
+| Path | Class | What it is |
+| --- | --- | --- |
+"""
+
+
+def page() -> str:
+    rows = [f"| `{row.pattern}` | {row.kind} | {row.what} |" for row in paths.PATHS]
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    if sys.argv[1:] == ["--check"]:
+        if not PAGE.exists() or PAGE.read_text() != page():
+            print(f"{PAGE.relative_to(ROOT)} is out of date; run `make docs`")
+            return 1
+        return 0
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
