@@ -28,7 +28,7 @@ from management.worker import Worker
 
 from . import changes, client, delivery, installing, parameters, plans, tariff
 from .catalog import REPORTS
-from .class_archive import Maker
+from .class_archive_maker import Maker
 from .client import FRAME_MAX, LENGTH, Reply, Request
 from .desk import Desk
 from .door import BrokerDoor

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 @pytest.fixture(scope="module")
 def archive() -> Path:
     """The archive of this checkout, which later runs of these tests find made."""
-    module = "management.reports.class_archive"
+    module = "management.reports.class_archive_maker"
     command = [sys.executable, "-m", module, str(ARCHIVES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -22,6 +22,7 @@ LONG_FILES: dict[str, str] = {
     "broker/schema/control_schema.py": "one table, a row per verb",
     "broker/store/bodies/store.pyx": "one class: references, rounds and files share its tables",
     "broker/store/commit/persister.pyx": "one class: asking, making and ending a round share lists",
+    "broker/store/files/disk.pyx": "the one door: all access to files",
     "broker/store/log/queue_store.pyx": "one class on the hot path: reads and acks share fields",
     "broker/store/log/segments.pyx": "one class: memory and disk of the same segments",
     "broker/wire/frame_parser.pyx": "one loop over the frames, compiled, and all that stops it",

@@ -50,9 +50,10 @@ def _bring(step: Bring) -> None:
 
 
 def _pieces(path: str) -> Iterator[bytes]:
-    with Path(path).open("rb", buffering=0) as file:
-        while piece := file.read(PIECE):
-            yield piece
+    at = 0
+    while piece := disk.read_part(path, at, PIECE):
+        yield piece
+        at += len(piece)
 
 
 def _link(step: Link) -> None:

@@ -231,19 +231,21 @@ def _refuse(kind: str, path: str) -> None:
     tells it of that."""
     if observer == NULL:
         return
-    number = observing.KINDS.index(kind)
     encoded_path = os.fsencode(path)
-    error = refused(number, encoded_path)
+    error = refused(observing.KINDS.index(kind), encoded_path)
     if error:
-        _tell_observer(number, path, 0, 0, error, b"")
+        _tell(kind, path, error=error)
         raise OSError(error, os.strerror(error), path)
 
 
 def _tell(kind: str, path: str, length: int = 0, offset: int = 0, data: bytes = b"",
           error: int = 0) -> None:
     """After an operation; of one that alters something, while the gate is still held for it."""
+    cdef const char* content = data
     if observer != NULL:
-        _tell_observer(observing.KINDS.index(kind), path, length, offset, error, data)
+        encoded_path = os.fsencode(path)
+        observed(observing.KINDS.index(kind), encoded_path, offset, length, error, content,
+                 <size_t> len(data))
 
 
 @contextlib.contextmanager
@@ -257,13 +259,6 @@ def _altering(kind: str, path: str, length: int = 0, offset: int = 0, data: byte
             _tell(kind, path, length, offset, data, error.errno or _errno.EIO)
             raise
         _tell(kind, path, length, offset, data)
-
-
-def _tell_observer(number: int, path: str, length: int, offset: int, error: int,
-                   data: bytes) -> None:
-    cdef const char* content = data
-    encoded_path = os.fsencode(path)
-    observed(number, encoded_path, offset, length, error, content, <size_t> len(data))
 
 
 def exists(path: str) -> bool:
