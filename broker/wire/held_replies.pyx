@@ -33,12 +33,13 @@ cdef class HeldReplies:
         self.ticket += 1
         self.round = self.persister.after_round(
             functools.partial(release, self.ticket), sync, self.records)
-        self.removals = self.persister.removals
+        self.removals = self.persister.background.removals
         return 0
 
     cdef bint covers_now(self) noexcept:
         """Whether the last request waits for the same sync as one made now."""
-        return self.round == self.persister.gathering and self.removals == self.persister.removals
+        return (self.round == self.persister.gathering
+                and self.removals == self.persister.background.removals)
 
     cdef HeldReply add(self, bytes data, then):
         cdef HeldReply reply = HeldReply()

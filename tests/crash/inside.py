@@ -182,7 +182,8 @@ class Inside:
         return (
             f"round {persister.gathering}, completed {persister.completed}, "
             f"indexing {persister.indexing.open}, collecting {persister.collecting.open}, "
-            f"background {persister.remover.open}, timers {len(self.timers)}, held {held}"
+            f"background {persister.background.remover.open}, "
+            f"timers {len(self.timers)}, held {held}"
         )
 
     def sync(self) -> None:
@@ -207,7 +208,7 @@ class Inside:
     def _is_idle(self) -> bool:
         in_flight = self.persister.completed + 1 < self.persister.gathering
         asked = self.persister.indexing.open or self.persister.collecting.open
-        return not in_flight and not asked and not self.persister.remover.open
+        return not in_flight and not asked and not self.persister.background.remover.open
 
     def stop(self) -> None:
         """A clean stop."""

@@ -122,7 +122,7 @@ class Driven:
             self.persister.tick()
             if self.persister.gathering > busy:
                 self._completed_after(before)
-            self.pump(lambda: not self.persister.remover.open)
+            self.pump(lambda: not self.persister.background.remover.open)
 
     def _completed_after(self, number: int) -> None:
         self.pump(lambda: self.persister.completed > number)

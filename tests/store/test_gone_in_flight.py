@@ -102,7 +102,7 @@ def test_a_directory_stays_until_the_last_priority_has_no_file_in_flight(tmp_pat
         driven.pump(lambda: driven.persister.gathering > driven.persister.completed + 1)
         driven.queue.delete()
         # The remover works in order: when this is there, all that the delete asked for is done.
-        driven.persister.write_files(str(tmp_path / "fence"), {"passed": b""})
+        driven.persister.background.write_files(str(tmp_path / "fence"), {"passed": b""})
         driven.pump((tmp_path / "fence/passed").exists)
     finally:
         recorder.stall("open", 0)

@@ -172,7 +172,7 @@ def test_a_file_system_without_holes_is_said_once(
         driven.settle(taker)
     driven.tick()
     driven.tick()
-    assert not driven.persister.makes_holes
+    assert not driven.persister.background.makes_holes
     assert sum("cannot give back" in record.getMessage() for record in caplog.records) == 1
     assert driven.take().body is None
     driven.kill()

@@ -14,8 +14,8 @@ def test_removals_are_taken_back_in_slices_until_none_is_left(tmp_path: Path) ->
     driven = Driven(tmp_path)
     persister = driven.persister
     for _ in range(MANY):
-        persister.write_files(str(tmp_path / "many"), {})
-    remover = persister.remover
+        persister.background.write_files(str(tmp_path / "many"), {})
+    remover = persister.background.remover
     # All have ended before the first is taken back.
     remover.stop()
     assert remover.open == MANY

@@ -50,7 +50,7 @@ def test_an_empty_queue_leaves_no_directory(
 def test_a_queue_without_a_message_asks_the_disk_for_nothing(tmp_path: Path) -> None:
     driven = Driven(tmp_path)
     driven.queue.delete()
-    assert driven.persister.remover.open == 0
+    assert driven.persister.background.remover.open == 0
     assert driven.queue.store is None
     driven.kill()
 

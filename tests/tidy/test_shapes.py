@@ -27,6 +27,7 @@ CONTRACTS = frozenset(
         "contracts.Channel",
         "contracts.Confirmer",
         "contracts.Consumer",
+        "contracts.Dirty",
         "contracts.Exchange",
         "contracts.Queue",
         "channel.ChannelHost",
@@ -45,19 +46,11 @@ CONTRACTS = frozenset(
 STORE = "layers of a queue's store that are to become its parts"
 # Class -> (depth, why it is that deep).
 DEEP = {
-    "store.BodyStore": (3, "the files and blocks of bodies below their references"),
-    "persister.Persister": (3, "open files and background work below the rounds"),
-    "priority_store.Level": (7, STORE),
-    "priority_store.PriorityStore": (7, STORE),
-    "queue_bodies.QueueBodies": (4, STORE),
-    "queue_damage.QueueDamage": (5, STORE),
-    "queue_store.QueueStore": (6, STORE),
-    "sealed.Sealed": (3, STORE),
-    "stream_reader.FilteredCursor": (
-        3,
-        "a reader's cursor that leaves out what a filter does not take",
-    ),
-    "store.StreamStore": (3, "shares the segments with the stores of queues"),
+    "priority_store.Level": (6, STORE),
+    "priority_store.PriorityStore": (6, STORE),
+    "queue_bodies.QueueBodies": (3, STORE),
+    "queue_damage.QueueDamage": (4, STORE),
+    "queue_store.QueueStore": (5, STORE),
 }
 
 HOT = "on the way of every message: a call more would cost"

@@ -1,4 +1,5 @@
-from broker.store.commit.persister import Dirty, Persister
+from broker.store.commit.contracts import Dirty
+from broker.store.commit.persister import Persister
 
 MAGIC: bytes
 

@@ -14,7 +14,8 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
 from broker.kernel.checksum import crc32c, seed_of
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files import disk
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport File, OP_MKDIR, OP_RMDIR, OP_SYNC, OP_UNLINK, OP_WRITE, Op
@@ -109,9 +110,9 @@ cdef class IdLog(Dirty):
                     break
             else:
                 old = file_new(path)
-            self.persister.forget(old)
+            self.persister.files.forget(old)
             round_add(round, STAGE_REMOVE, OP_UNLINK, old)
-            self.persister.remove(round)
+            self.persister.background.remove(round)
         return 0
 
     cdef int take_up(self) except -1:
@@ -146,7 +147,7 @@ cdef class IdLog(Dirty):
             plain = ENTRY.pack(identity, expires, published, 0)[:ENTRY.size - 4]
             parts.append(plain + struct.pack("<I", crc32c(plain, seed)))
         data = b"".join(parts)
-        self.persister.use(round, self.file)
+        self.persister.files.use(round, self.file)
         op = round_add(round, STAGE_BEHIND, OP_WRITE, self.file)
         op.data = <uint8_t*> malloc(len(data))
         if op.data == NULL:
@@ -205,7 +206,7 @@ cdef class IdLog(Dirty):
             if path in known:
                 address = known[path]
                 file = <File*> address
-                self.persister.forget(file)
+                self.persister.files.forget(file)
             else:
                 file = file_new(path)
             round_add(round, STAGE_REMOVE, OP_UNLINK, file)
@@ -214,4 +215,4 @@ cdef class IdLog(Dirty):
         encoded = os.fsencode(self.directory)
         op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
         op.path = strdup(<char*> encoded)
-        self.persister.remove(round)
+        self.persister.background.remove(round)

@@ -2,7 +2,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.features.delayed.entry cimport Entry
 from broker.features.delayed.run cimport Run
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.io_thread cimport Round
 
 

@@ -2,7 +2,8 @@ from collections.abc import Callable
 
 from broker.features.delayed.cancelled import Cancelled
 from broker.features.delayed.run import Run
-from broker.store.commit.persister import Dirty, Persister
+from broker.store.commit.contracts import Dirty
+from broker.store.commit.persister import Persister
 
 def in_order(entries: bytes) -> bytes: ...
 

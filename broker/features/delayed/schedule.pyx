@@ -24,7 +24,8 @@ from broker.features.delayed.entry cimport (
 )
 from broker.features.delayed.run cimport BUFFERED, LATER, NONE, Run, THERE
 from broker.settings.bounds import DEFAULTS
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.disk cimport file_new
 from broker.store.files.operation cimport OP_MKDIR, OP_READ, OP_RMDIR, OP_UNLINK, OP_WRITE, Op
 from broker.store.files.io_thread cimport (
@@ -267,7 +268,7 @@ cdef class Schedule(Dirty):
         cdef uint32_t count = run.count - run.at
         if count > BUFFERED:
             count = BUFFERED
-        self.persister.use(round, run.file)
+        self.persister.files.use(round, run.file)
         op = round_add(round, STAGE_WRITE, OP_READ, run.file)
         op.data = <uint8_t*> run.buffer
         op.length = <size_t> count * ENTRY_BYTES
@@ -357,7 +358,7 @@ cdef class Schedule(Dirty):
             op.path = strdup(<char*> encoded)
             if self.durable:
                 self.persister.note_directory(os.path.dirname(self.directory))
-        self.persister.use(round, run.file)
+        self.persister.files.use(round, run.file)
         op = round_add(round, STAGE_WRITE, OP_WRITE, run.file)
         op.data = data
         op.owns_data = True
@@ -413,11 +414,11 @@ cdef class Schedule(Dirty):
                 self.leaving.append(run)
                 continue
             round = round_new()
-            self.persister.forget(run.file)
+            self.persister.files.forget(run.file)
             self.persister.unsync(run.file)
             round_add(round, STAGE_REMOVE, OP_UNLINK, run.file)
             run.file = NULL
-            self.persister.remove(round)
+            self.persister.background.remove(round)
         if self.leaving:
             self.persister.retry_later(self)
         elif self.deleted and self.directory_made and self.reading is None and not self.writing:
@@ -427,7 +428,7 @@ cdef class Schedule(Dirty):
             encoded = os.fsencode(self.directory)
             op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
             op.path = strdup(<char*> encoded)
-            self.persister.remove(round)
+            self.persister.background.remove(round)
 
     cdef int retry(self) except -1:
         self.remove_waiting()

@@ -269,7 +269,7 @@ def storage_of(broker: Broker) -> dict[str, Any]:
             "file_system_rounds": method.rounds[ALL],
             "crossover_files": method.crossover,
         },
-        "hole_punching": persister.makes_holes,
+        "hole_punching": persister.background.makes_holes,
         "recovery_problems": list(broker.problems),
         "quarantine_count": persister.quarantine.count,
         "quarantine": persister.quarantine.entries[::-1],

@@ -2,7 +2,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from broker.kernel.large_body cimport LargeBody
 from broker.kernel.message cimport Message
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.index.number_table cimport NumberTable
 
 

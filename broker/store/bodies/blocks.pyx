@@ -14,7 +14,7 @@ from broker.kernel cimport clock
 from broker.kernel.buffer cimport load64, store16, store32, store64
 from broker.kernel.large_body cimport LargeBody
 from broker.kernel.message cimport Message
-from broker.store.commit.persister cimport Dirty
+from broker.store.commit.contracts cimport Dirty
 from broker.store.files.body_record cimport BODY_HEAD, BodyHead
 from broker.store.index.number_table cimport NumberTable, Row
 

@@ -4,7 +4,7 @@ from broker.kernel.large_body cimport LargeBody
 from broker.kernel.message cimport Message
 from broker.store.bodies.file cimport BodyFile
 from broker.store.bodies.store cimport BodyStore
-from broker.store.commit.persister cimport Dirty
+from broker.store.commit.contracts cimport Dirty
 
 
 # What BodyReader.want returns; the first two as QueueStore.peek.

@@ -1,4 +1,4 @@
-from broker.store.commit.persister import Dirty
+from broker.store.commit.contracts import Dirty
 
 class BodyReader(Dirty):
     def rest(self) -> None: ...

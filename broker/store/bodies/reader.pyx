@@ -18,7 +18,8 @@ from broker.kernel.message cimport Message
 from broker.store.bodies.blocks cimport Body
 from broker.store.bodies.file cimport BodyFile
 from broker.store.bodies.store cimport BodyStore
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport BODY_HEAD, BodyHead, body_is_sound
 from broker.store.files.disk cimport read_now
 from broker.store.files.operation cimport OP_READ, Op
@@ -143,7 +144,7 @@ cdef class BodyReader(Dirty):
         cdef Round* round = round_new()
         cdef Op* op
         self.store.cache_misses += 1
-        persister.use(round, file.file)
+        persister.files.use(round, file.file)
         op = round_add(round, STAGE_WRITE, OP_READ, file.file)
         op.data = data
         op.length = length

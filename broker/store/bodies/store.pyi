@@ -4,7 +4,8 @@ from typing import Any
 from broker.store.bodies.file import BodyFile
 from broker.store.bodies.files import BodyFiles
 from broker.store.bodies.settings import BodySettings
-from broker.store.commit.persister import Dirty, Persister
+from broker.store.commit.contracts import Dirty
+from broker.store.commit.persister import Persister
 from broker.store.index.location_index import Lost
 
 class BodyStore(Dirty):

@@ -422,14 +422,14 @@ cdef class BodyStore(BodyBlocks):
         if not alone and file is not None and (
                 file.size + size <= <uint64_t> self.settings.file_size
                 or file.size <= FILE_HEADER):
-            self.persister.use(round, file.file)
+            self.persister.files.use(round, file.file)
             return file
         if not alone and file is not None:
             self.seal(file)
         file = BodyFile(self.directory, self.next_file, self.next_file, 0)
         self.next_file += 1
         self.files.add(file)
-        self.persister.use(round, file.file)
+        self.persister.files.use(round, file.file)
         self.persister.note_directory(self.directory)
         head = <FileHead*> malloc(sizeof(FileHead))
         if head == NULL:
@@ -455,7 +455,7 @@ cdef class BodyStore(BodyBlocks):
             # All of it died while it was the current one.
             file.toc.release()
             return self.leave(file)
-        self.persister.write_files(
+        self.persister.background.write_files(
             self.directory,
             {os.path.basename(file.toc_path): finished_toc(file, self.incarnation)})
         return 0
@@ -515,7 +515,7 @@ cdef class BodyStore(BodyBlocks):
             self.leaving.append(file)
             self.persister.retry_later(self)
             return 0
-        self.persister.forget(file.file)
+        self.persister.files.forget(file.file)
         self.persister.unsync(file.file)
         round = round_new()
         # The bodies are removed first: a table of contents without its file is ignored.
@@ -524,7 +524,7 @@ cdef class BodyStore(BodyBlocks):
         encoded = os.fsencode(file.toc_path)
         op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
         op.path = strdup(<char*> encoded)
-        return self.persister.remove(round)
+        return self.persister.background.remove(round)
 
     cdef int retry(self) except -1:
         leaving, self.leaving = self.leaving, []

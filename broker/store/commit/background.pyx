@@ -10,45 +10,15 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, strdup
 
+from broker.store.commit.contracts cimport Dirty
+from broker.store.files.disk cimport file_free
 from broker.store.files.operation cimport OP_MKDIR, OP_UNLINK, OP_WRITE_FILE, Op
-from broker.store.files.io_thread cimport IoThread, Round, STAGE_REMOVE, round_add, round_new
-from broker.store.files.open_files cimport OpenFiles
+from broker.store.files.io_thread cimport (
+    IoThread, Round, SLICE_NS, STAGE_REMOVE, nanoseconds, round_add, round_free, round_new,
+)
 from broker.store.files.planted cimport planted
 
 log = logging.getLogger("leveret.store")
-
-
-cdef class Dirty:
-    """A store with unwritten data: that of a queue."""
-
-    cdef int take_up(self) except -1:
-        """A round begins, and what is `behind` others is frozen in its last part: that writes what
-        there is now, since the others may write later things only in the next round."""
-        return 0
-
-    cdef int freeze(self, Round* round) except -1:
-        """Adds the operations that write everything unwritten; what they point to stays unchanged
-        until `written`."""
-        raise NotImplementedError
-
-    cdef int written(self, Round* round) except -1:
-        raise NotImplementedError
-
-    cdef int read_done(self, Round* round) except -1:
-        raise NotImplementedError
-
-    cdef int retry(self) except -1:
-        """A round is over: whatever had to wait for files in flight can be tried again."""
-        raise NotImplementedError
-
-    cdef bint background(self) except? True:
-        """All data written so far is synced: deferred work may be done. Returns whether to be
-        called again after the next such round."""
-        raise NotImplementedError
-
-    cdef int background_done(self, Round* round) except -1:
-        """A round given to `remove_for` is over."""
-        raise NotImplementedError
 
 
 cdef int unlink_all(Round* round, list paths) except -1:
@@ -63,7 +33,7 @@ cdef int unlink_all(Round* round, list paths) except -1:
     return 0
 
 
-cdef class Background(OpenFiles):
+cdef class Background:
     """Stores with something left to do, and the thread that does it. `root` is the data directory.
     """
 
@@ -85,7 +55,8 @@ cdef class Background(OpenFiles):
             self.attended.append(store)
         return 0
 
-    cdef int work_in_background(self) except -1:
+    cdef int work(self) except -1:
+        """Everything is synced: calls the stores that are listed."""
         cdef Dirty store
         cdef list stores = self.attended
         if stores:
@@ -104,12 +75,40 @@ cdef class Background(OpenFiles):
         self.remover.submit(round)
         return 0
 
-    cdef int background_over(self, Round* round) except -1:
-        """A round of the remover has ended: calls its owner, if it has one."""
-        cdef Dirty owner = self.owners.pop(<size_t> round, None)
-        if owner is not None:
-            owner.background_done(round)
+    cdef int remove(self, Round* round) except -1:
+        """Passes a round of removals to the thread."""
+        self.remover.submit(round)
         return 0
+
+    cdef int take_back(self) except -1:
+        """The thread's eventfd is readable. What does not fit into a slice comes in the next turn,
+        in the same order."""
+        cdef uint64_t end = nanoseconds() + SLICE_NS
+        cdef Dirty owner
+        cdef Round* round
+        self.remover.drain()
+        round = self.remover.finished()
+        while round != NULL:
+            owner = self.owners.pop(<size_t> round, None)
+            if owner is not None:
+                owner.background_done(round)
+            free_files(round)
+            self.removing.pop(round.number, None)
+            row = self.behind.pop(round.number, None)
+            if row is not None:
+                # What the removal left behind can go after the next thorough sync.
+                self.orphans.append(row)
+            round_free(round)
+            if nanoseconds() > end:
+                # Readable again, whether there is more or not.
+                os.eventfd_write(self.remover.event_fd, 1)
+                break
+            round = self.remover.finished()
+        return 0
+
+    cdef bint is_removed(self, uint64_t number) except? True:
+        """Whether every removal up to this one has ended."""
+        return not self.removing or next(iter(self.removing)) > number
 
     # -- files that go behind others ---------------------------------------------------------------
 
@@ -135,15 +134,17 @@ cdef class Background(OpenFiles):
             rows[:] = [row for row in rows if row[0] != directory]
         return paths
 
-    cdef int removed(self, uint64_t number) except -1:
-        """A removal has ended; what it left behind can go after the next thorough sync."""
-        row = self.behind.pop(number, None)
-        if row is not None:
-            self.orphans.append(row)
-        return 0
+    cdef bint has_orphans(self) noexcept:
+        """Whether files wait for the sync of a removal."""
+        return len(self.orphans) > 0
+
+    cdef list take_orphans(self):
+        """The directories that the round at hand has to sync before `remove_orphans`."""
+        self.flying_orphans, self.orphans = self.orphans, []
+        return [directory for directory, _ in self.flying_orphans]
 
     cdef int remove_orphans(self) except -1:
-        """The directories are synced."""
+        """The directories of `take_orphans` are synced: the files go."""
         cdef Round* round
         cdef list rows = self.flying_orphans
         self.flying_orphans = []
@@ -189,3 +190,9 @@ cdef class Background(OpenFiles):
             log.warning(
                 "%s: this file system cannot give back parts of a file (no holes): the space of "
                 "a segment comes free when all of it is settled", self.root)
+
+
+cdef void free_files(Round* round) noexcept:
+    cdef int i
+    for i in range(round.stages[STAGE_REMOVE].count):
+        file_free(round.stages[STAGE_REMOVE].ops[i].file)

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.kernel.large_body cimport LargeBody
-from broker.store.commit.background cimport Dirty
+from broker.store.commit.contracts cimport Dirty
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport IoThread, Round
 

@@ -1,14 +1,19 @@
 from libc.stdint cimport uint8_t, uint64_t
 
 from broker.kernel.contracts cimport Confirmer, Origins
-from broker.store.commit.background cimport Background, Dirty
+from broker.store.commit.background cimport Background
 from broker.store.commit.content_file cimport ContentFiles
+from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.postponed cimport Postponed
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport IoThread, Round
+from broker.store.files.open_files cimport OpenFiles
 
 
-cdef class Persister(Background):
+cdef class Persister:
+    cdef readonly str root
+    cdef readonly OpenFiles files
+    cdef readonly Background background
     cdef readonly IoThread writer
     cdef readonly IoThread reader
     cdef readonly ContentFiles contents  # large bodies that are being received
@@ -24,6 +29,9 @@ cdef class Persister(Background):
     cdef bint left_sync             # what those parts have to be
     cdef bint left_thorough
     cdef uint64_t round_files       # how many files one part may use
+    # Address of a round of the reader -> its owner. The thread writes into the owner's memory: this
+    # reference keeps it alive until then.
+    cdef dict readers
     cdef list flying
     cdef readonly Origins origins    # publishers that wait for consumers instead of the disk
     cdef list confirmers
@@ -81,5 +89,4 @@ cdef class Persister(Background):
     cdef int give_up(self, str text, bint doubtful=*) except -1
     cdef int call_waiting(self) except -1
     cdef int read(self, Round* round, Dirty owner) except -1
-    cdef int remove(self, Round* round) except -1
     cdef int finish(self, Round* round) except -1

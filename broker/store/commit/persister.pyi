@@ -2,16 +2,17 @@ from collections.abc import Callable
 
 from broker.kernel.contracts import Origins
 from broker.store.commit.background import Background
-from broker.store.commit.background import Dirty as Dirty
 from broker.store.commit.content_file import ContentFiles
+from broker.store.commit.contracts import Dirty
 from broker.store.commit.failed_reads import FailedReads, Progress
 from broker.store.commit.quarantine import Quarantine
 from broker.store.commit.sync_method import SyncMethod
 from broker.store.commit.worker import Worker
 from broker.store.files.io_thread import IoThread
+from broker.store.files.open_files import OpenFiles
 from broker.store.files.waits import Waits
 
-class Persister(Background):
+class Persister:
     failed: Callable[[str, bool], object] | None
     relieved: Callable[[], object] | None
     tail_bytes: int
@@ -28,6 +29,12 @@ class Persister(Background):
         sync_method: str = "measured",
         read_retry_after: float = 1.0,
     ) -> None: ...
+    @property
+    def root(self) -> str: ...
+    @property
+    def files(self) -> OpenFiles: ...
+    @property
+    def background(self) -> Background: ...
     @property
     def sync_method(self) -> SyncMethod: ...
     @property

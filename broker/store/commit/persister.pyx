@@ -20,8 +20,9 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memset, strdup
 
 from broker.kernel.contracts cimport Confirmer, Origins
-from broker.store.commit.background cimport Background, Dirty
+from broker.store.commit.background cimport Background
 from broker.store.commit.content_file cimport ContentFiles
+from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.failed_reads import FailedReads
 from broker.store.commit.postponed cimport Postponed
 from broker.store.commit.quarantine import Quarantine
@@ -30,17 +31,14 @@ from broker.store.commit.worker import Worker
 from broker.store.files.disk cimport directory_open, file_free, file_new, run_op
 from broker.store.files.operation cimport File, Op, OP_SYNC, OP_SYNC_DIRECTORY, OP_SYNC_FILE_SYSTEM
 from broker.store.files.io_thread cimport (
-    IoThread, Round, STAGE_DIRECTORIES, STAGE_REMOVE, STAGE_SYNC, STAGES,
-    nanoseconds, passes, round_add, round_free, round_new,
+    IoThread, Round, SLICE_NS, STAGE_DIRECTORIES, STAGE_SYNC, STAGES, nanoseconds, passes,
+    round_add, round_free, round_new,
 )
 from broker.store.files.observer cimport marked
 from broker.store.files.observer import KINDS
+from broker.store.files.open_files cimport OpenFiles
 from broker.store.files.planted cimport planted
 from broker.store.files.waits import Waits
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t c_read "read"(int fd, void* data, size_t length)
-
 
 log = logging.getLogger("leveret.store")
 
@@ -48,21 +46,20 @@ log = logging.getLogger("leveret.store")
 cdef enum:
     SYNC_HELPERS = 3
 
-# Ended removals are taken back for this long before the loop gets its turn back: the thread that
-# removes may end more meanwhile, as fast as they are taken.
 cdef enum:
-    SLICE_NS = 500000
     CALLED_AT_ONCE = 32          # callbacks of a round that need no look at the clock
 
 
-cdef class Persister(Background):
+cdef class Persister:
     """`wake()` asks for the end of a turn, in which `collect` is called. `on_readable` belongs to
     the threads' eventfds."""
 
     def __init__(self, str root, wake, *, uint64_t tail_limit=64 << 20,
                  uint64_t segment_size=8 << 20, uint64_t open_files_limit=4096, bint no_sync=False,
                  str sync_method=MEASURED, double read_retry_after=1.0):
-        Background.__init__(self, root)
+        self.root = root
+        self.files = OpenFiles(open_files_limit)
+        self.background = Background(root)
         self.wake = wake
         self.writer = IoThread("persister", SYNC_HELPERS)
         self.reader = IoThread("reader")
@@ -86,6 +83,7 @@ cdef class Persister(Background):
         self.lazily_unsynced = []
         self.flying_unsynced = []
         self.retries = []
+        self.readers = {}
         self.sync_method = SyncMethod(sync_method)
         self.quarantine = Quarantine(f"{root}/quarantine")
         self.root_file = file_new(root)
@@ -96,7 +94,6 @@ cdef class Persister(Background):
         self.completed = 0
         self.tail_limit = tail_limit
         self.segment_size = segment_size
-        self.open_files_limit = open_files_limit
         self.round_files = max(<uint64_t> 1, open_files_limit // 2)
         self.unsynced_directories = {}
         self.sync_times = Waits()
@@ -109,7 +106,7 @@ cdef class Persister(Background):
         return {
             self.writer: self.on_written,
             self.reader: self.on_read,
-            self.remover: self.on_removed,
+            self.background.remover: self.on_removed,
             self.contents.thread: self.contents.on_done,
             self.indexing: self.indexing.on_done,
             self.collecting: self.collecting.on_done,
@@ -121,7 +118,7 @@ cdef class Persister(Background):
 
     @property
     def io_threads(self) -> tuple:
-        return self.writer, self.reader, self.remover, self.contents.thread
+        return self.writer, self.reader, self.background.remover, self.contents.thread
 
     def __dealloc__(self):
         file_free(self.root_file)
@@ -189,7 +186,8 @@ cdef class Persister(Background):
         the round's number. Without `records` (by default the value of `sync`) it does not wait for
         messages that a full disk keeps in memory, only for acks and definitions."""
         self.waiting.append(
-            (self.gathering, self.removals, callback, sync if records is None else records))
+            (self.gathering, self.background.removals, callback,
+             sync if records is None else records))
         self.urgent = True
         if sync:
             self.sync_asked = True
@@ -237,14 +235,14 @@ cdef class Persister(Background):
         self.failed_reads.tick()
         self.thorough = True
         if (self.first or self.dirty or self.journals or self.waiting or self.unsynced
-                or self.lazily_unsynced or self.orphans or self.postponed.any):
+                or self.lazily_unsynced or self.background.has_orphans() or self.postponed.any):
             if self.in_flight == NULL:
                 self.start_round(True)
             else:
                 self.urgent = self.sync_asked = True
         elif self.in_flight == NULL and not self.broken:
             self.thorough = False
-            self.work_in_background()
+            self.background.work()
 
     cdef int hurry(self) except -1:
         """Syncs that were due within 200 ms are part of the next sync."""
@@ -279,6 +277,7 @@ cdef class Persister(Background):
         cdef Confirmer confirmer
         cdef list behind, first, later
         cdef Py_ssize_t taken = 0
+        cdef uint64_t used
         round = round_new()
         if not self.left:
             behind = []
@@ -319,8 +318,8 @@ cdef class Persister(Background):
         # A store that notes something while it is frozen is found at once among few.
         later = self.dirty
         self.dirty = []
-        self.used = 0
-        while taken < len(self.left) and self.used < self.round_files:
+        used = self.files.used
+        while taken < len(self.left) and self.files.used - used < self.round_files:
             store = self.left[taken]
             taken += 1
             store.dirty = False
@@ -333,10 +332,8 @@ cdef class Persister(Background):
             sync = round.sync = round.thorough = True
         if round.thorough:
             self.hurry()
-            for directory, _ in self.orphans:
+            for directory in self.background.take_orphans():
                 self.note_directory(directory)
-            self.flying_orphans = self.orphans
-            self.orphans = []
         if sync and not self.no_sync and (
                 not planted(b"confirm before the sync") or round.thorough):
             self.add_syncs(round)
@@ -350,7 +347,7 @@ cdef class Persister(Background):
             self.completed = self.attempted = round.number
             self.call_waiting()
         # Before the thread opens more.
-        self.close_some()
+        self.files.close_some()
         self.writer.submit(round)
         return 0
 
@@ -411,7 +408,7 @@ cdef class Persister(Background):
 
     def on_written(self):
         """The writer's eventfd is readable."""
-        drain(self.writer.event_fd)
+        self.writer.drain()
         cdef Round* round = self.writer.finished()
         while round != NULL:
             if not self.broken:
@@ -423,34 +420,20 @@ cdef class Persister(Background):
 
     def on_read(self):
         """The reader's eventfd is readable."""
-        drain(self.reader.event_fd)
+        self.reader.drain()
         cdef Dirty owner
         cdef Round* round = self.reader.finished()
         while round != NULL:
             release_busy(round)
-            owner = self.owners.pop(<size_t> round)
+            owner = self.readers.pop(<size_t> round)
             owner.read_done(round)
             round_free(round)
             round = self.reader.finished()
-        self.close_some()
+        self.files.close_some()
 
     def on_removed(self):
-        """The remover's eventfd is readable. What does not fit into a slice comes in the next
-        turn, in the same order."""
-        drain(self.remover.event_fd)
-        cdef uint64_t end = nanoseconds() + SLICE_NS
-        cdef Round* round = self.remover.finished()
-        while round != NULL:
-            self.background_over(round)
-            free_files(round)
-            self.removing.pop(round.number, None)
-            self.removed(round.number)
-            round_free(round)
-            if nanoseconds() > end:
-                # Readable again, whether there is more or not.
-                os.eventfd_write(self.remover.event_fd, 1)
-                break
-            round = self.remover.finished()
+        """The remover's eventfd is readable."""
+        self.background.take_back()
         self.call_waiting()
 
     cdef int finish(self, Round* round) except -1:
@@ -501,8 +484,8 @@ cdef class Persister(Background):
             store.waits_for_files = False
             store.retry()
         if round.thorough:
-            self.remove_orphans()
-            self.work_in_background()
+            self.background.remove_orphans()
+            self.background.work()
         if self.left:
             marked(b"part of a round", round.number)
             round_free(round)
@@ -551,8 +534,7 @@ cdef class Persister(Background):
                 break
             called += 1
             number, removals, callback, records = self.waiting[0]
-            if number > self.attempted or (
-                    self.removing and next(iter(self.removing)) <= removals):
+            if number > self.attempted or not self.background.is_removed(removals):
                 break
             self.waiting.popleft()
             if records and number > self.completed:
@@ -566,12 +548,8 @@ cdef class Persister(Background):
         """Hands a round to the reading thread; `owner.read_done` follows, even if its queue is
         deleted meanwhile."""
         self.reads += 1
-        self.owners[<size_t> round] = owner
+        self.readers[<size_t> round] = owner
         self.reader.submit(round)
-        return 0
-
-    cdef int remove(self, Round* round) except -1:
-        self.remover.submit(round)
         return 0
 
     def stop(self):
@@ -609,12 +587,6 @@ cdef class Persister(Background):
             self.on_written()
 
 
-cdef void drain(int fd) noexcept:
-    """Takes the count from an eventfd; there may be none."""
-    cdef uint64_t count
-    c_read(fd, &count, sizeof(count))
-
-
 def kind_of(int kind):
     return KINDS[kind]
 
@@ -625,9 +597,3 @@ cdef void release_busy(Round* round) noexcept:
         for i in range(round.stages[stage].count):
             if round.stages[stage].ops[i].file != NULL:
                 round.stages[stage].ops[i].file.busy -= 1
-
-
-cdef void free_files(Round* round) noexcept:
-    cdef int i
-    for i in range(round.stages[STAGE_REMOVE].count):
-        file_free(round.stages[STAGE_REMOVE].ops[i].file)

@@ -1,7 +1,8 @@
 from collections.abc import Iterable
 from struct import Struct
 
-from broker.store.commit.persister import Dirty, Persister
+from broker.store.commit.contracts import Dirty
+from broker.store.commit.persister import Persister
 from broker.store.files.sound_search import SoundSearch
 
 MAGIC: bytes

@@ -17,7 +17,8 @@ from libc.string cimport memcpy
 
 from broker.kernel.checksum cimport crc32c_of
 from broker.kernel.checksum import crc32c
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files import disk
 from broker.store.files.disk cimport file_close, file_free, file_new
 from broker.store.files.operation cimport File, Op, OP_OPEN, OP_SYNC, OP_WRITE

@@ -30,6 +30,12 @@ cdef enum:
     STAGES = 7
 
 
+# Ended rounds are taken back for this long before the loop gets its turn back: the thread may end
+# more meanwhile, as fast as they are taken.
+cdef enum:
+    SLICE_NS = 500000
+
+
 cdef struct OpList:
     Op* ops
     int count
@@ -90,4 +96,5 @@ cdef class IoThread:
     cdef Op* run_postponable(self, OpList* ops) noexcept nogil
     cdef bint wait_for_space(self) noexcept nogil
     cdef void submit(self, Round* round) noexcept
+    cdef void drain(self) noexcept
     cdef Round* finished(self) noexcept

@@ -32,6 +32,7 @@ cdef extern from "<errno.h>" nogil:
 
 
 cdef extern from "<unistd.h>" nogil:
+    ssize_t c_read "read"(int fd, void* data, size_t length)
     ssize_t c_write "write"(int fd, const void* data, size_t length)
     int c_close "close"(int fd)
 
@@ -349,6 +350,11 @@ cdef class IoThread:
         self.open += 1
         pthread_cond_signal(&self.condition)
         pthread_mutex_unlock(&self.mutex)
+
+    cdef void drain(self) noexcept:
+        """Takes the count from the eventfd; there may be none."""
+        cdef uint64_t count
+        c_read(self.event_fd, &count, sizeof(count))
 
     cdef Round* finished(self) noexcept:
         """The next finished round, which the caller frees, or NULL."""

@@ -7,9 +7,9 @@ from broker.store.files.io_thread cimport Round
 cdef class OpenFiles:
     cdef File* newest
     cdef File* oldest
-    cdef readonly uint64_t open_files
-    cdef readonly uint64_t open_files_limit
-    cdef uint64_t used              # how often a file was asked for since this was set to 0
+    cdef readonly uint64_t count
+    cdef readonly uint64_t limit
+    cdef uint64_t used              # how often a file was asked for
 
     cdef int use(self, Round* round, File* file) except -1
     cdef void unlist(self, File* file) noexcept

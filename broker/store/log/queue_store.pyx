@@ -219,7 +219,7 @@ cdef class QueueStore(QueueDamage):
         segment.skips = NULL
         segment.skip_count = 0
         if segment.settled_bytes >= segment.punch_at:
-            self.persister.attend(self)
+            self.persister.background.attend(self)
         self.count_lost(segment)
         return 0
 
@@ -330,7 +330,7 @@ cdef class QueueStore(QueueDamage):
                 self.read_length = got
                 return 0
         round = round_new()
-        self.persister.use(round, segment.messages)
+        self.persister.files.use(round, segment.messages)
         op = round_add(round, STAGE_WRITE, OP_READ, segment.messages)
         op.data = self.read_data
         op.length = wanted
@@ -417,7 +417,7 @@ cdef class QueueStore(QueueDamage):
         elif self.durable:
             self.note(segment, place.position, place.length & ACK_VALUE_MASK)
             if segment.sealed and segment.settled_bytes >= segment.punch_at:
-                self.persister.attend(self)
+                self.persister.background.attend(self)
         return 0
 
     cdef int requeue(self, Place* place) except -1:

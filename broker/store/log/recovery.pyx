@@ -307,7 +307,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
         if content.damaged and not gaps and not skips:
             return 0
         disk.unlink(path)
-        store.persister.outlive(directory, [acks_path, summary_path])
+        store.persister.background.outlive(directory, [acks_path, summary_path])
         return 0
     segment = <Segment*> calloc(1, sizeof(Segment))
     if segment == NULL:
@@ -367,7 +367,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     for position, length in gaps:
         store.note(segment, position, length)
     if not segment.summarised or segment.settled_bytes >= segment.punch_at:
-        store.persister.attend(store)
+        store.persister.background.attend(store)
     store.ready += content.live
     store.total += content.live
     store.ready_bytes += content.live_bytes

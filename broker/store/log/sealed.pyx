@@ -37,7 +37,7 @@ cdef class Sealed(Segments):
     cdef int roll(self) except -1:
         if self.active != NULL:
             self.active.punch_at = punch_when(self.active)
-            self.persister.attend(self)
+            self.persister.background.attend(self)
         elif self.head == NULL and planted(b"reuse numbers"):
             # In a priority queue the top byte is the level.
             self.next_number = self.next_number & 0xFF000000 | 1
@@ -59,7 +59,7 @@ cdef class Sealed(Segments):
                 if not segment.summarised and not self.summarise(segment):
                     waits = True
                 if (segment.settled_bytes >= segment.punch_at
-                        and self.persister.makes_holes and not self.punch(segment)):
+                        and self.persister.background.makes_holes and not self.punch(segment)):
                     waits = True
             segment = segment.next
         return waits
@@ -103,7 +103,7 @@ cdef class Sealed(Segments):
         summary.references = segment.referring
         (<uint32_t*> (op.data + sizeof(Summary)))[0] = crc32c_of(
             place_seed(self.incarnation, segment.number, 0), op.data, sizeof(Summary))
-        self.persister.remove_for(round, self)
+        self.persister.background.remove_for(round, self)
         return True
 
     cdef bint punch(self, Segment* segment) except? True:
@@ -129,7 +129,7 @@ cdef class Sealed(Segments):
         op.length = segment.acks_length
         op.incarnation = self.incarnation
         op.segment = segment.number
-        self.persister.remove_for(round, self)
+        self.persister.background.remove_for(round, self)
         return True
 
     cdef int background_done(self, Round* round) except -1:
@@ -143,7 +143,7 @@ cdef class Sealed(Segments):
             # The files are being copied; the next settled message tries again.
             return 0
         if op.error in (errno.EOPNOTSUPP, errno.ENOSYS):
-            self.persister.no_holes()
+            self.persister.background.no_holes()
             return 0
         if op.error and op.error != errno.ENOENT:
             log.warning("%s: giving disk space back failed: %s", os.fsdecode(<bytes> op.path),

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport Round
 from broker.store.files.record cimport AckEntry

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
-from broker.store.commit.persister import Dirty, Persister
+from broker.store.commit.contracts import Dirty
+from broker.store.commit.persister import Persister
 
 class Segments(Dirty):
     keep: bool

@@ -15,7 +15,8 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport strdup
 
 from broker.store.commit.background cimport unlink_all
-from broker.store.commit.persister cimport Dirty, Persister
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport (
     File, OP_MKDIR, OP_RMDIR, OP_UNLINK, OP_WRITE, OP_WRITE_ACKS, OP_WRITE_RECORDS, Op,
@@ -317,7 +318,7 @@ cdef class Segments(Dirty):
         """Removes the files, or waits until they are not in flight any more."""
         cdef Round* round
         if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
-            segment.removal = self.persister.removal_begins()
+            segment.removal = self.persister.background.removal_begins()
         if ((segment.messages != NULL and segment.messages.busy)
                 or (segment.acks != NULL and segment.acks.busy)):
             # Should the round wait for space on a full disk: not for the sake of these files.
@@ -336,11 +337,11 @@ cdef class Segments(Dirty):
             later = self.durable and not self.deleted and segment.messages != NULL
             behind = []
             if segment.messages != NULL:
-                self.persister.forget(segment.messages)
+                self.persister.files.forget(segment.messages)
                 self.persister.unsync(segment.messages)
                 round_add(round, STAGE_REMOVE, OP_UNLINK, segment.messages)
             if segment.acks != NULL:
-                self.persister.forget(segment.acks)
+                self.persister.files.forget(segment.acks)
                 self.persister.unsync(segment.acks)
                 if later:
                     behind.append(os.fsdecode(<bytes> segment.acks.path))
@@ -350,10 +351,10 @@ cdef class Segments(Dirty):
             if segment.summarised:
                 behind.append(f"{self.directory}/meta.{segment.number:010d}")
             if later:
-                self.persister.leave_behind(round.number, self.directory, behind)
+                self.persister.background.leave_behind(round.number, self.directory, behind)
             else:
                 unlink_all(round, behind)
-            self.persister.remove(round)
+            self.persister.background.remove(round)
         self.segment_gone(segment)
         segment_free(segment)
         return 0
@@ -405,11 +406,11 @@ cdef class Segments(Dirty):
         cdef Round* round = round_new()
         cdef Op* op
         self.persister.forget_directory(self.directory)
-        unlink_all(round, self.persister.left_behind(self.directory))
+        unlink_all(round, self.persister.background.left_behind(self.directory))
         encoded = os.fsencode(self.directory)
         op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
         op.path = strdup(<char*> encoded)
-        return self.persister.remove(round)
+        return self.persister.background.remove(round)
 
     # -- rounds ------------------------------------------------------------------------------------
 
@@ -435,7 +436,7 @@ cdef class Segments(Dirty):
                 segment.messages = file
             if self.durable:
                 self.persister.note_directory(self.directory)
-            self.persister.use(round, file)
+            self.persister.files.use(round, file)
             op = round_add(round, STAGE_WRITE, OP_WRITE, file)
             op.data = &acks_header[0] if acks else &segment_header[0]
             op.length = HEADER_BYTES
@@ -443,7 +444,7 @@ cdef class Segments(Dirty):
             if acks:
                 segment.acks_length = HEADER_BYTES
         else:
-            self.persister.use(round, file)
+            self.persister.files.use(round, file)
         return file
 
     cdef int freeze(self, Round* round) except -1:

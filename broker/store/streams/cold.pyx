@@ -51,9 +51,9 @@ cdef class ColdFile:
         if self.file == NULL:
             return
         round = round_new()
-        self.persister.forget(self.file)
+        self.persister.files.forget(self.file)
         # The thread frees it behind the removal.
         round_add(round, STAGE_REMOVE, OP_UNLINK, self.file)
         self.file = NULL
         self.blocks = set()
-        self.persister.remove(round)
+        self.persister.background.remove(round)

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message
-from broker.store.commit.persister cimport Dirty
+from broker.store.commit.contracts cimport Dirty
 from broker.store.files.operation cimport File
 from broker.store.streams.store cimport StreamStore
 from broker.store.streams.summary cimport Summary

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from broker.store.commit.persister import Dirty
+from broker.store.commit.contracts import Dirty
 from broker.store.streams.store import StreamStore
 
 class StreamCursor(Dirty):

@@ -15,7 +15,7 @@ from libc.stdlib cimport free, realloc
 
 from broker.kernel.buffer cimport load64
 from broker.kernel.message cimport Message
-from broker.store.commit.persister cimport Dirty
+from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport read_now
 from broker.store.files.operation cimport File, OP_READ, Op
 from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
@@ -328,7 +328,7 @@ cdef class StreamCursor(Dirty):
                 self.length = got
                 return 0
         round = round_new()
-        store.persister.use(round, file)
+        store.persister.files.use(round, file)
         op = round_add(round, STAGE_WRITE, OP_READ, file)
         op.data = self.data
         op.length = wanted

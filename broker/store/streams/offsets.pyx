@@ -138,7 +138,7 @@ cdef class ConsumerOffsets:
             self.file = file_new(f"{self.directory}/offsets.{self.number:010d}")
             store.ensure_directory(round)
             persister.note_directory(self.directory)
-        persister.use(round, self.file)
+        persister.files.use(round, self.file)
         op = round_add(round, STAGE_WRITE, OP_WRITE, self.file)
         op.length = len(data)
         op.data = <uint8_t*> malloc(op.length)
@@ -167,7 +167,7 @@ cdef class ConsumerOffsets:
             if (<File*> address).busy:
                 kept.append(address)
                 continue
-            persister.forget(<File*> address)
+            persister.files.forget(<File*> address)
             persister.unsync(<File*> address)
             file_free(<File*> address)
         self.retired = kept
@@ -178,7 +178,7 @@ cdef class ConsumerOffsets:
         cdef Op* op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
         encoded = os.fsencode(f"{self.directory}/{name}")
         op.path = strdup(<char*> encoded)
-        persister.remove(round)
+        persister.background.remove(round)
         return 0
 
     def recover(self, numbers, uint64_t next_offset, list problems) -> None:

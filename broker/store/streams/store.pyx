@@ -321,7 +321,7 @@ cdef class StreamStore(Segments):
         cdef Op* op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
         encoded = os.fsencode(f"{self.directory}/{name}")
         op.path = strdup(<char*> encoded)
-        self.persister.remove(round)
+        self.persister.background.remove(round)
         return 0
 
     def purge(self) -> int:
@@ -369,7 +369,7 @@ cdef class StreamStore(Segments):
             data = summary.encode(self.incarnation)
             file = file_new(f"{self.directory}/meta.{summary.number:010d}")
             self.ensure_directory(round)
-            self.persister.use(round, file)
+            self.persister.files.use(round, file)
             op = round_add(round, STAGE_WRITE, OP_WRITE, file)
             op.length = len(data)
             op.data = <uint8_t*> malloc(op.length)
@@ -386,7 +386,7 @@ cdef class StreamStore(Segments):
         cdef size_t address
         cdef Summary summary
         for address in self.metas_in_flight:
-            self.persister.forget(<File*> address)
+            self.persister.files.forget(<File*> address)
             file_free(<File*> address)
         self.metas_in_flight = []
         self.offsets.written(round, self.persister)
