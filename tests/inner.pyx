@@ -17,7 +17,7 @@ from broker.wire.deliveries cimport Deliveries, SETTLE_REQUEUE
 
 import struct
 
-from broker.store.bodies.store import ENTRY
+from broker.store.bodies.body_index import ENTRY
 
 
 def check_table(bytes fields not None) -> None:
@@ -36,7 +36,7 @@ def body_record(bytes id, bytes body, uint64_t incarnation) -> bytes:
 
 def body_entries(BodyStore bodies) -> list:
     """(id, packed location) of every shared body that is written."""
-    return list(bodies.index.fold())
+    return list(bodies.located.index.fold())
 
 
 def body_references(BodyStore bodies) -> dict:

@@ -1,8 +1,8 @@
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from broker.kernel.large_body cimport LargeBody
 from broker.kernel.message cimport Message
-from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.index.number_table cimport NumberTable
 
@@ -32,9 +32,10 @@ cdef struct Body:
     Body* after
 
 
-cdef class BodyBlocks(Dirty):
-    cdef readonly Persister persister
-    cdef size_t write_buffer
+@cython.final
+cdef class BodyBlocks:
+    cdef Persister persister
+    cdef size_t capacity             # of a block, at most
     cdef uint16_t boot
     cdef uint64_t sequence
     cdef int64_t last_ms

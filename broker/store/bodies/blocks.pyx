@@ -5,6 +5,7 @@ They are collected in blocks, in the form that they will have in a file. Until t
 are read from here. A body whose last reference is removed before a round takes it is dropped.
 """
 
+cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -14,7 +15,7 @@ from broker.kernel cimport clock
 from broker.kernel.buffer cimport load64, store16, store32, store64
 from broker.kernel.large_body cimport LargeBody
 from broker.kernel.message cimport Message
-from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport BODY_HEAD, BodyHead
 from broker.store.index.number_table cimport NumberTable, Row
 
@@ -34,10 +35,13 @@ cdef void free_block(BodyBlock* block) noexcept:
     free(block)
 
 
-cdef class BodyBlocks(Dirty):
-    """The bodies in flight of one store."""
+@cython.final
+cdef class BodyBlocks:
+    """The bodies in flight of one store, in blocks of at most `capacity` bytes or one body."""
 
-    def __cinit__(self):
+    def __cinit__(self, Persister persister, size_t capacity):
+        self.persister = persister
+        self.capacity = capacity
         self.flying = NumberTable()
 
     def __dealloc__(self):
@@ -125,7 +129,7 @@ cdef class BodyBlocks(Dirty):
     cdef uint8_t* room(self, size_t size, BodyBlock** where) except NULL:
         """Where a record of this size is put."""
         cdef BodyBlock* block = self.last_block
-        cdef size_t capacity = self.write_buffer
+        cdef size_t capacity = self.capacity
         cdef uint8_t* grown
         if block != NULL and block.large != NULL:
             block = self.new_block(size if size > BLOCK_FIRST else BLOCK_FIRST)

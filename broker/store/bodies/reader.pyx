@@ -6,7 +6,6 @@ removed after that.
 
 import logging
 import os
-import struct
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
@@ -16,6 +15,7 @@ from broker.kernel.buffer cimport load64
 from broker.kernel.large_body cimport LARGE_BODY, LargeBody
 from broker.kernel.message cimport Message
 from broker.store.bodies.blocks cimport Body
+from broker.store.bodies.body_index import ENTRY
 from broker.store.bodies.file cimport BodyFile
 from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.contracts cimport Dirty
@@ -37,8 +37,6 @@ cdef enum:
     READY = 2
     MISSING = 3
 
-ENTRY = struct.Struct("<IIII")
-
 
 cdef class BodyReader(Dirty):
     """`wake()` is called when a body that had to be waited for is there."""
@@ -55,7 +53,7 @@ cdef class BodyReader(Dirty):
         the message is lost. The view ends with the next call."""
         cdef BodyStore store = self.store
         cdef const uint8_t* id = message.reference
-        cdef Body* body = store.in_flight(id)
+        cdef Body* body = store.blocks.in_flight(id)
         cdef Location* found
         if body != NULL:
             if self.last_hit != load64(id + 8):
@@ -71,12 +69,12 @@ cdef class BodyReader(Dirty):
             self.length = message.body_length
             self.state = MISSING
             store.in_flight_misses += 1
-            if store.ram is not None:
-                found = store.ram.find(id)
+            if store.located.is_asked():
+                self.ask(id[:16])
+            else:
+                found = store.located.find(id)
                 if found != NULL:
                     self.read(found.file, found.offset, found.length)
-            else:
-                self.ask(id[:16])
         if self.state == READY and self.large is not None:
             message.body = self.large.body()
             message.large = <void*> self.large
@@ -91,8 +89,7 @@ cdef class BodyReader(Dirty):
         self.state = WAITING
         self.store.reading.add(self)
         self.store.hand_over()
-        index = self.store.index
-        self.store.persister.indexing.submit(lambda: index.get(id), self.located)
+        self.store.located.ask(id, self.located)
 
     def located(self, value, error):
         """The index has answered."""
@@ -171,7 +168,8 @@ cdef class BodyReader(Dirty):
         log.error("the shared body %s in file %d of %s is damaged; its message is dropped",
                   self.id[:16].hex(), self.file, self.store.directory)
         self.store.persister.quarantine.take(
-            self.store.incarnation, self.file, self.offset, data[:got], got, self.store.persister)
+            self.store.incarnation, self.file, self.offset, data[:got], got,
+            self.store.persister.background)
         return 0
 
     cdef int read_done(self, Round* round) except -1:

@@ -2,22 +2,22 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message
 from broker.store.bodies.blocks cimport BodyBlocks
+from broker.store.bodies.body_index cimport BodyIndex
 from broker.store.bodies.file cimport BodyFile
 from broker.store.bodies.files cimport BodyFiles
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.io_thread cimport Round
-from broker.store.index.body_census cimport ReferenceCounter
-from broker.store.index.ram_index cimport RamIndex
 
 
-cdef class BodyStore(BodyBlocks):
+cdef class BodyStore(Dirty):
+    cdef readonly Persister persister
+    cdef BodyBlocks blocks           # bodies in flight
+    cdef readonly BodyIndex located  # the others
     cdef readonly str directory
     cdef readonly uint64_t incarnation
     cdef readonly object settings
     cdef readonly uint32_t embed_below
-    cdef object index
-    cdef RamIndex ram                # the index, where it is in memory
-    cdef ReferenceCounter counter    # while starting, where the references are not known
-    cdef list changes                # for an index that is asked in a thread
     cdef readonly BodyFiles files
     cdef readonly BodyFile current
     cdef list leaving                # files that are removed when they are not in flight
@@ -47,7 +47,7 @@ cdef class BodyStore(BodyBlocks):
     cdef int release(self, const uint8_t* reference) except -1
     cdef int take(self, const uint8_t* reference, bint durable) except -1
     cdef int drop(self, const uint8_t* id) except -1
-    cdef int changed(self, tuple change) except -1
+    cdef int note_changes(self) except -1
     cdef int freed(self, uint32_t file, uint32_t length) except -1
     cdef BodyFile file_for(self, Round* round, size_t size)
     cdef int seal(self, BodyFile file) except -1

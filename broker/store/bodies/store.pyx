@@ -18,7 +18,6 @@ Layouts: docs/formats/bodies.md.
 
 import logging
 import os
-import struct
 from errno import EIO
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -28,12 +27,14 @@ from libc.string cimport memcpy, strdup
 from broker.kernel cimport clock
 from broker.kernel.message cimport BODY_IS_REFERENCE, Message
 from broker.store.bodies.blocks cimport Body, BodyBlock, BodyBlocks
+from broker.store.bodies.body_index cimport BodyIndex
 from broker.store.bodies.collector import Collector
 from broker.store.bodies.file cimport BodyFile
 from broker.store.bodies.file import toc_bytes
 from broker.store.bodies.files cimport BodyFiles
 from broker.store.bodies.recovery import BodyRecovery, save
 from broker.store.bodies.settings import BodySettings
+from broker.store.commit.contracts cimport Dirty
 from broker.store.commit.persister cimport Persister
 from broker.store.files import disk
 from broker.store.files.body_record cimport (
@@ -45,17 +46,11 @@ from broker.store.files.io_thread cimport (
 )
 from broker.store.index import location_index
 from broker.store.index.location cimport Location
-from broker.store.index.ram_index cimport RamIndex
 
 log = logging.getLogger("leveret.store")
 
-cdef enum:
-    CHANGES_MAX = 512            # changes for an index in a thread before they are handed over
 
-ENTRY = struct.Struct("<IIII")
-
-
-cdef class BodyStore(BodyBlocks):
+cdef class BodyStore(Dirty):
     """The body store of one vhost. `directory` is made by `recover`."""
 
     def __init__(self, Persister persister, str directory, uint64_t incarnation, settings=None):
@@ -66,11 +61,11 @@ cdef class BodyStore(BodyBlocks):
         self.incarnation = incarnation
         self.settings = settings
         self.embed_below = min(settings.embed_below, 0xFFFFFFFF)
-        self.changes = []
+        self.blocks = BodyBlocks(persister, settings.write_buffer)
+        self.located = BodyIndex(persister)
         self.files = BodyFiles()
         self.leaving = []
         self.reading = set()
-        self.write_buffer = settings.write_buffer
         self.next_file = 1
         self.collector = Collector(self, persister)
 
@@ -79,18 +74,16 @@ cdef class BodyStore(BodyBlocks):
     def recover(self, uint16_t boot) -> list:
         """Finds the files of the last run and what index there is. Returns sentences about what was
         wrong. `count_recovered` and `finish_recovery` follow."""
-        self.boot = boot
+        self.blocks.boot = boot
         self.recovery = BodyRecovery(self)
-        self.index = self.recovery.index
-        self.ram = self.index if isinstance(self.index, RamIndex) else None
-        self.counter = None if self.recovery.clean else self.index.counter
+        self.located.open(self.recovery.index, self.recovery.clean)
         self.next_file = self.recovery.next_file
         return self.recovery.problems
 
     cdef bint count_recovered(self, const uint8_t* reference) except? True:
         """A queue's recovery found a record with this reference; False: its body does not exist.
         Raises OSError if that cannot be determined."""
-        if self.counter is None or self.counter.count_reference(reference):
+        if self.located.counter is None or self.located.count_recovered(reference):
             self.references += 1
             return True
         if self.recovery.unread:
@@ -101,7 +94,7 @@ cdef class BodyStore(BodyBlocks):
 
     cdef bint count_kept(self, const uint8_t* reference) except? True:
         """A record that no queue has now, but one may have again; whether its body is there."""
-        return self.counter is not None and self.counter.count_reference(reference)
+        return self.located.counter is not None and self.located.count_recovered(reference)
 
     @property
     def knows_references(self) -> bool:
@@ -117,7 +110,8 @@ cdef class BodyStore(BodyBlocks):
         if self.recovery is None:
             return
         self.recovery.finish()
-        self.recovery = self.counter = None
+        self.recovery = None
+        self.located.counted()
         self.files.sum_up()
         self.let_go(list(self.files))
 
@@ -147,8 +141,7 @@ cdef class BodyStore(BodyBlocks):
         """Clean stop, before the persister's last rounds: completes the work that threads have
         begun."""
         self.collector.stop()
-        if self.index is not None:
-            self.index.hurry()
+        self.located.hurry()
         for _ in range(2):
             self.hand_over()
             self.persister.collecting.drain()
@@ -157,7 +150,7 @@ cdef class BodyStore(BodyBlocks):
     def close(self, bint clean) -> None:
         """Ends the store after the persister's last round. `clean`: saves what the next start would
         otherwise have to find out. Where that fails, it has to."""
-        if self.closed or self.index is None:
+        if self.closed or self.located.index is None:
             return
         self.closed = True
         self.persister.indexing.drain()
@@ -173,9 +166,8 @@ cdef class BodyStore(BodyBlocks):
         cdef BodyFile file
         cdef bint sound = False
         try:
-            for number, length in location_index.carry_out(self.index, self.changes):
+            for number, length in self.located.finish():
                 self.freed(number, length)
-            self.changes = []
             for file in self.leaving:
                 disk.unlink(file.path)
                 disk.unlink(file.toc_path)
@@ -185,7 +177,7 @@ cdef class BodyStore(BodyBlocks):
                     self.current.toc_path, finished_toc(self.current, self.incarnation))
             sound = clean
         finally:
-            self.index.close(sound)
+            self.located.index.close(sound)
         if sound:
             save(self)
 
@@ -195,42 +187,38 @@ cdef class BodyStore(BodyBlocks):
         self.collector.stop()
         # Its queues give back their references when there is no store any more that could count
         # them.
-        self.forget_all()
-        self.changes = []
-        if self.index is not None:
-            index = self.index
-            index.hurry()
-            self.persister.indexing.submit(lambda: index.close(False), lambda _, __: None)
+        self.blocks.forget_all()
+        self.located.drop_all()
 
     # -- publishing --------------------------------------------------------------------------------
 
     cdef int share(self, Message* message) except -1:
         """Takes a body in before its message is given to queues: `message` becomes a reference to
         it. `release` has to follow, when every queue had the message."""
-        cdef Body* body = self.gather(message)
+        cdef Body* body = self.blocks.gather(message)
         message.flags |= BODY_IS_REFERENCE
         message.reference = body.id
         self.shared += 1
         self.shared_bytes += message.body_length
         if not self.dirty:
             self.persister.add(self)
-        if self.gathered >= self.write_buffer:
+        if self.blocks.gathered >= self.blocks.capacity:
             self.persister.press()
         return 0
 
     cdef int release(self, const uint8_t* reference) except -1:
         """Every queue had the message. A body that none took is forgotten."""
-        cdef Body* body = self.in_flight(reference)
+        cdef Body* body = self.blocks.in_flight(reference)
         body.references -= 1
         if body.references == 0:
-            self.forget(body)
+            self.blocks.forget(body)
         return 0
 
     cdef int take(self, const uint8_t* reference, bint durable) except -1:
         """One more record refers to the body: of a publish, or of a message that moves on to
         another queue while the first one still has it."""
-        cdef Body* body = self.in_flight(reference)
-        cdef Location* found
+        cdef Body* body = self.blocks.in_flight(reference)
+        cdef uint32_t file
         self.references += 1
         if body != NULL:
             body.references += 1
@@ -239,18 +227,17 @@ cdef class BodyStore(BodyBlocks):
                 if body.file:
                     self.sync_soon(body.file)
             return 0
-        if self.ram is not None:
-            found = self.ram.find(reference)
-            if found == NULL:
-                return 0
-            found.references += 1
-            if durable:
-                self.sync_soon(found.file)
+        if self.closed and self.located.is_asked():
             return 0
-        if durable:
-            # Only the index has the file's number.
-            self.persister.hurry()
-        return self.changed((reference[:16], 1))
+        file = self.located.take(reference)
+        if self.located.is_asked():
+            if durable:
+                # Only the index has the file's number.
+                self.persister.hurry()
+            return self.note_changes()
+        if durable and file:
+            self.sync_soon(file)
+        return 0
 
     def sync_soon(self, uint32_t number):
         """A confirm may depend on this file now: its unsynced bytes go with the next sync."""
@@ -260,9 +247,8 @@ cdef class BodyStore(BodyBlocks):
 
     cdef int drop(self, const uint8_t* id) except -1:
         """One record less refers to the body."""
-        cdef Body* body = self.in_flight(id)
-        cdef Location* found
-        cdef uint32_t file, length
+        cdef Body* body = self.blocks.in_flight(id)
+        cdef Location gone
         if self.closed:
             return 0
         self.references -= 1
@@ -271,27 +257,15 @@ cdef class BodyStore(BodyBlocks):
             if body.references == 0 and body.file == 0:
                 self.cancelled += 1
                 self.cancelled_bytes += body.length
-                self.forget(body)
+                self.blocks.forget(body)
             return 0
-        if self.ram is None:
-            return self.changed((id[:16], -1))
-        found = self.ram.find(id)
-        if found == NULL:
-            return 0
-        found.references -= 1
-        if found.references == 0:
-            file = found.file
-            length = found.length
-            self.ram.remove(id)
-            self.freed(file, length)
-        return 0
+        if self.located.drop(id, &gone):
+            return self.freed(gone.file, gone.length)
+        return self.note_changes() if self.located.is_asked() else 0
 
-    cdef int changed(self, tuple change) except -1:
-        """A change for an index that is asked in its thread."""
-        if self.closed:
-            return 0
-        self.changes.append(change)
-        if len(self.changes) >= CHANGES_MAX:
+    cdef int note_changes(self) except -1:
+        """There are changes for an index that is asked in its thread."""
+        if self.located.is_full():
             self.hand_over()
         elif not self.dirty:
             self.persister.add(self)
@@ -299,12 +273,7 @@ cdef class BodyStore(BodyBlocks):
 
     def hand_over(self):
         """Gives the changes to the index."""
-        if not self.changes or self.ram is not None:
-            return
-        changes, self.changes = self.changes, []
-        index = self.index
-        self.persister.indexing.submit(
-            lambda: location_index.carry_out(index, changes), self.carried_out)
+        self.located.hand_over(self.carried_out)
 
     def carried_out(self, freed, error):
         if error is not None:
@@ -346,9 +315,9 @@ cdef class BodyStore(BodyBlocks):
     # -- rounds ------------------------------------------------------------------------------------
 
     cdef int freeze(self, Round* round) except -1:
-        cdef BodyBlock* block = self.first_block
+        cdef BodyBlock* block = self.blocks.first_block
         cdef BodyBlock* following
-        cdef BodyBlock* last = self.written_blocks
+        cdef BodyBlock* last = self.blocks.written_blocks
         cdef Body* body
         cdef BodyFile file
         cdef Op* op = NULL
@@ -366,7 +335,7 @@ cdef class BodyStore(BodyBlocks):
             block.next = NULL
             body = block.first
             if body == NULL:
-                self.release_block(block)
+                self.blocks.release_block(block)
                 block = following
                 continue
             open_file = NULL
@@ -404,13 +373,13 @@ cdef class BodyStore(BodyBlocks):
                     open_file = NULL
                 body = body.after
             if last == NULL:
-                self.written_blocks = block
+                self.blocks.written_blocks = block
             else:
                 last.next = block
             last = block
             block = following
-        self.first_block = self.last_block = NULL
-        self.gathered = 0
+        self.blocks.first_block = self.blocks.last_block = NULL
+        self.blocks.gathered = 0
         return 0
 
     cdef BodyFile file_for(self, Round* round, size_t size):
@@ -461,14 +430,13 @@ cdef class BodyStore(BodyBlocks):
         return 0
 
     cdef int written(self, Round* round) except -1:
-        cdef BodyBlock* block = self.written_blocks
+        cdef BodyBlock* block = self.blocks.written_blocks
         cdef BodyBlock* following
         cdef Body* body
         cdef Body* after
         cdef BodyFile file
-        cdef Location* entry
-        cdef BodyBlock** kept = &self.written_blocks
-        self.written_blocks = NULL
+        cdef BodyBlock** kept = &self.blocks.written_blocks
+        self.blocks.written_blocks = NULL
         while block != NULL:
             following = block.next
             if self.persister.postponed.holds(block.data, block.length):
@@ -484,20 +452,12 @@ cdef class BodyStore(BodyBlocks):
                 file.flying -= 1
                 if body.references and not self.closed:
                     self.files.lives(file, <uint64_t> BODY_HEAD + body.length)
-                    if self.ram is not None:
-                        entry = self.ram.put(body.id)
-                        entry.file = body.file
-                        entry.offset = body.offset
-                        entry.length = BODY_HEAD + body.length
-                        entry.references = body.references
-                    else:
-                        self.changes.append((body.id[:16], ENTRY.pack(
-                            body.file, body.offset, BODY_HEAD + body.length, body.references)))
+                    self.located.add(body, BODY_HEAD + body.length)
                 if not file.flying:
                     self.freed(file.first, 0)
-                self.landed(body)
+                self.blocks.landed(body)
                 body = after
-            self.release_block(block)
+            self.blocks.release_block(block)
             block = following
         self.hand_over()
         self.retry()
@@ -537,31 +497,17 @@ cdef class BodyStore(BodyBlocks):
     def tick(self, double now) -> None:
         """Called from time to time: starts a collection if it is worth it. `now` is the broker's
         clock, in seconds."""
-        if not self.closed and self.index is not None:
+        if not self.closed and self.located.index is not None:
             self.collector.tick(now)
 
     def living_of(self, entries, uint32_t number) -> list:
         """Which of a file's (id, offset, length) the index still points to. For the collector's
         thread."""
-        if self.ram is not None:
-            return self.are_living(self.ram, entries, number)
-        index = self.index
-        return self.persister.indexing.ask(lambda: self.are_living(index, entries, number))
-
-    @staticmethod
-    def are_living(index, entries, number):
-        living = []
-        for id, offset, _ in entries:
-            found = index.get(id)
-            living.append(
-                found is not None and ENTRY.unpack(found)[:2] == (number, offset))
-        return living
+        return self.located.living_of(entries, number)
 
     def replace(self, run, BodyFile merged, bytes moves, lost, done) -> None:
         """The merged file is on disk: its records stand for those of the run's files from now on,
         but for the `lost` ones. Calls `done()` afterwards."""
-        cdef RamIndex ram = self.ram
-
         def moved(size, error):
             if error is not None:
                 self.index_failed(error)
@@ -569,17 +515,8 @@ cdef class BodyStore(BodyBlocks):
             self.moved(run, merged, size)
             done()
 
-        def point_to_it(index):
-            location_index.forget(index, lost)
-            return location_index.move(index, moves, merged.first)
-
-        if ram is not None:
-            location_index.forget(ram, lost)
-            moved(ram.move(moves, merged.first), None)
-            return
         self.hand_over()
-        index = self.index
-        self.persister.indexing.submit(lambda: point_to_it(index), moved)
+        self.located.move(moves, merged.first, lost, moved)
 
     def moved(self, run, BodyFile merged, uint64_t size):
         cdef BodyFile old
@@ -629,8 +566,8 @@ cdef class BodyStore(BodyBlocks):
             "live_bytes": self.files.valid,
             "garbage_bytes": self.files.garbage,
             "references": self.references,
-            "in_flight": self.flying.count,
-            "in_flight_bytes": self.gathered,
+            "in_flight": self.blocks.flying.count,
+            "in_flight_bytes": self.blocks.gathered,
             "shared": self.shared,
             "shared_bytes": self.shared_bytes,
             "written": self.written_bodies,
@@ -647,7 +584,7 @@ cdef class BodyStore(BodyBlocks):
             "gc_copied_bytes": collector.copied_bytes,
             "gc_reclaimed_bytes": collector.reclaimed_bytes,
             "gc_running": int(collector.busy),
-            "index": self.index.figures() if self.index is not None else None,
+            "index": self.located.index.figures() if self.located.index is not None else None,
         }
 
 
