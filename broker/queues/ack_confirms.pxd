@@ -2,7 +2,7 @@ from libc.stdint cimport uint64_t
 
 from broker.kernel.contracts cimport Origins
 from broker.kernel.message cimport Message, Origin, Place
-from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.contracts cimport MessageStore
 
 
 cdef enum:
@@ -18,14 +18,14 @@ cdef class AckConfirms:
     cdef bint is_ours(self, Origin* origin) noexcept
     cdef bint is_awaited(self, Message* message) noexcept
     cdef void begin(self, Message* message) noexcept
-    cdef object oldest(self, QueueStore store)
+    cdef object oldest(self, MessageStore store)
     cdef int note_delivery(self, Message* message, Place* place, bint no_ack) except -1
     cdef int note_origin(self, Message* message, Place* place) except -1
     cdef int forget(self, Place* place) except -1
     cdef int resolve_message(self, Message* message, Place* place, bint acked) except -1
     cdef int resolve_place(self, Place* place, bint acked) except -1
     cdef int resolve_key(self, uint64_t key, bint acked) except -1
-    cdef int resolve_lost(self, QueueStore store) except -1
+    cdef int resolve_lost(self, MessageStore store) except -1
     cdef int refuse_taken(self) except -1
     cdef int pass_origin(self, Message* message, Place* place, int result, int parts) except -1
     cdef int settle_lean(self, Place* place, bint acked) except -1

@@ -10,8 +10,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel.contracts cimport NEEDS_SYNC, Origins, REJECTED
 from broker.kernel.message cimport HAS_ORIGIN, Message, Origin, Place
-from broker.store.log.queue_bodies cimport place_key
-from broker.store.log.queue_store cimport FOUND, LEVELS, QueueStore
+from broker.store.log.contracts cimport FOUND, LEVELS, MessageStore
+from broker.store.log.shared_refs cimport place_key
 
 
 cdef void put_lean_place(Origin* origin, bint is_known, Place* place) noexcept:
@@ -42,7 +42,7 @@ cdef class AckConfirms:
         message.origin.boot = self.origins.boot
         message.flags |= HAS_ORIGIN
 
-    cdef object oldest(self, QueueStore store):
+    cdef object oldest(self, MessageStore store):
         """When the oldest message was published (ms) that a publisher of this start waits for, of
         those that come next and the first one that was taken; None if there is none, or the disk
         would have to be asked. What lean mode has delivered is not known."""
@@ -112,7 +112,7 @@ cdef class AckConfirms:
                 self.origins.resolve(origin[0], origin[1], acked)
         return 0
 
-    cdef int resolve_lost(self, QueueStore store) except -1:
+    cdef int resolve_lost(self, MessageStore store) except -1:
         """Requeued messages that the store cannot read any more."""
         lost, store.lost = store.lost, None
         for key in lost:

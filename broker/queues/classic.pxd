@@ -10,13 +10,13 @@ from broker.queues.declared cimport DeclaredQueue
 from broker.queues.limits cimport Expiry, Limits
 from broker.queues.refusals cimport Refusals
 from broker.store.commit.persister cimport Persister
+from broker.store.log.contracts cimport MessageStore
 from broker.store.log.figures cimport Head
-from broker.store.log.queue_store cimport QueueStore
 
 
 cdef class ClassicQueue(DeclaredQueue):
     cdef uint32_t features               # zero: the fast path
-    cdef readonly QueueStore store       # None while there is nothing in it
+    cdef readonly MessageStore store       # None while there is nothing in it
     cdef readonly Consumers consumers
     cdef readonly DeliveryCounters deliveries
     cdef AckConfirms confirms
@@ -46,7 +46,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int deliver_unstored(self, Message* message, bint confirm) except -2
     cdef bint is_served(self) noexcept
     cdef bint serve_consumers(self) except -1
-    cdef int examine(self, QueueStore store, Message* message, Place* place) except -1
+    cdef int examine(self, MessageStore store, Message* message, Place* place) except -1
     cdef int note_turn(self, uint32_t count) except -1
     cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1

@@ -44,10 +44,12 @@ from broker.queues.limits cimport (
 from broker.queues.refusals cimport Refusals
 from broker.settings.bounds import DEFAULTS
 from broker.store.commit.persister cimport Persister
+from broker.store.log.contracts cimport EMPTY, FOUND, LEVELS, MessageStore, NO_END, WAIT
 from broker.store.log.figures cimport Head, in_memory, memory_of, size_of
 from broker.store.log.priority_store cimport PriorityStore
-from broker.store.log.queue_store cimport EMPTY, FOUND, LEVELS, NO_END, QueueStore, WAIT
+from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.recovery import recover
+from broker.store.log.segments cimport QueueDirectory
 
 cdef enum:
     TURN_MESSAGES = 4096         # deliveries of one queue in one turn of the loop
@@ -84,7 +86,7 @@ cdef class ClassicQueue(DeclaredQueue):
     # -- publishing --------------------------------------------------------------------------------
 
     cdef int publish(self, Message* message, bint confirm) except -1:
-        cdef QueueStore store = self.store
+        cdef MessageStore store = self.store
         cdef bint is_held = False
         cdef int answer
         cdef bytes identity = None
@@ -269,7 +271,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int work(self) except -1:
         """Applies the limits and delivers ready messages; a long backlog continues in the next
         turn."""
-        cdef QueueStore store = self.store
+        cdef MessageStore store = self.store
         cdef bint is_more = False
         self.consumers.is_joined = False
         self.note_held(self.now())
@@ -302,7 +304,7 @@ cdef class ClassicQueue(DeclaredQueue):
 
     cdef bint serve_consumers(self) except -1:
         """Delivers what consumers can take. Whether there is more than one turn may deliver."""
-        cdef QueueStore store = self.store
+        cdef MessageStore store = self.store
         cdef Consumers consumers = self.consumers
         cdef DeliveryCounters deliveries = self.deliveries
         cdef AckConfirms confirms = self.confirms
@@ -377,7 +379,7 @@ cdef class ClassicQueue(DeclaredQueue):
         self.note_turn(count)
         return is_more
 
-    cdef int examine(self, QueueStore store, Message* message, Place* place) except -1:
+    cdef int examine(self, MessageStore store, Message* message, Place* place) except -1:
         """The message at the head: FOUND if it can be delivered; WAIT if it has to be read first,
         or if its time is over and no more can be dropped in this turn; EMPTY or what the store says
         of its body if it has left the queue."""
@@ -462,7 +464,7 @@ cdef class ClassicQueue(DeclaredQueue):
 
     cdef int serve_getters(self) except -1:
         """Answers waiting gets, oldest first, as far as messages can be read now."""
-        cdef QueueStore store = self.store
+        cdef MessageStore store = self.store
         cdef Message message
         cdef Place place
         cdef int found
@@ -719,7 +721,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef bint drain(self) except -1:
         """Removes the ready messages before the mark of a purge, with a negative confirm for each.
         False while some must be read from disk first or are left for the next turn."""
-        cdef QueueStore store = self.store
+        cdef MessageStore store = self.store
         cdef Message message
         cdef Place place
         cdef uint32_t count = 0
@@ -818,14 +820,13 @@ cdef class ClassicQueue(DeclaredQueue):
     # -- the store ---------------------------------------------------------------------------------
 
     def open_store(self):
+        cdef QueueDirectory folder = QueueDirectory(
+            self.persister, self.parent, self.incarnation)
         if self.limits is not None and self.limits.max_priority > 0:
             self.store = PriorityStore(
-                self.persister, self.parent, self.incarnation, self.durable, self.wake,
-                <uint32_t> self.limits.max_priority, self.bodies)
+                folder, self.durable, self.wake, <uint32_t> self.limits.max_priority, self.bodies)
         else:
-            self.store = QueueStore(
-                self.persister, self.parent, self.incarnation, self.durable, self.wake,
-                self.bodies)
+            self.store = QueueStore(folder, self.durable, self.wake, self.bodies)
         self.had_store = True
         # A number is never used twice, not even when the store was given back meanwhile.
         self.store.go_on_from(self.next_segment)
@@ -851,7 +852,7 @@ cdef class ClassicQueue(DeclaredQueue):
         may still have the directory."""
         if self.store is None and self.had_store:
             self.open_store()
-            self.store.directory_made = True
+            self.store.folder.made = True
         if self.store is not None:
             self.store.delete()
 
@@ -873,7 +874,7 @@ cdef class ClassicQueue(DeclaredQueue):
         elif self.store is not None and not self.deleted and now - self.idle_since >= after:
             self.store.rest()
             if (type(self.store) is QueueStore and self.store.total == 0
-                    and self.store.has_no_files()):
+                    and (<QueueStore> self.store).segments.has_no_files()):
                 self.next_segment = self.store.unused_number()
                 self.store = None
 
@@ -1112,7 +1113,7 @@ cdef class ClassicQueue(DeclaredQueue):
 
     @property
     def segments(self):
-        return self.store.segments if self.store is not None else 0
+        return self.store.segment_count if self.store is not None else 0
 
     @property
     def disk_bytes(self):

@@ -5,7 +5,7 @@ from broker.queues.ack_confirms cimport AckConfirms
 from broker.queues.declared cimport DeclaredQueue
 from broker.queues.dying cimport Dying
 from broker.store.commit.persister cimport Persister
-from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.contracts cimport MessageStore
 
 
 cdef enum:
@@ -37,12 +37,12 @@ cdef class DeadLetters:
     cdef int add(self, Place* place, int reason) except -1
     cdef bint are_waiting(self) noexcept
     cdef bint are_choked(self) noexcept
-    cdef int bury(self, DeclaredQueue queue, QueueStore store) except -1
-    cdef int bury_heads(self, DeclaredQueue queue, QueueStore store) except -1
-    cdef int bury_unstored(self, DeclaredQueue queue, QueueStore store, Message* message,
+    cdef int bury(self, DeclaredQueue queue, MessageStore store) except -1
+    cdef int bury_heads(self, DeclaredQueue queue, MessageStore store) except -1
+    cdef int bury_unstored(self, DeclaredQueue queue, MessageStore store, Message* message,
                            int reason) except -1
-    cdef int bury_message(self, DeclaredQueue queue, QueueStore store, Message* message, int reason,
-                          int* held) except -1
+    cdef int bury_message(self, DeclaredQueue queue, MessageStore store, Message* message,
+                          int reason, int* held) except -1
     cdef int offer(self, tuple targets, Message* letter, bint has_origin, int* held) except -1
     cdef void forget_takers(self) noexcept
     cdef DeathCounters counted(self)

@@ -23,7 +23,7 @@ from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport REFERENCE_BYTES
 from broker.store.files.planted cimport planted
-from broker.store.log.queue_store cimport FOUND, QueueStore, WAIT
+from broker.store.log.contracts cimport FOUND, MessageStore, WAIT
 
 cdef enum:
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
@@ -68,7 +68,7 @@ cdef class DeadLetters:
 
     # -- handing over ------------------------------------------------------------------------------
 
-    cdef int bury(self, DeclaredQueue queue, QueueStore store) except -1:
+    cdef int bury(self, DeclaredQueue queue, MessageStore store) except -1:
         """Publishes the waiting dead letters. Only one queue does so at a time: a target queue may
         make room by its own work, may be this queue, or may dead-letter to this queue."""
         if queue.turn.burying:
@@ -80,7 +80,7 @@ cdef class DeadLetters:
         finally:
             queue.turn.burying = False
 
-    cdef int bury_heads(self, DeclaredQueue queue, QueueStore store) except -1:
+    cdef int bury_heads(self, DeclaredQueue queue, MessageStore store) except -1:
         """The oldest dead letters first. Each is settled here once the queues that took it have it
         on disk, so that a crash may double it but never lose it."""
         cdef AckConfirms confirms = self.confirms
@@ -134,7 +134,7 @@ cdef class DeadLetters:
         if not queue.pending:
             queue.turn.touch_queue(queue)
 
-    def buried(self, DeclaredQueue queue, QueueStore store, Dying leaving):
+    def buried(self, DeclaredQueue queue, MessageStore store, Dying leaving):
         """What `bury` handed over is on disk."""
         clock.refresh()
         if not queue.deleted:
@@ -146,7 +146,7 @@ cdef class DeadLetters:
                 store.settle(&leaving.head().place)
             leaving.pop()
 
-    cdef int bury_unstored(self, DeclaredQueue queue, QueueStore store, Message* message,
+    cdef int bury_unstored(self, DeclaredQueue queue, MessageStore store, Message* message,
                            int reason) except -1:
         """The same for a message that was never stored. Queues that refuse it do without."""
         cdef set takers = self.takers
@@ -168,8 +168,8 @@ cdef class DeadLetters:
         self.takers = None
         self.buried_result = STORED
 
-    cdef int bury_message(self, DeclaredQueue queue, QueueStore store, Message* message, int reason,
-                          int* held) except -1:
+    cdef int bury_message(self, DeclaredQueue queue, MessageStore store, Message* message,
+                          int reason, int* held) except -1:
         """Publishes one dead letter. STORED or NEEDS_SYNC, or REJECTED while a target queue is
         full; `held` queues answer its publisher later, or NOWHERE."""
         cdef Message letter

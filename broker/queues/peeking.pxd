@@ -2,12 +2,12 @@ from libc.stdint cimport int64_t, uint64_t
 
 from broker.queues.classic cimport ClassicQueue
 from broker.store.log.browse cimport Browse
-from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.contracts cimport MessageStore
 
 
 cdef class Peek:
     cdef ClassicQueue queue
-    cdef QueueStore store        # the one that `browse` goes over
+    cdef MessageStore store        # the one that `browse` goes over
     cdef Browse browse
     cdef Py_ssize_t count
     cdef uint64_t bytes_left

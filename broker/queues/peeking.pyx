@@ -9,7 +9,7 @@ from broker.kernel.message cimport Message, Place
 from broker.queues.classic cimport ClassicQueue
 from broker.queues.limits cimport HAS_DELIVERY_LIMIT, HAS_EXPIRY
 from broker.store.log.browse cimport Browse
-from broker.store.log.queue_store cimport FOUND, WAIT
+from broker.store.log.contracts cimport FOUND, WAIT
 
 cdef enum:
     TURN_LOOKS = 64              # messages that one call shows or passes over

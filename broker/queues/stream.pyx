@@ -26,6 +26,7 @@ from broker.queues.stream_reader import StreamBrowser
 from broker.schema.errors import NotImplementedYet, describe
 from broker.settings.bounds import DEFAULTS
 from broker.store.commit.persister cimport Persister
+from broker.store.log.segments cimport QueueDirectory
 from broker.store.streams.recovery import recover
 from broker.store.streams.store cimport StreamStore
 
@@ -46,8 +47,9 @@ cdef class StreamQueue(DeclaredQueue):
             auto_delete=auto_delete, arguments=arguments, owner=owner, bounds=bounds)
         self.turn = turn
         self.retention = Retention.of(arguments or {})
-        self.store = StreamStore(persister, parent, incarnation, durable, self.advanced,
-                                 bounds.stream_offsets, self.retention.segment_size)
+        self.store = StreamStore(
+            QueueDirectory(persister, parent, incarnation), durable, self.advanced,
+            bounds.stream_offsets, self.retention.segment_size)
         self.store.offsets.forgot = self.forgot_offset
         self.store.note_message = note_values
         self.readers = Readers(turn, self.store)

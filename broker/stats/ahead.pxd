@@ -5,7 +5,9 @@ from cpython.object cimport Py_TYPE, PyObject, PyTypeObject
 
 from broker.queues.classic cimport ClassicQueue
 from broker.queues.counters cimport DeliveryCounters, QueueCounters
+from broker.store.log.contracts cimport MessageStore
 from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.segments cimport Segments
 
 cdef extern from *:
     """
@@ -35,20 +37,29 @@ cdef inline void fetch_parts(ClassicQueue queue) noexcept:
 
 cdef inline void look_ahead(list things, Py_ssize_t place) noexcept:
     """Called before `things[place]` is read. A queue that comes later is fetched first, then its
-    parts and the store it points to, then what that does."""
-    cdef QueueStore store
-    if place + 3 * AHEAD >= len(things):
+    parts and the store it points to, then the segments of that, then what these point to."""
+    cdef MessageStore store
+    cdef Segments segments
+    if place + 4 * AHEAD >= len(things):
         return
-    fetch(<PyObject*> things[place + 3 * AHEAD], Py_TYPE(things[place]).tp_basicsize)
-    thing = things[place + 2 * AHEAD]
+    fetch(<PyObject*> things[place + 4 * AHEAD], Py_TYPE(things[place]).tp_basicsize)
+    thing = things[place + 3 * AHEAD]
     if isinstance(thing, tuple) and len(<tuple> thing) == 2:
         # An exchange or a binding, with its vhost.
         fetch(<PyObject*> (<tuple> thing)[1], PAIRED)
     if isinstance(thing, ClassicQueue):
         fetch_parts(<ClassicQueue> thing)
         fetch(<PyObject*> (<ClassicQueue> thing).store, (<PyTypeObject*> QueueStore).tp_basicsize)
-    thing = things[place + AHEAD]
-    if isinstance(thing, ClassicQueue) and (<ClassicQueue> thing).store is not None:
+    thing = things[place + 2 * AHEAD]
+    if isinstance(thing, ClassicQueue):
         store = (<ClassicQueue> thing).store
-        fetch_line(store.first_block)
-        fetch_line(store.head)
+        if type(store) is QueueStore:
+            fetch(<PyObject*> (<QueueStore> store).segments,
+                  (<PyTypeObject*> Segments).tp_basicsize)
+    thing = things[place + AHEAD]
+    if isinstance(thing, ClassicQueue):
+        store = (<ClassicQueue> thing).store
+        if type(store) is QueueStore:
+            segments = (<QueueStore> store).segments
+            fetch_line(segments.first_block)
+            fetch_line(segments.head)

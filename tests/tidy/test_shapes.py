@@ -29,6 +29,7 @@ CONTRACTS = frozenset(
         "contracts.Consumer",
         "contracts.Dirty",
         "contracts.Exchange",
+        "contracts.MessageStore",
         "contracts.Queue",
         "channel.ChannelHost",
         "output.OutputOwner",
@@ -43,15 +44,8 @@ CONTRACTS = frozenset(
     }
 )
 
-STORE = "layers of a queue's store that are to become its parts"
 # Class -> (depth, why it is that deep).
-DEEP = {
-    "priority_store.Level": (6, STORE),
-    "priority_store.PriorityStore": (6, STORE),
-    "queue_bodies.QueueBodies": (3, STORE),
-    "queue_damage.QueueDamage": (4, STORE),
-    "queue_store.QueueStore": (5, STORE),
-}
+DEEP: dict[str, tuple[int, str]] = {}
 
 HOT = "on the way of every message: a call more would cost"
 # Function -> (lines at most, why it stands whole). The file's name stands before it.
@@ -77,7 +71,6 @@ LONG = {
     "recovery.pyx: from_records": (90, "one loop over records, gaps and what is settled"),
     "restart.pyx: restore": (90, "one loop over the rows of the timing index"),
     "scan.pyx: visit": (70, "one loop over counters, compiled for each kind of object"),
-    "segments.pyx: Segments.freeze": (90, "one round's list of operations, in their order"),
     "spans.pyx: read_settled": (80, "one loop over a file's entries, without Python"),
     "stream_reader.pyx: StreamReader.work": (70, HOT),
 }

@@ -33,8 +33,10 @@ from broker.store.bodies.store cimport BodyStore
 from broker.store.commit.persister cimport Persister
 from broker.store.files import disk
 from broker.store.files.record cimport record_bytes
-from broker.store.log.queue_store cimport FOUND, QueueStore, WAIT
+from broker.store.log.contracts cimport FOUND, WAIT
+from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.recovery import recover
+from broker.store.log.segments cimport QueueDirectory, Segments
 
 log = logging.getLogger("leveret.delayed")
 
@@ -71,7 +73,8 @@ cdef class Holding(Queue):
         self.durable = durable
         self.route = route
         self.bodies = bodies
-        self.store = QueueStore(persister, parent, incarnation, durable, self.wake)
+        self.store = QueueStore(
+            QueueDirectory(persister, parent, incarnation), durable, self.wake)
         self.schedule = Schedule(
             persister, f"{index}/{incarnation:016x}", incarnation, durable, self.wake,
             cancelled_max=bounds.delayed_cancelled)
@@ -148,8 +151,8 @@ cdef class Holding(Queue):
         self.store.append(&held)
         entry.due = held.timestamp
         entry.length = record_bytes(&held)
-        entry.segment = self.store.active.number
-        entry.position = self.store.active.length - entry.length
+        entry.segment = self.store.segments.active.number
+        entry.position = self.store.segments.active.length - entry.length
         entry.body_length = held.body_length
         entry.check = 0
         self.schedule.add(&entry)
@@ -236,8 +239,7 @@ cdef class Holding(Queue):
                 break
             self.last = entry
             self.schedule.pop()
-            self.store.ready -= 1
-            self.store.ready_bytes -= place.body_length
+            self.store.pick(&place)
             if found != FOUND:
                 # The log says where; recovery looks at the segment again.
                 self.damaged += 1
@@ -389,7 +391,8 @@ cdef class Holding(Queue):
         if (due, segment, position) <= (self.last.due, self.last.segment, self.last.position):
             return False
         return (not self.schedule.cancelled.holds(segment, position)
-                and self.store.find(segment) != NULL and is_live(self.store, segment, position))
+                and self.store.segments.find(segment) != NULL
+                and is_live(self.store, segment, position))
 
     def cancel(self, uint32_t segment, uint32_t position, uint32_t length,
                uint32_t body_length) -> None:
@@ -409,8 +412,7 @@ cdef class Holding(Queue):
                     f"'{self.name}' are not yet due: no more can be cancelled until some are "
                     "(delayed_cancelled_max); deleting the exchange drops all")
         self.schedule.cancel(segment, position)
-        self.store.ready -= 1
-        self.store.ready_bytes -= body_length
+        self.store.pick(&place)
         self.store.settle(&place)
         self.cancelled += 1
 
@@ -430,8 +432,9 @@ cdef class Holding(Queue):
 
     cdef bint is_in_memory(self, uint32_t segment, uint32_t position) except -1:
         """Whether the record at a place has not been written yet."""
-        return (self.store.find(segment) != NULL
-                and self.store.block_of(self.store.find(segment), position) != NULL)
+        cdef Segments segments = self.store.segments
+        return (segments.find(segment) != NULL
+                and segments.block_of(segments.find(segment), position) != NULL)
 
     # -- start, rest, end --------------------------------------------------------------------------
 
@@ -439,7 +442,7 @@ cdef class Holding(Queue):
         """Finds the messages of the last run again. Returns what was wrong."""
         problems = recover(self.store)
         # Empty or not, it goes with the exchange.
-        self.store.directory_made = disk.exists(self.store.directory)
+        self.store.folder.made = disk.exists(self.store.directory)
         return problems + restore(self.store, self.schedule)
 
     def start(self) -> None:
@@ -460,7 +463,7 @@ cdef class Holding(Queue):
             self.schedule.cancelled.forget_gone(self.has_segment)
 
     def has_segment(self, uint32_t number) -> bool:
-        return self.store.find(number) != NULL
+        return self.store.segments.find(number) != NULL
 
     def delete(self) -> None:
         """The exchange is gone, and with it all it held back."""

@@ -30,7 +30,7 @@ log = logging.getLogger("leveret.delayed")
 cdef bint is_live(QueueStore store, uint32_t number, uint32_t position) noexcept:
     """Whether a record of the last run is neither settled nor gone with its segment, or with the
     end of it that was cut."""
-    cdef Segment* segment = store.find(number)
+    cdef Segment* segment = store.segments.find(number)
     cdef uint32_t low = 0
     cdef uint32_t high, middle
     if segment == NULL or position >= segment.length:
@@ -139,9 +139,9 @@ def restore(QueueStore store, Schedule schedule) -> list:
         last_number = 0
         tally = 0
         for i in range(run.count):
-            if run.array[i].segment >= store.next_number:
+            if run.array[i].segment >= store.segments.next_number:
                 # Its records are all settled: the number must not be given again.
-                store.next_number = run.array[i].segment + 1
+                store.segments.next_number = run.array[i].segment + 1
             if is_live(store, run.array[i].segment, run.array[i].position):
                 first = min(first, i)
                 if run.array[i].segment != last_number:
@@ -157,7 +157,7 @@ def restore(QueueStore store, Schedule schedule) -> list:
         let_go(run)
         runs.append((run, path))
     wanted = set()
-    segment = store.head
+    segment = store.segments.head
     while segment != NULL:
         if indexed.get(segment.number, 0) != segment.count - segment.settled:
             wanted.add(segment.number)
@@ -178,7 +178,7 @@ def restore(QueueStore store, Schedule schedule) -> list:
                     f"{path} cannot be read again: {why}; its messages are scheduled anew")
                 disk.unlink(path)
                 return problems + restore(store, schedule)
-        segment = store.head
+        segment = store.segments.head
         while segment != NULL:
             if segment.number in wanted:
                 try:
@@ -215,7 +215,7 @@ cdef int rescan(QueueStore store, Segment* segment, Schedule schedule, set known
     while at < length and at < segment.length:
         head = <const RecordHead*> (start + at)
         if not record_fits(start + at, length - at) or head.check != record_check(
-                start + at, store.incarnation, segment.number, <uint32_t> at):
+                start + at, store.folder.incarnation, segment.number, <uint32_t> at):
             at += 1
             continue
         if at not in known and is_live(store, segment.number, <uint32_t> at):

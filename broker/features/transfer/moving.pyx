@@ -23,10 +23,9 @@ from broker.queues.dying cimport Dying
 from broker.queues.limits cimport HAS_EXPIRY, HAS_LENGTH_LIMIT
 from broker.store.files.body_record cimport REFERENCE_BYTES
 from broker.store.log.browse cimport Browse
-from broker.store.log.priority_store cimport PriorityStore, priority_of
-from broker.store.log.queue_store cimport EMPTY, FOUND, QueueStore, WAIT
-from broker.store.files.record cimport ACK_DELIVERY_COUNT, ORIGIN_BYTES, record_bytes
-from broker.store.log.segments cimport Block, push_entry
+from broker.store.log.contracts cimport EMPTY, FOUND, MessageStore, WAIT
+from broker.store.log.queue_store cimport QueueStore
+from broker.store.files.record cimport ORIGIN_BYTES, record_bytes
 
 from broker.store.log.walk import mark_exactly
 
@@ -34,36 +33,6 @@ cdef enum:
     CLOCK_EVERY = 8              # messages between two looks at the clock
     IN_FLIGHT_MAX = 16384        # messages that wait for the disk
     BOUND_BYTES = 256 << 10      # of a segment, between two notes of a copy's progress
-
-
-cdef QueueStore part_for(QueueStore store, Message* message):
-    """The store of a queue, or of the level that the message belongs to; None if there is none."""
-    cdef PriorityStore whole
-    cdef uint32_t priority
-    if not isinstance(store, PriorityStore):
-        return store
-    whole = <PriorityStore> store
-    priority = priority_of(message)
-    return <QueueStore> whole.levels[
-        priority if priority < whole.max_priority else whole.max_priority]
-
-
-cdef uint64_t end_of(QueueStore part) noexcept:
-    if part is None or part.active == NULL:
-        return 0
-    return <uint64_t> part.active.number << 32 | part.active.length
-
-
-cdef int note_returns(QueueStore part, uint64_t key, uint32_t count) except -1:
-    """The record at this place, the last one of the tail, came back so often before."""
-    cdef Block* tail = part.tail
-    cdef uint32_t word = <uint32_t> ACK_DELIVERY_COUNT << 30 | count
-    if part.returns is None:
-        part.returns = {}
-    part.returns[key] = count
-    if part.durable and tail != NULL:
-        push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity, <uint32_t> key, word)
-    return 0
 
 
 cdef class HandOver:
@@ -172,13 +141,15 @@ cdef class HandOver:
 cdef int receive_returned(ClassicQueue queue, Message* letter, uint32_t returns,
                           bint confirm) except -1:
     """Publishes a message that came back so often before."""
-    cdef uint64_t before = end_of(part_for(queue.store, letter))
+    cdef MessageStore part = queue.store.part_for(letter) if queue.store is not None else None
+    cdef uint64_t before = part.end() if part is not None else 0
+    cdef uint64_t after
     cdef int answer = queue.receive(letter, confirm)
-    cdef QueueStore part = part_for(queue.store, letter)
-    cdef uint64_t after = end_of(part)
+    part = queue.store.part_for(letter) if queue.store is not None else None
+    after = part.end() if part is not None else 0
     if answer != REJECTED and after != before and after & 0xFFFFFFFF:
-        note_returns(
-            part, after - record_bytes(letter) - (ORIGIN_BYTES if answer == HELD else 0), returns)
+        after -= record_bytes(letter) + (ORIGIN_BYTES if answer == HELD else 0)
+        (<QueueStore> part).note_returns(<uint32_t> (after >> 32), <uint32_t> after, returns)
     return answer
 
 

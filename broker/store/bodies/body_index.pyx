@@ -36,7 +36,7 @@ cdef class BodyIndex:
         self.persister = persister
         self.changes = []
 
-    def open(self, index, bint clean):
+    def begin(self, index, bint clean):
         """`clean`: the index has the references of the last run. Otherwise they are counted."""
         self.index = index
         self.ram = index if isinstance(index, RamIndex) else None

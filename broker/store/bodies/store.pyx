@@ -76,7 +76,7 @@ cdef class BodyStore(Dirty):
         wrong. `count_recovered` and `finish_recovery` follow."""
         self.blocks.boot = boot
         self.recovery = BodyRecovery(self)
-        self.located.open(self.recovery.index, self.recovery.clean)
+        self.located.begin(self.recovery.index, self.recovery.clean)
         self.next_file = self.recovery.next_file
         return self.recovery.problems
 

@@ -1,4 +1,4 @@
-from broker.store.log.queue_store import QueueStore
+from broker.store.log.contracts import MessageStore
 
 class Browse:
-    def __init__(self, store: QueueStore) -> None: ...
+    def __init__(self, store: MessageStore) -> None: ...

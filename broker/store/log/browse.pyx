@@ -13,8 +13,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place, WAS_DELIVERED
 from broker.store.files.record cimport HEADER_BYTES, record_bytes
-from broker.store.log.priority_store cimport PriorityStore
-from broker.store.log.queue_store cimport EMPTY, FOUND, LEVELS, QueueStore, WAIT
+from broker.store.log.contracts cimport EMPTY, FOUND, LEVELS, MessageStore, WAIT
+from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.requeued cimport Requeued
 from broker.store.log.segments cimport Segment
 
@@ -25,7 +25,7 @@ cdef enum:
 cdef class Browse:
     """Goes over the ready messages of one store once."""
 
-    def __init__(self, QueueStore store):
+    def __init__(self, MessageStore store):
         self.store = store
         self.level = store.next_level(LEVELS)
 
@@ -35,7 +35,7 @@ cdef class Browse:
         cdef QueueStore part
         cdef int found
         while self.level >= 0:
-            part = self.part()
+            part = <QueueStore> self.store.part(self.level)
             if part is not None:
                 found = self.next_returned(part, message, place)
                 if found == EMPTY:
@@ -51,12 +51,6 @@ cdef class Browse:
         """The store may change before the next call."""
         self.returned = None
 
-    cdef QueueStore part(self):
-        """The store of the level at hand."""
-        if isinstance(self.store, PriorityStore):
-            return <QueueStore> (<PriorityStore> self.store).levels[self.level]
-        return self.store
-
     cdef int next_returned(self, QueueStore part, Message* message, Place* place) except -1:
         """The next one that came back; all of them lie before the cursor."""
         cdef uint64_t key
@@ -66,7 +60,7 @@ cdef class Browse:
             self.returned = places_behind(part.requeued, self.last)
         while self.returned:
             key = self.returned[len(self.returned) - 1]
-            segment = part.find(<uint32_t> (key >> 32))
+            segment = part.segments.find(<uint32_t> (key >> 32))
             if segment != NULL:
                 found = self.show(part, segment, <uint32_t> key, True, message, place)
                 if found == WAIT:
@@ -83,8 +77,8 @@ cdef class Browse:
 
     cdef int next_unread(self, QueueStore part, Message* message, Place* place) except -1:
         """The next one behind the cursor, and behind what was shown."""
-        cdef Segment* segment = part.cursor
-        cdef uint32_t position = part.cursor_position
+        cdef Segment* segment = part.segments.cursor
+        cdef uint32_t position = part.segments.cursor_position
         cdef uint32_t skip = 0
         cdef uint64_t reached
         if segment == NULL:

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint64_t
 
+from broker.store.log.contracts cimport MessageStore
 from broker.store.log.queue_store cimport QueueStore
 
 
@@ -9,11 +10,11 @@ cdef class Head:
     cdef uint64_t oldest_key     # the same for `oldest_of`
     cdef int64_t oldest
 
-    cdef object timestamp_of(self, QueueStore store)
-    cdef int64_t oldest_of(self, QueueStore store) except -2
+    cdef object timestamp_of(self, MessageStore store)
+    cdef int64_t oldest_of(self, MessageStore store) except -2
     cdef int64_t published_at(self, QueueStore part) except -2
 
 
 cdef uint64_t size_of(object thing) noexcept
-cdef uint64_t memory_of(QueueStore store) noexcept
-cdef object in_memory(QueueStore store)
+cdef uint64_t memory_of(MessageStore store) noexcept
+cdef object in_memory(MessageStore store)

@@ -12,11 +12,11 @@ from broker.kernel.message cimport HAS_ORIGIN, Place
 from broker.store.files.disk cimport read_now
 from broker.store.files.record cimport AckEntry, ORIGIN_BYTES, RECORD_FIXED, RecordHead
 from broker.store.files.spans cimport Span
-from broker.store.log.priority_store cimport Level, LEVEL_SHIFT, PriorityStore
-from broker.store.log.queue_bodies cimport place_key
+from broker.store.log.contracts cimport MessageStore
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.requeued cimport Entry
 from broker.store.log.segments cimport Block, Segment
+from broker.store.log.shared_refs cimport place_key
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
@@ -42,9 +42,11 @@ cdef uint64_t size_of(object thing) noexcept:
 
 
 cdef uint64_t part_memory(QueueStore store) noexcept:
-    cdef uint64_t size = store.read_capacity
-    cdef Block* block = store.first_block
-    cdef Segment* segment = store.head
+    cdef uint64_t size = store.buffer.capacity
+    cdef Block* block = store.segments.first_block
+    cdef Segment* segment = store.segments.head
+    for part in (store, store.segments, store.sealed, store.buffer, store.damage, store.refs):
+        size += size_of(part)
     while block != NULL:
         size += sizeof(Block) + block.capacity + block.pending_capacity * sizeof(AckEntry)
         block = block.next
@@ -52,31 +54,31 @@ cdef uint64_t part_memory(QueueStore store) noexcept:
         size += (sizeof(Segment) + segment.pending_capacity * sizeof(AckEntry)
                  + segment.skip_count * sizeof(Span))
         segment = segment.next
-    if store.requeued is not None:
-        size += store.requeued.capacity * sizeof(Entry)
+    size += store.requeued.capacity * sizeof(Entry)
     if store.returns is not None:
         size += len(store.returns) * RETURN_BYTES
     return size
 
 
-cdef uint64_t memory_of(QueueStore store) noexcept:
+cdef uint64_t memory_of(MessageStore store) noexcept:
     """Bytes of memory: records, read buffers, and what is known of segments."""
-    cdef uint64_t size = size_of(store) + part_memory(store)
-    cdef Level level
-    if isinstance(store, PriorityStore):
-        for level in (<PriorityStore> store).levels:
-            if level is not None:
-                size += size_of(level) + part_memory(level)
+    cdef uint64_t size = size_of(store.folder)
+    cdef QueueStore part
+    if type(store) is not QueueStore:
+        size += size_of(store)
+    for part in store.parts():
+        if part is not None:
+            size += part_memory(part)
     return size
 
 
 cdef bint add_resident(QueueStore store, uint64_t* count) noexcept:
     """Adds the messages whose records are in memory. False if the number is not known: settled
     messages of a block that consumers are reading are not counted."""
-    cdef Block* block = store.first_block
+    cdef Block* block = store.segments.first_block
     cdef uint64_t found = 0
     while block != NULL:
-        if block != store.tail:
+        if block != store.segments.tail:
             return store.total == 0
         found += block.count - block.settled
         block = block.next
@@ -84,16 +86,14 @@ cdef bint add_resident(QueueStore store, uint64_t* count) noexcept:
     return True
 
 
-cdef object in_memory(QueueStore store):
+cdef object in_memory(MessageStore store):
     """How many messages have their records in memory; None where that is not known."""
     cdef uint64_t count = 0
-    cdef Level level
-    if isinstance(store, PriorityStore):
-        for level in (<PriorityStore> store).levels:
-            if level is not None and not add_resident(level, &count):
-                return None
-        return count
-    return count if add_resident(store, &count) else None
+    cdef QueueStore part
+    for part in store.parts():
+        if part is not None and not add_resident(part, &count):
+            return None
+    return count
 
 
 cdef int64_t timestamp_in(const uint8_t* p, size_t length) noexcept:
@@ -167,22 +167,21 @@ cdef class Head:
     """The first message of a queue. What was read from disk is remembered by its place, which no
     other message gets; a place in memory may be given again."""
 
-    cdef object timestamp_of(self, QueueStore store):
+    cdef object timestamp_of(self, MessageStore store):
         """The property `timestamp` of the next message to deliver, seconds since 1970. None where
         it has none, or where it cannot be read without waiting."""
         cdef Place place
-        cdef QueueStore part = store
+        cdef QueueStore part
         cdef Segment* segment
         cdef Block* block
         cdef int64_t found
         if not store.first_place(&place):
             return None
-        if isinstance(store, PriorityStore):
-            part = <QueueStore> (<PriorityStore> store).levels[place.segment >> LEVEL_SHIFT]
-        segment = part.find(place.segment)
+        part = <QueueStore> store.part_of(place.segment)
+        segment = part.segments.find(place.segment)
         if segment == NULL:
             return None
-        block = part.block_of(segment, place.position)
+        block = part.segments.block_of(segment, place.position)
         if block != NULL:
             found = timestamp_at(block.data + (place.position - block.start),
                                  block.length - (place.position - block.start))
@@ -195,17 +194,15 @@ cdef class Head:
             self.timestamp = found if found >= 0 else None
         return found if found >= 0 else None
 
-    cdef int64_t oldest_of(self, QueueStore store) except -2:
+    cdef int64_t oldest_of(self, MessageStore store) except -2:
         """When the oldest ready message was published, ms since 1970: of those that come next, one
         for each priority. -1 where that cannot be read without waiting."""
         cdef int64_t oldest = -1
         cdef int64_t found
-        cdef Level level
-        if not isinstance(store, PriorityStore):
-            return self.published_at(store)
-        for level in (<PriorityStore> store).levels:
-            if level is not None and level.ready:
-                found = self.published_at(level)
+        cdef QueueStore part
+        for part in store.parts():
+            if part is not None and part.ready:
+                found = self.published_at(part)
                 if found >= 0 and (oldest < 0 or found < oldest):
                     oldest = found
         return oldest
@@ -218,10 +215,10 @@ cdef class Head:
         cdef RecordHead head
         if not part.first_place(&place):
             return -1
-        segment = part.find(place.segment)
+        segment = part.segments.find(place.segment)
         if segment == NULL:
             return -1
-        block = part.block_of(segment, place.position)
+        block = part.segments.block_of(segment, place.position)
         if block != NULL:
             if block.length - (place.position - block.start) < RECORD_FIXED:
                 return -1

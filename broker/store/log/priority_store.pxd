@@ -1,6 +1,8 @@
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
+from broker.store.log.contracts cimport MessageStore
 from broker.store.log.queue_store cimport QueueStore
 
 
@@ -9,26 +11,21 @@ cdef enum:
     BITMAP_WORDS = 4             # of 64 levels each
 
 
-cdef class PriorityStore
-
-
-cdef class Level(QueueStore):
+@cython.final
+cdef class Level:
+    cdef QueueStore store
     cdef uint32_t priority
     cdef int64_t deadline        # of the first ready message; 0 = not known
     cdef int64_t deadline_ttl    # the queue's TTL that it was reckoned with
     cdef uint64_t mark           # see PriorityStore.end; 0 for a level that was not used then
-    cdef PriorityStore whole     # None until the queue is deleted
-
-    cdef void forget_written(self) noexcept
-    cdef void forget_read(self) noexcept
 
 
-cdef class PriorityStore(QueueStore):
+cdef class PriorityStore(MessageStore):
     cdef uint32_t max_priority
+    cdef uint32_t next_number    # in a level: none of those from here on was ever given
     cdef list levels             # by priority; None until a message of that priority comes
     cdef uint64_t occupied[BITMAP_WORDS]     # levels with ready messages
     cdef Level kept              # the level whose next messages stay in memory for consumers
-    cdef uint32_t leaving        # levels of a deleted queue that have files, or are getting them
 
     cdef Level level(self, uint32_t priority)
     cdef Level level_of(self, Place* place)

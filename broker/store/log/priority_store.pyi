@@ -1,18 +1,13 @@
 from collections.abc import Callable
 
 from broker.store.bodies.store import BodyStore
-from broker.store.commit.persister import Persister
-from broker.store.log.queue_store import QueueStore
+from broker.store.log.contracts import MessageStore
+from broker.store.log.segments import QueueDirectory
 
-class Level(QueueStore):
-    pass
-
-class PriorityStore(QueueStore):
+class PriorityStore(MessageStore):
     def __init__(
         self,
-        persister: Persister,
-        parent: str,
-        incarnation: int,
+        folder: QueueDirectory,
         durable: bool,
         touch: Callable[[], object],
         max_priority: int,

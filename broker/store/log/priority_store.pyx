@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The messages of a priority queue: a store for each level, with the interface of one store.
+"""The messages of a priority queue: a store for each level, behind the contract of one store.
 
 A level is a `QueueStore` of its own in the queue's directory. The level is the top byte of its
 segments' numbers, so a place, a ledger entry, a file's name and a record's checksum need no other
@@ -7,15 +7,17 @@ change. Levels are made when they are used, and a bitmap has a bit for each one 
 the highest of 256 is found in four words, and a queued message costs no memory here either.
 """
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 
 from broker.kernel.buffer cimport load16, load32
 from broker.kernel.message cimport Message, Place
+from broker.store.bodies.reader cimport BODY_MISSING
 from broker.store.bodies.store cimport BodyStore
-from broker.store.commit.persister cimport Persister
-from broker.store.log.queue_store cimport EMPTY, NO_END, QueueStore
-from broker.store.log.segments cimport Block, WRITTEN
+from broker.store.log.contracts cimport EMPTY, FOUND, MessageStore, NO_END
+from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.segments cimport QueueDirectory
+from broker.store.log.shared_refs cimport SharedRefs
 
 from broker.store.log.segments import not_needed
 
@@ -45,60 +47,42 @@ cdef uint32_t priority_of(Message* message) noexcept:
     return p[0]
 
 
-cdef class Level(QueueStore):
-    """The messages of one priority."""
+@cython.final
+cdef class Level:
+    """The store of one priority, and what is known of its first message."""
 
-    cdef int roll(self) except -1:
-        # After 16,777,215 segments a level's numbers begin again.
-        if self.next_number >> LEVEL_SHIFT != self.priority:
-            self.next_number = self.priority << LEVEL_SHIFT | 1
-            while self.find(self.next_number) != NULL:
-                self.next_number += 1
-        return QueueStore.roll(self)
-
-    cdef void forget_written(self) noexcept:
-        """Another level comes first: what waited in memory for consumers is on disk, too."""
-        cdef Block* block = self.first_block
-        cdef Block* following
-        while block != NULL:
-            following = block.next
-            if block.state == WRITTEN:
-                self.free_block(block)
-            block = following
-
-    cdef void forget_read(self) noexcept:
-        """Gives the read buffer back."""
-        if not self.reading:
-            free(self.read_data)
-            self.read_data = NULL
-            self.read_capacity = self.read_length = 0
-            self.read_segment = NULL
-
-    cdef int remove_directory(self) except -1:
-        whole, self.whole = self.whole, None
-        return (<PriorityStore> whole).remove_directory()
+    def __init__(self, QueueStore store, uint32_t priority):
+        self.store = store
+        self.priority = priority
 
 
-cdef class PriorityStore(QueueStore):
-    """Levels 0 to `max_priority` (at most 255). Its own counters are the sums of theirs; it has no
-    segments of its own."""
+cdef class PriorityStore(MessageStore):
+    """Levels 0 to `max_priority` (at most 255). Its counters are the sums of theirs."""
 
-    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch,
-                 uint32_t max_priority, BodyStore bodies=None):
-        QueueStore.__init__(self, persister, parent, incarnation, durable, touch, bodies)
+    def __init__(self, QueueDirectory folder, bint durable, touch, uint32_t max_priority,
+                 BodyStore bodies=None):
+        self.persister = folder.persister
+        self.folder = folder
+        folder.users += 1
+        self.durable = durable
+        self.touch = touch
+        self.refs = SharedRefs(bodies)
         self.max_priority = max_priority
+        self.next_number = 1
         self.levels = [None] * (max_priority + 1)
 
     # -- levels ------------------------------------------------------------------------------------
 
     cdef Level level(self, uint32_t priority):
         cdef Level level = self.levels[priority]
+        cdef QueueStore store
         if level is None:
-            level = Level(self.persister, self.parent, self.incarnation, self.durable,
-                          self.owner_touch, self.bodies)
-            level.priority = priority
-            level.next_number = priority << LEVEL_SHIFT | self.next_number
-            level.directory_made = self.directory_made
+            # After 16,777,215 segments a level's numbers begin again.
+            store = QueueStore(
+                self.folder, self.durable, self.touch, self.refs.bodies,
+                priority << LEVEL_SHIFT | 1, (1 << LEVEL_SHIFT) - 2)
+            store.segments.next_number = priority << LEVEL_SHIFT | self.next_number
+            level = Level(store, priority)
             self.levels[priority] = level
         return level
 
@@ -139,19 +123,19 @@ cdef class PriorityStore(QueueStore):
 
     cdef void without(self, Level level) noexcept:
         """Before anything is done to a level: its counts leave the sums."""
-        self.ready -= level.ready
-        self.ready_bytes -= level.ready_bytes
-        self.total -= level.total
-        self.total_bytes -= level.total_bytes
+        self.ready -= level.store.ready
+        self.ready_bytes -= level.store.ready_bytes
+        self.total -= level.store.total
+        self.total_bytes -= level.store.total_bytes
 
     cdef void again(self, Level level) noexcept:
         """After it: they come back, and the bitmap is right."""
         cdef uint64_t bit = <uint64_t> 1 << (level.priority & 63)
-        self.ready += level.ready
-        self.ready_bytes += level.ready_bytes
-        self.total += level.total
-        self.total_bytes += level.total_bytes
-        if level.ready:
+        self.ready += level.store.ready
+        self.ready_bytes += level.store.ready_bytes
+        self.total += level.store.total
+        self.total_bytes += level.store.total_bytes
+        if level.store.ready:
             self.occupied[level.priority >> 6] |= bit
         else:
             self.occupied[level.priority >> 6] &= ~bit
@@ -165,10 +149,10 @@ cdef class PriorityStore(QueueStore):
             priority = self.max_priority
         level = self.level(priority)
         self.without(level)
-        if level.ready == 0:
+        if level.store.ready == 0:
             level.deadline = 0
         try:
-            level.append(message)
+            level.store.append(message)
         finally:
             self.again(level)
         return 0
@@ -181,11 +165,12 @@ cdef class PriorityStore(QueueStore):
         level = <Level> self.levels[priority]
         if self.kept is not level:
             if self.kept is not None:
-                self.kept.keep = False
-                self.kept.forget_written()
-                self.kept.forget_read()
+                # Another level comes first: what waited in memory for consumers is on disk, too.
+                self.kept.store.keep = False
+                self.kept.store.segments.free_written()
+                self.kept.store.buffer.rest()
             self.kept = level
-        level.keep = self.keep
+        level.store.keep = self.keep
         return self.peek_at(priority, message, place)
 
     cdef int peek_at(self, int priority, Message* message, Place* place) except -1:
@@ -193,27 +178,27 @@ cdef class PriorityStore(QueueStore):
         cdef int found
         self.without(level)
         try:
-            found = level.peek(message, place)
+            found = level.store.peek(message, place)
         finally:
             self.again(level)
-        if level.lost is not None:
-            self.lost = level.lost if self.lost is None else self.lost + level.lost
-            level.lost = None
+        lost, level.store.lost = level.store.lost, None
+        if lost is not None:
+            self.lost = lost if self.lost is None else self.lost + lost
         return found
 
     cdef int look_at(self, int priority, Message* message) except -1:
-        return (<Level> self.levels[priority]).look_at(0, message)
+        return (<Level> self.levels[priority]).store.look_at(0, message)
 
     cdef bint first_place(self, Place* place) noexcept:
         cdef int priority = self.highest()
-        return priority >= 0 and (<Level> self.levels[priority]).first_place(place)
+        return priority >= 0 and (<Level> self.levels[priority]).store.first_place(place)
 
     cdef int peek_least(self, Message* message, Place* place) except -1:
         cdef int priority = self.lowest()
         return self.peek_at(priority, message, place) if priority >= 0 else EMPTY
 
     cdef int read(self, Place* place, Message* message) except -1:
-        return self.level_of(place).read(place, message)
+        return self.level_of(place).store.read(place, message)
 
     cdef uint64_t end(self) noexcept:
         """Each level has a mark of its own; the value stands for all of them, until the next
@@ -221,18 +206,18 @@ cdef class PriorityStore(QueueStore):
         cdef Level level
         for level in self.levels:
             if level is not None:
-                level.mark = level.end()
+                level.mark = level.store.end()
         return 1
 
     cdef bint is_behind(self, Place* place, uint64_t end) noexcept:
         cdef Level level = self.level_of(place)
-        return end != NO_END and level.is_behind(place, level.mark)
+        return end != NO_END and level.store.is_behind(place, level.mark)
 
     cdef uint32_t count_return(self, Place* place) except? 0:
-        return self.level_of(place).count_return(place)
+        return self.level_of(place).store.count_return(place)
 
     cdef uint32_t returns_of(self, Place* place) except? 0:
-        return self.level_of(place).returns_of(place)
+        return self.level_of(place).store.returns_of(place)
 
     cdef int64_t deadline_at(self, int priority, int64_t queue_ttl) noexcept:
         cdef Level level = <Level> self.levels[priority]
@@ -244,14 +229,29 @@ cdef class PriorityStore(QueueStore):
         level.deadline_ttl = queue_ttl
         if level is not self.kept:
             # Reading does not continue here; 256 levels must not hold a buffer each.
-            level.forget_read()
+            level.store.buffer.rest()
+
+    cdef int find_body(self, Message* message) except -1:
+        cdef int found
+        if message.body != NULL:
+            return FOUND
+        # One reader for all levels.
+        found = self.refs.find(message, self.folder.incarnation, self.touch)
+        return EMPTY if found == BODY_MISSING else found
+
+    cdef int resolve(self, Message* message, Place* place) except -1:
+        cdef int found = self.find_body(message)
+        if found == EMPTY:
+            self.advance(place)
+            self.settle(place)
+        return found
 
     cdef int advance(self, Place* place) except -1:
         cdef Level level = self.level_of(place)
         self.without(level)
         level.deadline = 0
         try:
-            level.advance(place)
+            level.store.advance(place)
         finally:
             self.again(level)
         return 0
@@ -260,7 +260,7 @@ cdef class PriorityStore(QueueStore):
         cdef Level level = self.level_of(place)
         self.without(level)
         try:
-            level.settle(place)
+            level.store.settle(place)
         finally:
             self.again(level)
         return 0
@@ -270,35 +270,59 @@ cdef class PriorityStore(QueueStore):
         self.without(level)
         level.deadline = 0
         try:
-            level.requeue(place)
+            level.store.requeue(place)
         finally:
             self.again(level)
         return 0
 
     def purge_part(self, uint32_t most) -> int:
-        """Settles so many of the messages that came back to one of the levels. Returns how
-        many."""
+        """As the contract says, of one of the levels."""
         cdef Level level
         for level in self.levels:
-            if level is not None and level.requeued.count:
+            if level is not None and level.store.requeued.count:
                 self.without(level)
                 level.deadline = 0
-                purged = level.purge_part(most)
+                purged = level.store.purge_part(most)
                 self.again(level)
                 return purged
         return 0
 
     def purge(self) -> int:
-        """Settles every ready message of every level without reading it. Returns how many."""
         cdef Level level
         purged = 0
         for level in self.levels:
-            if level is not None and level.ready:
+            if level is not None and level.store.ready:
                 self.without(level)
                 level.deadline = 0
-                purged += level.purge()
+                purged += level.store.purge()
                 self.again(level)
         return purged
+
+    # -- the stores of the levels ------------------------------------------------------------------
+
+    cdef list parts(self):
+        return [None if level is None else (<Level> level).store for level in self.levels]
+
+    cdef MessageStore part(self, int level):
+        cdef Level found = self.levels[level]
+        return found.store if found is not None else None
+
+    cdef MessageStore part_of(self, uint32_t segment):
+        cdef uint32_t priority = segment >> LEVEL_SHIFT
+        return self.level(priority).store if priority <= self.max_priority else None
+
+    cdef MessageStore part_for(self, Message* message):
+        cdef uint32_t priority = priority_of(message)
+        return self.part(priority if priority < self.max_priority else self.max_priority)
+
+    cdef int take_out(self, int level) except -1:
+        self.without(self.levels[level])
+        (<Level> self.levels[level]).deadline = 0
+        return 0
+
+    cdef int put_in(self, int level) except -1:
+        self.again(self.levels[level])
+        return 0
 
     # -- recovery, rest and end --------------------------------------------------------------------
 
@@ -306,84 +330,68 @@ cdef class PriorityStore(QueueStore):
         """Below the level: what no level has given."""
         cdef Level level
         cdef uint32_t number = self.next_number
+        cdef uint32_t next_number
         for level in self.levels:
-            if level is not None and level.next_number - (level.priority << LEVEL_SHIFT) > number:
-                number = level.next_number - (level.priority << LEVEL_SHIFT)
+            if level is not None:
+                next_number = level.store.segments.next_number - (level.priority << LEVEL_SHIFT)
+                if next_number > number:
+                    number = next_number
         return number if number >> LEVEL_SHIFT == 0 else 1
 
-    cdef QueueStore part(self, uint32_t segment):
-        cdef uint32_t priority = segment >> LEVEL_SHIFT
-        return self.level(priority) if priority <= self.max_priority else None
+    cdef void go_on_from(self, uint32_t number) noexcept:
+        if number > self.next_number:
+            self.next_number = number
 
     cdef int recovered(self) except -1:
         cdef Level level
         for level in self.levels:
             if level is not None:
                 self.again(level)
-                self.any_expires = self.any_expires or level.any_expires
+                self.any_expires = self.any_expires or level.store.any_expires
         return 0
 
     def rest(self) -> None:
-        """The queue is idle: each level gives back what it can."""
         cdef Level level
-        if self.body is not None:
-            self.body.rest()
+        self.refs.rest()
         for level in self.levels:
             if level is not None:
-                level.rest()
+                level.store.rest()
         if self.kept is not None:
-            self.kept.keep = self.keep
+            self.kept.store.keep = self.keep
 
     def close(self) -> None:
-        """Clean stop: the watermarks of all levels become exact."""
         cdef Level level
         for level in self.levels:
             if level is not None:
-                level.close()
+                level.store.close()
 
     def delete(self) -> None:
-        """The queue is deleted, with all levels. The last level without files removes the
-        directory: the writer may be making a file for another one."""
         cdef Level level
-        cdef bint made = self.directory_made
         self.deleted = True
         self.kept = None
-        used = [each for each in self.levels if each is not None]
-        if not used:
-            QueueStore.delete(self)
-        for level in used:
-            made = made or level.directory_made
-        self.leaving = <uint32_t> len(used)
-        for level in used:
-            level.directory_made = made
-            if made:
-                level.whole = self
-            level.delete()
+        for level in self.levels:
+            if level is not None:
+                level.store.delete()
         self.ready = self.ready_bytes = self.total = self.total_bytes = 0
         self.occupied = [0, 0, 0, 0]
-        self.owner_touch = not_needed
-
-    cdef int remove_directory(self) except -1:
-        if self.leaving > 1:
-            self.leaving -= 1
-            return 0
-        return QueueStore.remove_directory(self)
+        self.refs.end()
+        self.touch = not_needed
+        # The levels go when none of their files is in flight.
+        self.folder.leave()
 
     # -- figures -----------------------------------------------------------------------------------
 
-    @property
-    def segments(self) -> int:
-        return sum([level.segments for level in self.levels if level is not None])
-
     def count_references(self) -> int:
-        return sum([level.count_references() for level in self.levels if level is not None])
+        return sum([store.count_references() for store in self.parts() if store is not None])
+
+    @property
+    def segment_count(self) -> int:
+        return sum([store.segment_count for store in self.parts() if store is not None])
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes in the files of all levels, as handed to the writer."""
-        return sum([level.disk_bytes for level in self.levels if level is not None])
+        return sum([store.disk_bytes for store in self.parts() if store is not None])
 
     @property
     def disk_bytes_live(self) -> int:
-        """Bytes in the files of all levels that hold unsettled messages."""
-        return sum([level.disk_bytes_live for level in self.levels if level is not None])
+        return sum([store.disk_bytes_live for store in self.parts() if store is not None])

@@ -1,8 +1,16 @@
-from broker.store.log.queue_damage import QueueDamage
+from collections.abc import Callable
 
-class QueueStore(QueueDamage):
-    def purge_part(self, most: int) -> int: ...
-    def purge(self) -> int: ...
-    def rest(self) -> None: ...
-    def close(self) -> None: ...
-    def delete(self) -> None: ...
+from broker.store.bodies.store import BodyStore
+from broker.store.log.contracts import MessageStore
+from broker.store.log.segments import QueueDirectory
+
+class QueueStore(MessageStore):
+    def __init__(
+        self,
+        folder: QueueDirectory,
+        durable: bool,
+        touch: Callable[[], object],
+        bodies: BodyStore | None = None,
+        first_number: int = 1,
+        numbers_behind: int = 0xFFFFFFFE,
+    ) -> None: ...

@@ -14,58 +14,60 @@ Invariants:
 
 import os
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 
 from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place, WAS_DELIVERED
+from broker.store.bodies.reader cimport BODY_MISSING
 from broker.store.bodies.store cimport BodyStore
-from broker.store.commit.persister cimport Persister
-from broker.store.files.disk cimport read_now
-from broker.store.files.operation cimport OP_READ, Op
-from broker.store.files.io_thread cimport Round, STAGE_WRITE, round_add, round_new
+from broker.store.files.io_thread cimport Round
 from broker.store.files.planted cimport planted
 from broker.store.files.record cimport (
     ACK_DELIVERY_COUNT, ACK_RUN, ACK_VALUE_MASK, ACK_WATERMARK, HEADER_BYTES, RECORD_FIXED,
-    RecordHead, record_bytes, record_check, record_fits, record_put, record_view,
+    RecordHead, record_bytes, record_put, record_view,
 )
-from broker.store.log.queue_bodies cimport place_key
-from broker.store.log.queue_damage cimport QueueDamage
+from broker.store.log.contracts cimport MessageStore
+from broker.store.log.damage cimport Damage
+from broker.store.log.read_buffer cimport NOT_READ, ReadBuffer, UNSOUND
+from broker.store.log.requeued cimport Requeued
+from broker.store.log.sealed cimport Sealed, punch_when
 from broker.store.log.segments cimport (
-    Block, FROZEN, MIXED, Segment, TAIL_FULL, WRITING, WRITTEN, push_entry,
+    Block, FROZEN, MIXED, QueueDirectory, Segment, Segments, TAIL_FULL, WRITING, WRITTEN,
+    push_entry,
 )
+from broker.store.log.shared_refs cimport SharedRefs, place_key
 
 from broker.store.log.segments import not_needed
 
-cdef enum:
-    READ_AHEAD = 128 << 10
 
-NO_END = <uint64_t> -1
+cdef class QueueStore(MessageStore):
+    """The store of one queue, or of one level of its priorities."""
 
-
-cdef class QueueStore(QueueDamage):
-    """The store of one queue."""
-
-    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch,
-                 BodyStore bodies=None):
-        QueueDamage.__init__(self, persister, parent, incarnation, durable, touch)
-        self.bodies = bodies
-
-    def __dealloc__(self):
-        free(self.read_data)
+    def __init__(self, QueueDirectory folder, bint durable, touch, BodyStore bodies=None,
+                 uint32_t first_number=1, uint32_t numbers_behind=0xFFFFFFFE):
+        self.persister = folder.persister
+        self.folder = folder
+        self.durable = durable
+        self.touch = touch
+        self.refs = SharedRefs(bodies)
+        self.segments = Segments(folder, durable, first_number, numbers_behind)
+        self.sealed = Sealed(self.segments)
+        self.buffer = ReadBuffer(self.segments)
+        self.damage = Damage(self.segments)
+        self.requeued = Requeued()
 
     cdef int append(self, Message* message) except -1:
-        """Stores one message at the end."""
         cdef uint32_t length = record_bytes(message)
-        cdef Segment* segment = self.active
-        cdef Block* tail = self.tail
+        cdef Segments segments = self.segments
+        cdef Segment* segment = segments.active
+        cdef Block* tail = segments.tail
         if segment == NULL or (segment.count > 0 and
                                segment.length + <uint64_t> length > self.persister.segment_size):
             self.roll()
-            segment = self.active
-            tail = self.tail
+            segment = segments.active
+            tail = segments.tail
         if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
-            tail = self.room_for(length)
+            tail = segments.room_for(length)
         record_put(tail.data + tail.length, message)
         if tail.overhead != length - message.body_length:
             tail.overhead = length - message.body_length if tail.count == 0 else MIXED
@@ -82,16 +84,46 @@ cdef class QueueStore(QueueDamage):
         self.persister.tail_bytes += length
         if message.flags & BODY_IS_REFERENCE:
             tail.overhead = MIXED
-            self.refer(message, segment)
+            tail.referring += 1
+            segment.references += 1
+            segment.referring += 1
+            self.refs.refer(message, self.durable)
         if not self.dirty:
             self.persister.add(self)
         return 0
 
+    cdef int roll(self) except -1:
+        """Seals the active segment and begins the next one."""
+        cdef Segment* old = self.segments.active
+        if old != NULL:
+            old.punch_at = punch_when(old)
+            self.persister.background.attend(self)
+        elif self.segments.head == NULL and planted(b"reuse numbers"):
+            self.segments.next_number = self.segments.first_number
+        self.segments.roll()
+        if old != NULL and old.settled == old.count:
+            self.drop_segment(old)
+        return 0
+
+    cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1:
+        """An entry for the segment's acks file, written with the next round."""
+        self.segments.note(segment, position, word)
+        if not self.dirty:
+            self.persister.add(self)
+        return 0
+
+    cdef int note_at(self, Segment* segment, uint32_t position, uint32_t word) except -1:
+        """The same; of what is in the tail, it is written with its record or not at all."""
+        cdef Block* tail = self.segments.tail
+        if tail != NULL and segment == tail.segment and position >= tail.start:
+            push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity, position, word)
+            return 0
+        return self.note(segment, position, word)
+
     # -- reading -----------------------------------------------------------------------------------
 
     cdef int peek(self, Message* message, Place* place) except -1:
-        """Points at the next message to deliver. WAIT: the owner is touched when it can be had. The
-        view ends with the next call."""
+        cdef Segments segments = self.segments
         cdef Segment* segment
         cdef Segment* following
         cdef uint32_t position
@@ -100,69 +132,65 @@ cdef class QueueStore(QueueDamage):
         if self.requeued.count and (
                 not planted(b"requeue at the end") or self.requeued.count == self.ready):
             self.requeued.first(place)
-            return self.view(self.find(place.segment), place.position, message, place, True)
-        segment = self.cursor
-        position = self.cursor_position
+            return self.view(segments.find(place.segment), place.position, message, place, True)
+        segment = segments.cursor
+        position = segments.cursor_position
         while True:
-            while (self.cursor_skip < segment.skip_count
-                   and segment.skips[self.cursor_skip].position == position):
-                position += segment.skips[self.cursor_skip].length
-                self.cursor_skip += 1
+            while (segments.cursor_skip < segment.skip_count
+                   and segment.skips[segments.cursor_skip].position == position):
+                position += segment.skips[segments.cursor_skip].length
+                segments.cursor_skip += 1
             if position < segment.length:
                 break
             following = segment.next
             if following == NULL:
-                self.cursor_position = position
+                segments.cursor_position = position
                 self.count_lost(segment)
                 return EMPTY
             self.leave_segment(segment)
             segment = following
             position = HEADER_BYTES
-            self.cursor = segment
-            self.cursor_skip = 0
-        self.cursor_position = position
+            segments.cursor = segment
+            segments.cursor_skip = 0
+        segments.cursor_position = position
         return self.view(segment, position, message, place, False)
 
     cdef int read(self, Place* place, Message* message) except -1:
-        """Points at a message that was delivered and is not settled. WAIT: the owner is touched
-        when it is read. EMPTY: its bytes are damaged and it is lost."""
-        cdef Segment* segment = self.find(place.segment)
-        cdef Block* block = self.block_of(segment, place.position)
+        cdef Segment* segment = self.segments.find(place.segment)
+        cdef Block* block = self.segments.block_of(segment, place.position)
         cdef uint8_t* record
+        cdef size_t have
+        cdef int found
         if block != NULL:
             record = block.data + (place.position - block.start)
         else:
-            self.at_taken = True
-            self.damaged = False
-            record = self.read_record(segment, place.position)
-            self.at_taken = False
-            if record == NULL:
-                return EMPTY if self.damaged else WAIT
+            found = self.buffer.find(segment, place.position, self, &record, &have)
+            if found == NOT_READ:
+                return WAIT
+            if found == UNSOUND:
+                if have >= RECORD_FIXED and <size_t> (<RecordHead*> record).length + 4 < have:
+                    have = <size_t> (<RecordHead*> record).length + 4
+                self.damage.keep(segment.number, place.position, record, have, have)
+                return EMPTY
         record_view(record, message)
         return FOUND
 
-    # -- levels: a store without priorities has one, 0 ---------------------------------------------
+    # -- levels: this store is the only one --------------------------------------------------------
 
     cdef int next_level(self, int above) noexcept:
-        """The highest level below `above` with ready messages, or -1."""
         return 0 if above > 0 and self.ready else -1
 
     cdef int peek_at(self, int level, Message* message, Place* place) except -1:
-        """As `peek`, for the first ready message of a level."""
         return self.peek(message, place)
 
     cdef int look_at(self, int level, Message* message) except -1:
-        """As `peek_at`, but only for reading: leaves no mark that the message may have been
-        delivered."""
         cdef Place place
         return self.read(&place, message) if self.first_place(&place) else EMPTY
 
     cdef bint first_place(self, Place* place) noexcept:
-        """Segment and position of the next message to deliver; False without any. Has no side
-        effects."""
-        cdef Segment* segment = self.cursor
-        cdef uint32_t position = self.cursor_position
-        cdef uint32_t skip = self.cursor_skip
+        cdef Segment* segment = self.segments.cursor
+        cdef uint32_t position = self.segments.cursor_position
+        cdef uint32_t skip = self.segments.cursor_skip
         if self.ready == 0:
             return False
         if self.requeued.count:
@@ -183,33 +211,26 @@ cdef class QueueStore(QueueDamage):
         return False
 
     cdef int peek_least(self, Message* message, Place* place) except -1:
-        """As `peek`, for the message that can be spared first."""
         return self.peek(message, place)
 
-    cdef int64_t deadline_at(self, int level, int64_t queue_ttl) noexcept:
-        """When the first ready message of a level expires (ms), if that is known; else 0."""
-        return 0
+    cdef list parts(self):
+        return [self]
 
-    cdef void note_deadline(self, int level, int64_t queue_ttl, int64_t deadline) noexcept:
-        """The first ready message of a level expires then."""
-
-    cdef uint32_t unused_number(self) noexcept:
-        """From this segment number on none was ever given, for the queue's next store."""
-        return self.next_number
-
-    cdef void go_on_from(self, uint32_t number) noexcept:
-        """An earlier store of the queue gave the numbers below."""
-        if number > self.next_number:
-            self.next_number = number
-
-    cdef QueueStore part(self, uint32_t segment):
-        """The store that recovery fills with a segment of this number; None if no store of this
-        queue wrote it."""
+    cdef MessageStore part(self, int level):
         return self
 
-    cdef int recovered(self) except -1:
-        """Every segment is found again."""
-        return 0
+    cdef MessageStore part_of(self, uint32_t segment):
+        return self
+
+    cdef MessageStore part_for(self, Message* message):
+        return self
+
+    cdef uint32_t unused_number(self) noexcept:
+        return self.segments.next_number
+
+    cdef void go_on_from(self, uint32_t number) noexcept:
+        if number > self.segments.next_number:
+            self.segments.next_number = number
 
     # -- from memory or disk -----------------------------------------------------------------------
 
@@ -223,11 +244,18 @@ cdef class QueueStore(QueueDamage):
         self.count_lost(segment)
         return 0
 
+    cdef int drop_segment(self, Segment* segment) except -1:
+        """All records of a sealed segment are settled: removes it from memory and disk."""
+        self.buffer.forget(segment)
+        return self.segments.drop(segment, self)
+
     cdef int view(self, Segment* segment, uint32_t position, Message* message, Place* place,
                   bint redelivered) except -1:
-        cdef Block* block = self.block_of(segment, position)
+        cdef Block* block = self.segments.block_of(segment, position)
         cdef uint8_t* record
         cdef RecordHead* head
+        cdef size_t have
+        cdef int found
         if block != NULL:
             if self.durable and block.state >= WRITING:
                 # One that is only noted travels in a later round than the records.
@@ -238,8 +266,11 @@ cdef class QueueStore(QueueDamage):
         else:
             if self.durable and position >= segment.watermark_safe:
                 return self.want_watermark(segment)
-            record = self.read_record(segment, position)
-            if record == NULL:
+            found = self.buffer.find(segment, position, self, &record, &have)
+            if found == UNSOUND:
+                self.pass_over(segment, position, record, have)
+                return WAIT
+            if found == NOT_READ:
                 return WAIT
         head = <RecordHead*> record
         record_view(record, message)
@@ -249,11 +280,8 @@ cdef class QueueStore(QueueDamage):
         place.body_length = message.body_length
         place.redelivered = (redelivered or position < segment.recovered_watermark
                              or (message.flags & WAS_DELIVERED) != 0)
-        if message.flags & BODY_IS_REFERENCE:
-            self.seen = place_key(place)
-            memcpy(self.seen_id, message.reference, 16)
-        elif self.references:
-            self.seen = 0
+        if message.flags & BODY_IS_REFERENCE or self.refs.count:
+            self.refs.show(place, message)
         return FOUND
 
     cdef int want_watermark(self, Segment* segment) except -1:
@@ -267,205 +295,228 @@ cdef class QueueStore(QueueDamage):
             self.persister.press()
         return WAIT
 
-    cdef uint8_t* read_record(self, Segment* segment, uint32_t position) except? NULL:
-        """A whole, checked record from the read buffer, or NULL while the reader thread fetches
-        it."""
-        cdef size_t have
-        cdef size_t offset
-        cdef size_t wanted = READ_AHEAD
-        cdef uint32_t end
-        cdef RecordHead* head
-        cdef uint8_t* record
-        if self.reading:
-            return NULL
-        if self.read_segment == segment and position >= self.read_position:
-            offset = position - self.read_position
-            have = self.read_length - offset if offset < self.read_length else 0
-            record = self.read_data + offset
-            head = <RecordHead*> record
-            end = self.written_end(segment, position)
-            if have < RECORD_FIXED and not self.read_short and position + have < end:
-                pass
-            elif (have >= RECORD_FIXED and <size_t> head.length + 4 > have and not self.read_short
-                    and position + <uint64_t> head.length + 4 <= end):
-                wanted = <size_t> head.length + 4
-                if wanted < READ_AHEAD:
-                    wanted = READ_AHEAD
-            elif record_fits(record, have) and (head.check == record_check(
-                    record, self.incarnation, segment.number, position)
-                    or planted(b"no check")):
-                return record
-            else:
-                self.pass_over(segment, position, record, have)
-                return NULL
-        self.fetch(segment, position, wanted)
-        if self.reading:
-            return NULL
-        return self.read_record(segment, position)
-
-    cdef int fetch(self, Segment* segment, uint32_t position, size_t wanted) except -1:
-        """Fills the read buffer from `position`: at once if the page cache has it, else by the
-        reader thread."""
-        cdef Round* round
-        cdef Op* op
-        cdef uint8_t* grown
-        cdef ssize_t got
-        cdef uint32_t end = self.written_end(segment, position)
-        if wanted > end - position:
-            wanted = end - position
-        if wanted > self.read_capacity or self.read_capacity > 2 * wanted + READ_AHEAD:
-            grown = <uint8_t*> realloc(self.read_data, wanted)
-            if grown == NULL:
-                raise MemoryError("no memory for a read buffer")
-            self.read_data = grown
-            self.read_capacity = wanted
-        self.read_segment = segment
-        self.read_position = position
-        self.read_length = 0
-        self.read_short = False
-        self.persister.segment_reads += 1
-        if segment.messages.fd >= 0 and segment.messages.listed:
-            got = read_now(segment.messages.fd, self.read_data, wanted, position)
-            if got > 0 and (<size_t> got == wanted or record_fits(self.read_data, got)):
-                self.read_length = got
-                return 0
-        round = round_new()
-        self.persister.files.use(round, segment.messages)
-        op = round_add(round, STAGE_WRITE, OP_READ, segment.messages)
-        op.data = self.read_data
-        op.length = wanted
-        op.offset = position
-        self.reading = True
-        self.persister.read(round, self)
-        return 0
-
     cdef int read_done(self, Round* round) except -1:
-        cdef Op* op = &round.stages[STAGE_WRITE].ops[0]
-        self.reading = False
-        self.read_length = op.done
-        self.read_short = op.done < op.length
-        if round.error:
-            self.read_length = 0
-            self.read_segment = NULL
+        if self.buffer.done(round):
             self.persister.failed_reads.add(
-                f"messages in {self.directory}", os.strerror(round.error), self.owner_touch)
-        self.remove_waiting()
-        if self.deleted:
-            self.finish_delete()
-        elif not round.error:
-            self.owner_touch()
+                f"messages in {self.folder.path}", os.strerror(round.error), self.touch)
+        self.files_free()
+        if not self.deleted and not round.error:
+            self.touch()
         return 0
-
-    cdef void segment_gone(self, Segment* segment) noexcept:
-        if self.read_segment == segment:
-            self.read_segment = NULL
-            self.read_length = 0
 
     cdef int advance(self, Place* place) except -1:
-        """The message that `peek` showed is taken."""
+        cdef Segments segments = self.segments
         cdef Block* block
         if self.requeued.first_is(place.segment, place.position):
             self.requeued.pop()
         else:
-            self.cursor_position = place.position + place.length
-            self.cursor.passed += 1
-            block = self.first_block
+            segments.cursor_position = place.position + place.length
+            segments.cursor.passed += 1
+            block = segments.first_block
             if block != NULL and block.state == WRITTEN:
-                if (block.segment != self.cursor
-                        or self.cursor_position >= block.start + block.length):
-                    self.free_block(block)
+                if (block.segment != segments.cursor
+                        or segments.cursor_position >= block.start + block.length):
+                    segments.free_block(block)
+        # As `pick`, which would be one call more for every message.
         self.ready -= 1
         self.ready_bytes -= place.body_length
-        if self.references:
-            self.note_taken(place)
+        if self.refs.count:
+            self.refs.take(place, segments)
         return 0
 
+    cdef int pick(self, Place* place) except -1:
+        """A message is taken by its place, wherever it stands."""
+        self.ready -= 1
+        self.ready_bytes -= place.body_length
+        if self.refs.count:
+            self.refs.take(place, self.segments)
+        return 0
+
+    cdef int put_back(self, Place* place, Segment* segment) except -1:
+        """Undoes `pick` for a message that the cursor has not reached: it is unread again."""
+        self.refs.put_back(place, segment)
+        segment.passed -= 1
+        self.ready += 1
+        self.ready_bytes += place.body_length
+        return 0
+
+    cdef int find_body(self, Message* message) except -1:
+        cdef int found
+        if message.body != NULL:
+            return FOUND
+        found = self.refs.find(message, self.folder.incarnation, self.touch)
+        return EMPTY if found == BODY_MISSING else found
+
     cdef int resolve(self, Message* message, Place* place) except -1:
-        """`find_body` for the message that `peek` showed. EMPTY: it is dropped, and the next one
-        can be asked for."""
         cdef int found = self.find_body(message)
         if found == EMPTY:
             self.advance(place)
             self.settle(place)
         return found
 
+    # -- damage ------------------------------------------------------------------------------------
+
+    cdef int pass_over(self, Segment* segment, uint32_t position, uint8_t* record,
+                       size_t have) except -1:
+        """The next record is damaged. If it was requeued, it is lost; damage at the cursor is
+        copied to quarantine up to the next sound record, and is settled."""
+        cdef Place place
+        if not self.requeued.first_is(segment.number, position):
+            if not self.damage.is_found(segment.number, position):
+                return self.search_behind(segment, position)
+            return self.pass_gap(segment, position)
+        segment.damaged = True
+        self.requeued.first(&place)
+        self.requeued.pop()
+        self.ready -= 1
+        self.ready_bytes -= place.body_length
+        if self.lost is None:
+            self.lost = []
+        self.lost.append(place_key(&place))
+        self.damage.keep(segment.number, position, record,
+                         place.length if place.length < have else have, place.length)
+        self.settle(&place)
+        self.touch()
+        return 0
+
+    cdef int search_behind(self, Segment* segment, uint32_t position) except -1:
+        """Lets a thread look for what is sound behind damage at the cursor, before what is settled
+        or in memory; the owner is touched when it has."""
+        cdef uint32_t skip = self.segments.cursor_skip
+        cdef uint32_t end = self.segments.written_end(segment, position)
+        cdef uint32_t limit = end
+        if skip < segment.skip_count and segment.skips[skip].position < limit:
+            limit = segment.skips[skip].position
+        self.buffer.busy = True
+        return self.damage.search(segment.number, position, limit, end, self.searched)
+
+    def searched(self, uint32_t number, uint32_t position, result, error):
+        """The thread of `search_behind` is done."""
+        self.buffer.busy = False
+        if error is None:
+            self.damage.found(number, position, result)
+        elif self.segments.find(number) != NULL:
+            self.persister.failed_reads.add(
+                f"messages in {self.folder.path}", str(error), self.touch)
+        self.files_free()
+        if not self.deleted and error is None:
+            self.touch()
+
+    cdef int pass_gap(self, Segment* segment, uint32_t position) except -1:
+        """The cursor continues behind the searched part."""
+        cdef uint32_t body
+        cdef uint32_t length = self.damage.take(&body)
+        self.touch()
+        if length == 0:
+            # It was sound when it was read again.
+            self.buffer.empty()
+            return 0
+        segment.damaged = True
+        self.segments.cursor_position = position + length
+        segment.settled_bytes += length
+        if segment.references:
+            self.refs.bodies.doubt()
+        if self.durable:
+            self.note(segment, position, length & ACK_VALUE_MASK)
+        # One record at least began here. Others are found missing at the segment's end.
+        segment.count -= 1
+        self.ready -= 1
+        self.total -= 1
+        self.ready_bytes -= body if body < self.ready_bytes else self.ready_bytes
+        self.total_bytes -= body if body < self.total_bytes else self.total_bytes
+        return 0
+
+    cdef int count_lost(self, Segment* segment) except -1:
+        """The cursor is at the end of a segment. Records that it did not come by lay in stretches
+        that could not be read: they are no longer counted."""
+        cdef uint32_t lost = 0
+        if segment.passed < segment.count:
+            lost = segment.count - segment.passed
+        elif not segment.damaged:
+            return 0
+        segment.count -= lost
+        self.ready -= lost if lost < self.ready else self.ready
+        self.total -= lost if lost < self.total else self.total
+        if self.ready == 0:
+            self.total_bytes -= self.ready_bytes
+            self.ready_bytes = 0
+        if segment.sealed and segment.settled == segment.count:
+            self.drop_segment(segment)
+        return 0
+
     # -- settling ----------------------------------------------------------------------------------
 
     cdef int settle(self, Place* place) except -1:
-        """Forgets a message that was taken."""
-        cdef Segment* segment = self.find(place.segment)
-        cdef Block* tail = self.tail
+        cdef Segments segments = self.segments
+        cdef Segment* segment = segments.find(place.segment)
+        cdef Block* tail = segments.tail
         if segment == NULL:
             return 0
         if self.returns is not None:
-            self.returns.pop(<uint64_t> place.segment << 32 | place.position, None)
+            self.returns.pop(place_key(place), None)
         self.total -= 1
         self.total_bytes -= place.body_length
         segment.settled += 1
         segment.settled_bytes += place.length
-        if self.references:
-            self.drop_taken(place)
+        if self.refs.count:
+            self.refs.drop(place)
         if tail != NULL and segment == tail.segment and place.position >= tail.start:
             tail.settled += 1
             if tail.settled == tail.count:
-                self.drop_tail()
+                segments.drop_tail()
             elif self.durable:
                 push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity,
                            place.position, place.length & ACK_VALUE_MASK)
         elif segment.sealed and segment.settled == segment.count:
             self.drop_segment(segment)
         elif self.durable:
-            self.note(segment, place.position, place.length & ACK_VALUE_MASK)
+            segments.note(segment, place.position, place.length & ACK_VALUE_MASK)
+            if not self.dirty:
+                self.persister.add(self)
             if segment.sealed and segment.settled_bytes >= segment.punch_at:
                 self.persister.background.attend(self)
         return 0
 
     cdef int requeue(self, Place* place) except -1:
-        """Puts a message that was taken back at its original position."""
         self.requeued.push(place)
         self.ready += 1
         self.ready_bytes += place.body_length
         return 0
 
     cdef uint64_t end(self) noexcept:
-        """A mark behind the last message of now, for `is_behind`."""
-        if self.active == NULL:
-            return <uint64_t> self.next_number << 32
-        return <uint64_t> self.active.number << 32 | <uint32_t> self.active.length
+        cdef Segment* active = self.segments.active
+        if active == NULL:
+            return <uint64_t> self.segments.next_number << 32
+        return <uint64_t> active.number << 32 | active.length
 
     cdef bint is_behind(self, Place* place, uint64_t end) noexcept:
-        """Whether a message came after a mark."""
-        return (<uint64_t> place.segment << 32 | place.position) >= end
+        return place_key(place) >= end
 
     # -- how often a message came back -------------------------------------------------------------
 
     cdef uint32_t count_return(self, Place* place) except? 0:
-        """A message came back once more; how often it has by now. Survives a restart."""
-        cdef uint64_t key = <uint64_t> place.segment << 32 | place.position
-        cdef Segment* segment = self.find(place.segment)
-        cdef Block* tail = self.tail
-        cdef uint32_t count, word
+        cdef uint32_t count = self.returns_of(place) + 1
+        self.note_returns(place.segment, place.position, count)
+        return count
+
+    cdef int note_returns(self, uint32_t segment, uint32_t position, uint32_t count) except -1:
+        """The message at this place came back so often."""
         if self.returns is None:
             self.returns = {}
-        count = self.returns.get(key, 0) + 1
-        self.returns[key] = count
+        self.returns[<uint64_t> segment << 32 | position] = count
         if self.durable:
-            word = <uint32_t> ACK_DELIVERY_COUNT << 30 | count
-            if tail != NULL and segment == tail.segment and place.position >= tail.start:
-                push_entry(&tail.pending, &tail.pending_count, &tail.pending_capacity,
-                           place.position, word)
-            else:
-                self.note(segment, place.position, word)
-        return count
+            self.note_at(self.segments.find(segment), position,
+                         <uint32_t> ACK_DELIVERY_COUNT << 30 | count)
+        return 0
 
     cdef uint32_t returns_of(self, Place* place) except? 0:
         if self.returns is None:
             return 0
-        return self.returns.get(<uint64_t> place.segment << 32 | place.position, 0)
+        return self.returns.get(place_key(place), 0)
+
+    # -- purging -----------------------------------------------------------------------------------
 
     def purge_part(self, uint32_t most) -> int:
-        """Settles so many of the messages that came back, or all: a million take 110 ms. Returns
-        how many."""
         cdef Place place
         cdef uint32_t purged = 0
         while self.requeued.count and purged < most:
@@ -478,17 +529,16 @@ cdef class QueueStore(QueueDamage):
         return purged
 
     def purge(self) -> int:
-        """Settles every ready message without reading it. Returns how many."""
         cdef uint64_t purged = self.ready
+        cdef Segments segments = self.segments
         cdef Segment* segment
         cdef Segment* following
         cdef uint64_t unread
-        cdef uint32_t run
         self.purge_part(self.requeued.count)
         if self.ready == 0:
             return purged
-        if self.references:
-            self.release_unread()
+        if self.refs.count:
+            self.refs.release_unread(segments, self.files_are_free)
         # Unread messages are in the cursor's segment behind the cursor, and in all later segments,
         # which hold only those.
         unread = self.ready
@@ -496,7 +546,7 @@ cdef class QueueStore(QueueDamage):
         self.total_bytes -= self.ready_bytes
         self.ready = 0
         self.ready_bytes = 0
-        segment = self.cursor
+        segment = segments.cursor
         following = segment.next
         while following != NULL:
             unread -= following.count - following.settled
@@ -505,95 +555,125 @@ cdef class QueueStore(QueueDamage):
             following = following.next
         segment.settled += <uint32_t> unread
         segment.passed = segment.count
-        segment.settled_bytes += segment.length - self.cursor_position
+        segment.settled_bytes += segment.length - segments.cursor_position
         if unread and self.durable:
-            run = (<uint32_t> ACK_RUN << 30) | (segment.length - self.cursor_position)
-            if (self.tail != NULL and self.tail.segment == segment
-                    and self.cursor_position >= self.tail.start):
-                push_entry(&self.tail.pending, &self.tail.pending_count,
-                           &self.tail.pending_capacity, self.cursor_position, run)
-            else:
-                self.note(segment, self.cursor_position, run)
+            self.note_at(segment, segments.cursor_position,
+                         (<uint32_t> ACK_RUN << 30) | (segment.length - segments.cursor_position))
         # The purged segments are closed; the next message opens a new one.
-        if self.tail != NULL:
-            if self.tail.length and not (self.tail.segment == self.active
-                                         and self.active.settled == self.active.count):
-                self.tail.state = FROZEN
-                self.tail = NULL
+        if segments.tail != NULL:
+            if segments.tail.length and not (
+                    segments.tail.segment == segments.active
+                    and segments.active.settled == segments.active.count):
+                segments.tail.state = FROZEN
+                segments.tail = NULL
             else:
-                self.free_block(self.tail)
-        if self.active != NULL:
-            self.active.sealed = True
-        self.cursor_position = segment.length
-        self.cursor_skip = segment.skip_count
+                segments.free_block(segments.tail)
+        if segments.active != NULL:
+            segments.active.sealed = True
+        segments.cursor_position = segment.length
+        segments.cursor_skip = segment.skip_count
         while segment != NULL:
             following = segment.next
             if segment.settled == segment.count:
                 self.drop_segment(segment)
             segment = following
-        if self.active != NULL:
+        if segments.active != NULL:
             self.roll()
         return purged
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    cdef int freeze(self, Round* round) except -1:
+        if self.deleted:
+            return 0
+        return self.segments.freeze(round, self.keep)
+
+    cdef int written(self, Round* round) except -1:
+        self.segments.written(self.keep, self)
+        if self.deleted:
+            return self.finish_delete()
+        if self.waiting_round:
+            self.waiting_round = False
+            self.touch()
+        return 0
+
+    cdef int retry(self) except -1:
+        return self.files_free()
+
+    cdef bint background(self) except? True:
+        if self.deleted or not self.durable:
+            return False
+        return self.sealed.work(self)
+
+    cdef int background_done(self, Round* round) except -1:
+        return self.sealed.done(round)
 
     # -- rest and end ------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """The queue is idle: gives back its tail, its read buffer and, when it is empty, its
-        files."""
-        if self.tail != NULL and self.tail.length == 0:
-            self.free_block(self.tail)
-        if not self.reading:
-            free(self.read_data)
-            self.read_data = NULL
-            self.read_capacity = self.read_length = 0
-            self.read_segment = NULL
-        if self.body is not None:
-            self.body.rest()
-        if (self.total == 0 and self.active != NULL and self.active.messages != NULL
-                and self.first_block == NULL):
-            self.active.sealed = True
-            self.drop_segment(self.active)
+        cdef Segments segments = self.segments
+        if segments.tail != NULL and segments.tail.length == 0:
+            segments.free_block(segments.tail)
+        self.buffer.rest()
+        self.refs.rest()
+        if (self.total == 0 and segments.active != NULL and segments.active.messages != NULL
+                and segments.first_block == NULL):
+            segments.active.sealed = True
+            self.drop_segment(segments.active)
 
     cdef int mark_exactly(self) except -1:
-        """The watermarks say what was delivered up to now, and no more: what a later delivery
-        needs is written again."""
-        cdef Segment* segment = self.cursor
-        cdef uint32_t exact = self.cursor_position
-        while segment != NULL and self.durable:
-            if exact < segment.recovered_watermark:
-                exact = segment.recovered_watermark
-            if segment.watermark > exact:
-                segment.watermark = exact
-                self.note(segment, exact, <uint32_t> ACK_WATERMARK << 30)
-                if segment.watermark_flying > exact:
-                    segment.watermark_flying = exact
-                if segment.watermark_safe > exact:
-                    segment.watermark_safe = exact
-            exact = HEADER_BYTES
-            segment = segment.next
+        """The watermarks say what was delivered up to now, and no more."""
+        if self.segments.mark_exactly() and not self.dirty:
+            self.persister.add(self)
         return 0
 
     def close(self) -> None:
-        """Clean stop: the watermarks become exact, so that only what was delivered comes back as
-        redelivered. What is still in memory gets an exact one when it is written."""
         self.mark_exactly()
         self.keep = False
-        self.closing = True
+        self.segments.closing = True
 
     def delete(self) -> None:
-        """The queue is deleted: frees its memory and removes its files."""
-        cdef Block* block = self.first_block
-        cdef Block* next_block
         self.deleted = True
-        if self.references:
-            self.release_unread()
-            self.release_taken()
-        while block != NULL:
-            next_block = block.next
-            if block.state != WRITING:
-                self.free_block(block)
-            block = next_block
+        if self.refs.count:
+            self.refs.release_unread(self.segments, self.files_are_free)
+            self.refs.release_taken()
+        self.segments.free_unwritten()
         self.ready = self.ready_bytes = self.total = self.total_bytes = 0
-        if self.body is not None:
-            self.body.wake = not_needed  # the queue's method, as `owner_touch`
+        self.refs.end()
         self.finish_delete()
+
+    cdef int files_free(self) except -1:
+        """Some files may not be in flight any more."""
+        self.segments.remove_waiting(self)
+        return self.finish_delete() if self.deleted else 0
+
+    def files_are_free(self):
+        """The same, for a thread that has read them."""
+        self.files_free()
+
+    cdef int finish_delete(self) except -1:
+        """Removes the files of a deleted queue, once no thread writes or reads them."""
+        if self.segments.is_being_written() or self.buffer.busy:
+            return 0
+        self.buffer.rest()
+        if self.segments.remove_all(self):
+            # It is the queue's method, and the queue has this store: a circle.
+            self.touch = not_needed
+        return 0
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    def count_references(self) -> int:
+        return self.refs.count
+
+    @property
+    def segment_count(self) -> int:
+        return self.segments.count()
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.segments.disk_bytes()
+
+    @property
+    def disk_bytes_live(self) -> int:
+        return self.sealed.live_bytes()

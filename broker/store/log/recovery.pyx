@@ -25,6 +25,7 @@ from broker.store.files.record cimport (
 )
 from broker.store.files.sound_search cimport RecordSearch
 from broker.store.files.spans cimport Settled, Span, read_settled, settled_free
+from broker.store.log.contracts cimport MessageStore
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.sealed cimport punch_when
 from broker.store.log.segments cimport MIXED, Segment
@@ -52,14 +53,14 @@ SEGMENT_HEADER = SEGMENT_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4
 ACKS_HEADER = ACKS_MAGIC.to_bytes(4, "little") + FORMAT_VERSION.to_bytes(4, "little")
 
 
-def recover(QueueStore store) -> list:
+def recover(MessageStore store) -> list:
     """Fills an empty store from its directory. Returns sentences about what was wrong, for the log
     and the UI."""
     cdef QueueStore part
     problems = []
     directory = store.directory
     names = disk.listdir(directory)
-    store.directory_made = bool(names)
+    store.folder.made = bool(names)
     kinds = {"msgs": {}, "acks": {}, "meta": {}}
     for name in names:
         kind, _, digits = name.partition(".")
@@ -73,18 +74,17 @@ def recover(QueueStore store) -> list:
         for number in sorted(kinds[kind]):
             if number not in kinds["msgs"]:
                 # The number was given, and is not given again.
-                part = store.part(number)
+                part = <QueueStore> store.part_of(number)
                 if part is not None:
                     part.go_on_from(number + 1)
                 disk.unlink(f"{directory}/{kinds[kind].pop(number)}")
     numbers = sorted(kinds["msgs"])
-    last_of = {store.part(number): number for number in numbers}
+    last_of = {store.part_of(number): number for number in numbers}
     for number in numbers:
-        part = store.part(number)
+        part = <QueueStore> store.part_of(number)
         if part is None:
             problems.append(f"{directory}/msgs.{number:010d} is no file of this queue")
             continue
-        part.directory_made = True
         try:
             _recover_segment(part, directory, number, number in kinds["acks"],
                              number in kinds["meta"], number == last_of[part], problems)
@@ -92,12 +92,12 @@ def recover(QueueStore store) -> list:
             problems.append(
                 f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; it was left "
                 "alone, and its messages are missing until it can be read at a start")
-            if store.bodies is not None:
-                store.bodies.keep_all()
+            if store.refs.bodies is not None:
+                store.refs.bodies.keep_all()
         part.go_on_from(number + 1)
     store.recovered()
-    if problems and store.bodies is not None:
-        store.bodies.doubt()
+    if problems and store.refs.bodies is not None:
+        store.refs.bodies.doubt()
     return problems
 
 
@@ -114,15 +114,15 @@ cdef bint from_summary(QueueStore store, bytes data, uint32_t number, Settled* s
                        Content* content):
     """Uses a summary, if the acks agree with it exactly. Of shared bodies it has only the number of
     records with a reference: enough where the references are known."""
-    cdef uint64_t incarnation = store.incarnation
+    cdef uint64_t incarnation = store.folder.incarnation
     cdef const uint8_t* p = data
     cdef const Summary* summary = <const Summary*> p
     cdef Span* last
     if not is_summary(data, incarnation, number):
         return False
     if (summary.references or summary.flags & BODY_IS_REFERENCE) and (
-            not summary.references or settled.entries or store.bodies is None
-            or not store.bodies.knows_references):
+            not summary.references or settled.entries or store.refs.bodies is None
+            or not store.refs.bodies.knows_references):
         return False
     if settled.runs or settled.unsound or settled.entries > summary.count:
         return False
@@ -163,7 +163,7 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
     places of the stretches that are no records are added to `skips` and to `gaps`. A tail that
     holds no record is cut: of the last segment that is what a power cut leaves, of another one it
     may be damage, and is kept aside."""
-    cdef RecordSearch search = RecordSearch(data, store.incarnation, number)
+    cdef RecordSearch search = RecordSearch(data, store.folder.incarnation, number)
     cdef size_t at = HEADER_BYTES
     cdef size_t following, limit, end
     cdef uint32_t length
@@ -191,7 +191,7 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
         if following > at:
             content.damaged = True
             store.persister.quarantine.take(
-                store.incarnation, number, at, data[at:following], following - at)
+                store.folder.incarnation, number, at, data[at:following], following - at)
             problems.append(
                 f"{path}: {following - at} bytes at position {at} are no message; they are in "
                 f"{store.persister.quarantine.directory}")
@@ -204,7 +204,8 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
         if planted(b"skip the last record") and at + length == search.length:
             break
         if message.flags & BODY_IS_REFERENCE:
-            if store.bodies is None or not store.bodies.count_recovered(message.reference):
+            if store.refs.bodies is None or not store.refs.bodies.count_recovered(
+                    message.reference):
                 # Its message was acked, or never confirmed.
                 content.whole = False
                 skips.append((at, length))
@@ -233,7 +234,7 @@ cdef int from_records(QueueStore store, bytes data, str path, uint32_t number, S
         cut = f"{path}: cut {search.length - at} bytes behind the last sound record"
         tail = data[at:]
         if not is_last and tail.count(0) < len(tail):
-            store.persister.quarantine.take(store.incarnation, number, at, tail, len(tail))
+            store.persister.quarantine.take(store.folder.incarnation, number, at, tail, len(tail))
             cut += f"; they are in {store.persister.quarantine.directory}"
         problems.append(cut)
         disk.truncate(path, at)
@@ -255,7 +256,6 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     cdef Content content
     cdef Settled settled
     cdef Segment* segment
-    cdef Segment* last
     cdef uint32_t i
     cdef const uint8_t* acks_data
     cdef size_t unread = 0
@@ -271,7 +271,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
             problems.append(f"{acks_path}: {unread} bytes cannot be read; messages that they "
                             "settled come again")
     acks_data = acks
-    if read_settled(acks_data, len(acks), store.incarnation, number, &settled):
+    if read_settled(acks_data, len(acks), store.folder.incarnation, number, &settled):
         raise MemoryError("no memory for settled positions")
     if settled.unsound:
         problems.append(f"{acks_path}: {settled.unsound} entries are damaged; messages that they "
@@ -286,7 +286,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
         ) and content.length == size
         if has_summary:
             if content.references:
-                store.bodies.count_known(content.references)
+                store.refs.bodies.count_known(content.references)
             skips = [
                 (settled.spans[i].position, settled.spans[i].length) for i in range(settled.count)]
         else:
@@ -323,7 +323,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
     segment.overhead = content.overhead
     segment.flags = content.flags
     segment.references = segment.referring = content.references
-    store.references += content.references
+    store.refs.count += content.references
     segment.watermark = segment.watermark_safe = segment.watermark_flying = watermark
     segment.recovered_watermark = watermark
     segment.messages = file_new(path)
@@ -352,15 +352,7 @@ cdef int _recover_segment(QueueStore store, str directory, uint32_t number, bint
         taken = disk.allocated(path)
         segment.holes = max(0, <int> segment.length - <int> taken)
     segment.punch_at = punch_when(segment)
-    if store.head == NULL:
-        store.head = segment
-        store.cursor = segment
-        store.cursor_position = HEADER_BYTES
-    else:
-        last = store.head
-        while last.next != NULL:
-            last = last.next
-        last.next = segment
+    store.segments.append(segment)
     if segment.flags & EXPIRES:
         store.any_expires = True
     # What is in quarantine is settled, so that it is not found again at the next start.

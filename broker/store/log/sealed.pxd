@@ -1,5 +1,7 @@
-from libc.stdint cimport uint64_t
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from broker.store.commit.contracts cimport Dirty
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport Round
 from broker.store.log.segments cimport Segment, Segments
@@ -8,9 +10,14 @@ from broker.store.log.segments cimport Segment, Segments
 cdef uint64_t punch_when(Segment* segment) noexcept
 
 
-cdef class Sealed(Segments):
+@cython.final
+cdef class Sealed:
+    cdef Segments segments
+    cdef uint32_t punching       # a segment's holes are being made
+
     cdef bint synced(self, File* file) noexcept
-    cdef bint background(self) except? True
-    cdef bint summarise(self, Segment* segment) except? True
-    cdef bint punch(self, Segment* segment) except? True
-    cdef int background_done(self, Round* round) except -1
+    cdef bint work(self, Dirty owner) except? True
+    cdef bint summarise(self, Segment* segment, Dirty owner) except? True
+    cdef bint punch(self, Segment* segment, Dirty owner) except? True
+    cdef int done(self, Round* round) except -1
+    cdef int64_t live_bytes(self) noexcept

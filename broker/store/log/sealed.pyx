@@ -10,14 +10,15 @@ import errno
 import logging
 import os
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memset, strdup
 
 from broker.kernel.checksum cimport crc32c_of, place_seed
+from broker.store.commit.contracts cimport Dirty
 from broker.store.files.operation cimport File, OP_PUNCH, OP_WRITE_FILE, Op
 from broker.store.files.io_thread cimport Round, STAGE_REMOVE, round_add, round_new
-from broker.store.files.planted cimport planted
 from broker.store.files.record cimport FORMAT_VERSION, HEADER_BYTES, SUMMARY_MAGIC, Summary
 from broker.store.log.segments cimport Block, MIXED, Segment, Segments, WRITING, WRITTEN
 
@@ -31,40 +32,34 @@ cdef uint64_t punch_when(Segment* segment) noexcept:
     return segment.holes + (quarter if quarter > 8192 else 8192)
 
 
-cdef class Sealed(Segments):
-    """The background work of one queue's sealed segments."""
+@cython.final
+cdef class Sealed:
+    """The background work for one store's sealed segments. The `owner`, which is the store, is
+    told when a piece of it is done (`background_done`)."""
 
-    cdef int roll(self) except -1:
-        if self.active != NULL:
-            self.active.punch_at = punch_when(self.active)
-            self.persister.background.attend(self)
-        elif self.head == NULL and planted(b"reuse numbers"):
-            # In a priority queue the top byte is the level.
-            self.next_number = self.next_number & 0xFF000000 | 1
-        return Segments.roll(self)
+    def __init__(self, Segments segments):
+        self.segments = segments
 
     cdef bint synced(self, File* file) noexcept:
         """Whether all that was handed to the writer is on disk."""
         return file != NULL and not file.busy and not file.dirty
 
-    cdef bint background(self) except? True:
-        """Called after a round that synced everything. Returns whether something has to wait for
-        the next one."""
-        cdef Segment* segment = self.head
+    cdef bint work(self, Dirty owner) except? True:
+        """Everything is synced. Returns whether something has to wait for the next such round."""
+        cdef Segment* segment = self.segments.head
         cdef bint waits = False
-        if self.deleted or not self.durable:
-            return False
         while segment != NULL:
             if segment.sealed:
-                if not segment.summarised and not self.summarise(segment):
+                if not segment.summarised and not self.summarise(segment, owner):
                     waits = True
                 if (segment.settled_bytes >= segment.punch_at
-                        and self.persister.background.makes_holes and not self.punch(segment)):
+                        and self.segments.persister.background.makes_holes
+                        and not self.punch(segment, owner)):
                     waits = True
             segment = segment.next
         return waits
 
-    cdef bint summarise(self, Segment* segment) except? True:
+    cdef bint summarise(self, Segment* segment, Dirty owner) except? True:
         """Hands the summary to the writer if the segment is on disk."""
         cdef Round* round
         cdef Op* op
@@ -75,7 +70,7 @@ cdef class Sealed(Segments):
             return False
         if not self.synced(segment.messages):
             return False
-        block = self.first_block
+        block = self.segments.first_block
         while block != NULL:
             if block.segment == segment and block.state < WRITTEN:
                 return False
@@ -83,7 +78,7 @@ cdef class Sealed(Segments):
         segment.summarised = True
         round = round_new()
         op = round_add(round, STAGE_REMOVE, OP_WRITE_FILE, NULL)
-        encoded = os.fsencode(f"{self.directory}/meta.{segment.number:010d}")
+        encoded = os.fsencode(f"{self.segments.folder.path}/meta.{segment.number:010d}")
         op.path = strdup(<char*> encoded)
         op.length = sizeof(Summary) + 4
         op.data = <uint8_t*> malloc(op.length)
@@ -102,19 +97,20 @@ cdef class Sealed(Segments):
         summary.flags = segment.flags
         summary.references = segment.referring
         (<uint32_t*> (op.data + sizeof(Summary)))[0] = crc32c_of(
-            place_seed(self.incarnation, segment.number, 0), op.data, sizeof(Summary))
-        self.persister.background.remove_for(round, self)
+            place_seed(self.segments.folder.incarnation, segment.number, 0), op.data,
+            sizeof(Summary))
+        self.segments.persister.background.remove_for(round, owner)
         return True
 
-    cdef bint punch(self, Segment* segment) except? True:
+    cdef bint punch(self, Segment* segment, Dirty owner) except? True:
         """Allows holes where the synced acks cover whole blocks. A segment that the cursor has not
         left is skipped: it will soon be removed as a whole."""
         cdef Round* round
         cdef Op* op
         if segment.acks == NULL:
             return segment.pending_count == 0
-        if (not segment.recovered and self.cursor != NULL
-                and segment.number >= self.cursor.number):
+        if (not segment.recovered and self.segments.cursor != NULL
+                and segment.number >= self.segments.cursor.number):
             return True
         if self.punching or not self.synced(segment.acks) or segment.pending_count:
             return False
@@ -124,15 +120,16 @@ cdef class Sealed(Segments):
         self.punching = segment.number
         round = round_new()
         op = round_add(round, STAGE_REMOVE, OP_PUNCH, NULL)
-        encoded = os.fsencode(f"{self.directory}/msgs.{segment.number:010d}")
+        encoded = os.fsencode(f"{self.segments.folder.path}/msgs.{segment.number:010d}")
         op.path = strdup(<char*> encoded)
         op.length = segment.acks_length
-        op.incarnation = self.incarnation
+        op.incarnation = self.segments.folder.incarnation
         op.segment = segment.number
-        self.persister.background.remove_for(round, self)
+        self.segments.persister.background.remove_for(round, owner)
         return True
 
-    cdef int background_done(self, Round* round) except -1:
+    cdef int done(self, Round* round) except -1:
+        """A round that was given to the thread is over."""
         cdef Op* op = &round.stages[STAGE_REMOVE].ops[0]
         cdef Segment* segment
         if op.kind == OP_WRITE_FILE:
@@ -143,12 +140,12 @@ cdef class Sealed(Segments):
             # The files are being copied; the next settled message tries again.
             return 0
         if op.error in (errno.EOPNOTSUPP, errno.ENOSYS):
-            self.persister.background.no_holes()
+            self.segments.persister.background.no_holes()
             return 0
         if op.error and op.error != errno.ENOENT:
             log.warning("%s: giving disk space back failed: %s", os.fsdecode(<bytes> op.path),
                         os.strerror(op.error))
-        segment = self.find(op.segment)
+        segment = self.segments.find(op.segment)
         if segment != NULL:
             segment.holes = op.done
             segment.punch_at = punch_when(segment)
@@ -161,11 +158,10 @@ cdef class Sealed(Segments):
 
     # -- figures -----------------------------------------------------------------------------------
 
-    @property
-    def disk_bytes_live(self) -> int:
-        """Bytes of the queue's files that hold unsettled messages."""
-        cdef Segment* segment = self.head
-        cdef Block* block = self.first_block
+    cdef int64_t live_bytes(self) noexcept:
+        """Bytes of the files that hold unsettled messages."""
+        cdef Segment* segment = self.segments.head
+        cdef Block* block = self.segments.first_block
         cdef int64_t count = 0
         while segment != NULL:
             if segment.messages != NULL:
@@ -175,4 +171,4 @@ cdef class Sealed(Segments):
             if block.state < WRITING and block.segment.messages != NULL:
                 count -= block.length
             block = block.next
-        return max(0, count)
+        return count if count > 0 else 0

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.store.commit.contracts cimport Dirty
@@ -83,48 +84,66 @@ cdef int push_entry(AckEntry** entries, uint32_t* count, uint32_t* capacity, uin
                     uint32_t word) except -1
 
 
-cdef class Segments(Dirty):
+@cython.final
+cdef class QueueDirectory:
     cdef Persister persister
-    cdef object owner_touch      # called when a wait is over
-    cdef readonly uint64_t incarnation
-    cdef readonly bint durable
     cdef str parent              # the directory of the queues' directories
-    cdef bint directory_made
-    cdef readonly bint deleted
+    cdef readonly uint64_t incarnation
+    cdef bint made               # it is there, or the round in flight makes it
+    cdef uint32_t users          # of those who may have files in it, how many have not left
+
+    cdef int ensure(self, Round* round) except -1
+    cdef int leave(self) except -1
+
+
+@cython.final
+cdef class Segments:
+    cdef Persister persister
+    cdef QueueDirectory folder
+    cdef bint durable
+    cdef bint ending             # the queue is deleted
+    cdef bint left               # no file is left
     cdef bint closing            # no deliveries any more
-    cdef public bint keep        # consumers are there: keep what they will read next in memory
     cdef Segment* head
     cdef Segment* active
     cdef Segment* last_found
     cdef Segment* first_pending
-    cdef uint32_t next_number
+    cdef uint32_t first_number   # numbers of its segments: the first one,
+    cdef uint32_t numbers_behind  # how many others there are,
+    cdef uint32_t next_number    # and the next to give
     cdef Block* first_block
     cdef Block* last_block
     cdef Block* tail             # == last_block while it is FILLING, else NULL
     cdef Segment* cursor         # where the next unread record lies
     cdef uint32_t cursor_position
     cdef uint32_t cursor_skip
-    cdef bint reading            # the reader thread has work for this queue
-    cdef bint waiting_round      # a delivery waits for a watermark
     cdef list removing           # addresses of segments whose files are busy
 
-    cdef uint32_t punching       # a segment's holes are being made
-
     cdef int roll(self) except -1
+    cdef int append(self, Segment* segment) except -1
     cdef Block* new_tail(self, uint32_t length) except NULL
     cdef Block* room_for(self, uint32_t length) except NULL
     cdef void free_block(self, Block* block) noexcept
+    cdef void free_written(self) noexcept
+    cdef void free_unwritten(self) noexcept
     cdef int drop_tail(self) except -1
     cdef Block* block_of(self, Segment* segment, uint32_t position) noexcept
     cdef Segment* find(self, uint32_t number) noexcept
+    cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept
     cdef bint was_read(self, Block* block) noexcept
     cdef int note(self, Segment* segment, uint32_t position, uint32_t word) except -1
-    cdef int drop_segment(self, Segment* segment) except -1
-    cdef void segment_gone(self, Segment* segment) noexcept
-    cdef int remove_segment(self, Segment* segment) except -1
-    cdef int remove_waiting(self) except -1
+    cdef bint mark_exactly(self) except -1
+    cdef int drop(self, Segment* segment, Dirty owner) except -1
+    cdef int remove(self, Segment* segment, Dirty owner) except -1
+    cdef int remove_waiting(self, Dirty owner) except -1
     cdef bint has_no_files(self) noexcept
-    cdef int finish_delete(self) except -1
-    cdef int remove_directory(self) except -1
-    cdef int ensure_directory(self, Round* round) except -1
+    cdef bint is_being_written(self) noexcept
+    cdef bint remove_all(self, Dirty owner) except -1
     cdef File* ensure_file(self, Round* round, Segment* segment, bint acks) except NULL
+    cdef int freeze(self, Round* round, bint keep) except -1
+    cdef int freeze_marks(self, bint keep) except -1
+    cdef int freeze_acks(self, Round* round) except -1
+    cdef int freeze_records(self, Round* round) except -1
+    cdef int written(self, bint keep, Dirty owner) except -1
+    cdef int64_t count(self) noexcept
+    cdef int64_t disk_bytes(self) noexcept

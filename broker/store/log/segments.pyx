@@ -1,15 +1,20 @@
 # cython: language_level=3
-"""A queue's segments: which records are in memory, which on disk, and how they are written.
+"""Segments: which records of a queue or stream are in memory, which on disk, and how they are
+written and removed.
 
 New records are added to the tail, a block in memory. `freeze` turns unwritten records into
 operations of a round; `written` frees the memory of records that are in their file, unless a
 consumer is about to read them. A sealed segment whose messages are all settled is removed.
+
+The store that holds the segments is listed with the persister, and is the `owner` below: it is
+called again when files that are to be removed are not in flight any more.
 
 Layouts: docs/formats/queue-segment.md. All writing goes through the persister.
 """
 
 import os
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport strdup
@@ -77,16 +82,62 @@ def not_needed():
     """Replaces `touch` in a store that is removed."""
 
 
-cdef class Segments(Dirty):
-    """The segments of one queue. `touch()` is called when what a reader waited for is there."""
+@cython.final
+cdef class QueueDirectory:
+    """The directory of one queue in `parent`: made with the first file, and removed when the queue
+    is deleted and all who had files in it have left."""
 
-    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch):
+    def __init__(self, Persister persister, str parent, uint64_t incarnation):
         self.persister = persister
         self.parent = parent
         self.incarnation = incarnation
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent}/{self.incarnation:016x}"
+
+    cdef int ensure(self, Round* round) except -1:
+        """The round makes a file in it."""
+        cdef Op* op
+        if not self.made:
+            self.made = True
+            encoded = os.fsencode(self.path)
+            op = round_add(round, STAGE_MAKE, OP_MKDIR, NULL)
+            op.path = strdup(<char*> encoded)
+            self.persister.note_directory(self.parent)
+        return 0
+
+    cdef int leave(self) except -1:
+        """The queue is deleted, and one of the users has no files any more. The last one removes
+        the directory: the writer may be making a file for another."""
+        cdef Round* round
+        cdef Op* op
+        self.users -= 1
+        if self.users or not self.made:
+            return 0
+        self.made = False
+        round = round_new()
+        self.persister.forget_directory(self.path)
+        unlink_all(round, self.persister.background.left_behind(self.path))
+        encoded = os.fsencode(self.path)
+        op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
+        op.path = strdup(<char*> encoded)
+        return self.persister.background.remove(round)
+
+
+@cython.final
+cdef class Segments:
+    """The segments of one store, with numbers from `first_number` on: as many others as
+    `numbers_behind`, and then from the first one again."""
+
+    def __init__(self, QueueDirectory folder, bint durable, uint32_t first_number=1,
+                 uint32_t numbers_behind=0xFFFFFFFE):
+        self.persister = folder.persister
+        self.folder = folder
+        folder.users += 1
         self.durable = durable
-        self.owner_touch = touch
-        self.next_number = 1
+        self.first_number = self.next_number = first_number
+        self.numbers_behind = numbers_behind
         self.removing = []
 
     def __dealloc__(self):
@@ -104,17 +155,11 @@ cdef class Segments(Dirty):
             file_free(segment.acks)
             segment_free(segment)
 
-    @property
-    def directory(self) -> str:
-        return f"{self.parent}/{self.incarnation:016x}"
-
     # -- what is in memory -------------------------------------------------------------------------
 
     cdef int roll(self) except -1:
         """Seals the active segment and begins the next one."""
         cdef Segment* segment
-        cdef Segment* last
-        cdef Segment* old = self.active
         if self.tail != NULL:
             if self.tail.length:
                 self.tail.state = FROZEN
@@ -126,23 +171,30 @@ cdef class Segments(Dirty):
         segment = <Segment*> calloc(1, sizeof(Segment))
         if segment == NULL:
             raise MemoryError("no memory for a segment")
+        if self.next_number - self.first_number > self.numbers_behind:
+            self.next_number = self.first_number
+            while self.find(self.next_number) != NULL:
+                self.next_number += 1
         segment.number = self.next_number
         segment.length = HEADER_BYTES
         self.next_number += 1
-        last = self.active if self.active != NULL else self.head
+        self.append(segment)
+        self.active = segment
+        return 0
+
+    cdef int append(self, Segment* segment) except -1:
+        """A segment behind all others."""
+        cdef Segment* last = self.active if self.active != NULL else self.head
         while last != NULL and last.next != NULL:
             last = last.next
         if last != NULL:
             last.next = segment
         else:
             self.head = segment
-        self.active = segment
         if self.cursor == NULL:
             self.cursor = segment
             self.cursor_position = HEADER_BYTES
             self.cursor_skip = 0
-        if old != NULL and old.settled == old.count:
-            self.drop_segment(old)
         return 0
 
     cdef Block* new_tail(self, uint32_t length) except NULL:
@@ -207,6 +259,27 @@ cdef class Segments(Dirty):
         self.persister.tail_bytes -= block.length
         block_free(block)
 
+    cdef void free_written(self) noexcept:
+        """What waited in memory for consumers is on disk, too, and is not read next any more."""
+        cdef Block* block = self.first_block
+        cdef Block* following
+        while block != NULL:
+            following = block.next
+            if block.state == WRITTEN:
+                self.free_block(block)
+            block = following
+
+    cdef void free_unwritten(self) noexcept:
+        """The queue is deleted: frees all records in memory that no round is writing."""
+        cdef Block* block = self.first_block
+        cdef Block* following
+        self.ending = True
+        while block != NULL:
+            following = block.next
+            if block.state != WRITING:
+                self.free_block(block)
+            block = following
+
     cdef int drop_tail(self) except -1:
         """Every record of the tail is settled: it never reaches the disk, and its positions are
         free."""
@@ -253,6 +326,17 @@ cdef class Segments(Dirty):
         self.last_found = segment
         return segment
 
+    cdef uint32_t written_end(self, Segment* segment, uint32_t position) noexcept:
+        """Where what is surely in the file ends, behind `position`: the start of what is still in
+        memory."""
+        cdef uint32_t end = segment.length
+        cdef Block* block = self.first_block
+        while block != NULL:
+            if block.segment == segment and position <= block.start < end:
+                end = block.start
+            block = block.next
+        return end
+
     cdef bint was_read(self, Block* block) noexcept:
         """Whether records of the block may have been delivered."""
         if self.cursor == NULL:
@@ -269,13 +353,32 @@ cdef class Segments(Dirty):
             segment.pending_listed = True
             segment.next_pending = self.first_pending
             self.first_pending = segment
-        if not self.dirty:
-            self.persister.add(self)
         return 0
+
+    cdef bint mark_exactly(self) except -1:
+        """The watermarks say what was delivered up to now, and no more: what a later delivery
+        needs is written again. Returns whether anything was noted."""
+        cdef Segment* segment = self.cursor
+        cdef uint32_t exact = self.cursor_position
+        cdef bint noted = False
+        while segment != NULL and self.durable:
+            if exact < segment.recovered_watermark:
+                exact = segment.recovered_watermark
+            if segment.watermark > exact:
+                segment.watermark = exact
+                self.note(segment, exact, <uint32_t> ACK_WATERMARK << 30)
+                noted = True
+                if segment.watermark_flying > exact:
+                    segment.watermark_flying = exact
+                if segment.watermark_safe > exact:
+                    segment.watermark_safe = exact
+            exact = HEADER_BYTES
+            segment = segment.next
+        return noted
 
     # -- removal -----------------------------------------------------------------------------------
 
-    cdef int drop_segment(self, Segment* segment) except -1:
+    cdef int drop(self, Segment* segment, Dirty owner) except -1:
         """All records of a sealed segment are settled: removes it from memory and disk."""
         cdef Segment* before = NULL
         cdef Segment* each = self.head
@@ -308,13 +411,9 @@ cdef class Segments(Dirty):
             if block.segment == segment and block.state != WRITING:
                 self.free_block(block)
             block = next_block
-        self.remove_segment(segment)
-        return 0
+        return self.remove(segment, owner)
 
-    cdef void segment_gone(self, Segment* segment) noexcept:
-        """No pointer to the segment may be left."""
-
-    cdef int remove_segment(self, Segment* segment) except -1:
+    cdef int remove(self, Segment* segment, Dirty owner) except -1:
         """Removes the files, or waits until they are not in flight any more."""
         cdef Round* round
         if segment.removal == 0 and (segment.messages != NULL or segment.acks != NULL):
@@ -327,14 +426,14 @@ cdef class Segments(Dirty):
             if segment.acks != NULL:
                 segment.acks.gone = True
             self.removing.append(<size_t> segment)
-            self.persister.retry_later(self)
+            self.persister.retry_later(owner)
             return 0
         if segment.messages != NULL or segment.acks != NULL:
             round = round_new()
             round.number = segment.removal
             # Until the removal of the messages is on disk, the files that mark them as settled must
             # stay.
-            later = self.durable and not self.deleted and segment.messages != NULL
+            later = self.durable and not self.ending and segment.messages != NULL
             behind = []
             if segment.messages != NULL:
                 self.persister.files.forget(segment.messages)
@@ -349,93 +448,71 @@ cdef class Segments(Dirty):
                 else:
                     round_add(round, STAGE_REMOVE, OP_UNLINK, segment.acks)
             if segment.summarised:
-                behind.append(f"{self.directory}/meta.{segment.number:010d}")
+                behind.append(f"{self.folder.path}/meta.{segment.number:010d}")
             if later:
-                self.persister.background.leave_behind(round.number, self.directory, behind)
+                self.persister.background.leave_behind(round.number, self.folder.path, behind)
             else:
                 unlink_all(round, behind)
             self.persister.background.remove(round)
-        self.segment_gone(segment)
         segment_free(segment)
         return 0
 
-    cdef int retry(self) except -1:
-        self.remove_waiting()
-        if self.deleted:
-            self.finish_delete()
-        return 0
-
-    cdef int remove_waiting(self) except -1:
+    cdef int remove_waiting(self, Dirty owner) except -1:
+        """Files may not be in flight any more."""
         cdef list addresses
         cdef size_t address
         if self.removing:
             addresses = self.removing
             self.removing = []
             for address in addresses:
-                self.remove_segment(<Segment*> address)
+                self.remove(<Segment*> address, owner)
         return 0
 
-    cdef int finish_delete(self) except -1:
+    cdef bint is_being_written(self) noexcept:
+        """Whether a round has records of the deleted queue. Should it wait for space on a full
+        disk: not for the sake of these files."""
+        cdef Segment* segment = self.head
+        if self.first_block == NULL:
+            return False
+        while segment != NULL:
+            if segment.messages != NULL:
+                segment.messages.gone = True
+            segment = segment.next
+        return True
+
+    cdef bint remove_all(self, Dirty owner) except -1:
+        """The queue is deleted, and nothing reads or writes its segments. Returns whether no file
+        is left."""
         cdef Segment* segment
-        if self.first_block != NULL:
-            segment = self.head
-            while segment != NULL:
-                if segment.messages != NULL:
-                    segment.messages.gone = True
-                segment = segment.next
-        if self.first_block != NULL or self.reading:
-            return 0
         self.first_pending = NULL
         while self.head != NULL:
             segment = self.head
             self.head = segment.next
             segment.next = NULL
-            self.remove_segment(segment)
+            self.remove(segment, owner)
         self.active = self.cursor = self.last_found = NULL
         if self.removing:
-            return 0
-        if self.directory_made:
-            self.directory_made = False
-            self.remove_directory()
-        # It is the queue's method, and the queue has this store: a circle.
-        self.owner_touch = not_needed
-        return 0
-
-    cdef int remove_directory(self) except -1:
-        """The queue is deleted, and the store has no files any more."""
-        cdef Round* round = round_new()
-        cdef Op* op
-        self.persister.forget_directory(self.directory)
-        unlink_all(round, self.persister.background.left_behind(self.directory))
-        encoded = os.fsencode(self.directory)
-        op = round_add(round, STAGE_REMOVE, OP_RMDIR, NULL)
-        op.path = strdup(<char*> encoded)
-        return self.persister.background.remove(round)
+            return False
+        if not self.left:
+            self.left = True
+            self.folder.leave()
+        return True
 
     # -- rounds ------------------------------------------------------------------------------------
-
-    cdef int ensure_directory(self, Round* round) except -1:
-        cdef Op* op
-        if not self.directory_made:
-            self.directory_made = True
-            encoded = os.fsencode(self.directory)
-            op = round_add(round, STAGE_MAKE, OP_MKDIR, NULL)
-            op.path = strdup(<char*> encoded)
-            self.persister.note_directory(self.parent)
-        return 0
 
     cdef File* ensure_file(self, Round* round, Segment* segment, bint acks) except NULL:
         cdef File* file = segment.acks if acks else segment.messages
         cdef Op* op
         if file == NULL:
-            self.ensure_directory(round)
-            file = file_new(f"{self.directory}/{'acks' if acks else 'msgs'}.{segment.number:010d}")
+            self.folder.ensure(round)
+            file = file_new(
+                f"{self.folder.path}/{'acks' if acks else 'msgs'}.{segment.number:010d}")
             if acks:
                 segment.acks = file
             else:
                 segment.messages = file
             if self.durable:
-                self.persister.note_directory(self.directory)
+                self.persister.note_directory(self.folder.path)
             self.persister.files.use(round, file)
             op = round_add(round, STAGE_WRITE, OP_WRITE, file)
             op.data = &acks_header[0] if acks else &segment_header[0]
@@ -447,19 +524,23 @@ cdef class Segments(Dirty):
             self.persister.files.use(round, file)
         return file
 
-    cdef int freeze(self, Round* round) except -1:
-        cdef Block* block
-        cdef Segment* segment
-        cdef Op* op
-        cdef uint32_t i, end
-        if self.deleted:
-            return 0
+    cdef int freeze(self, Round* round, bint keep) except -1:
+        """Adds all that is unwritten to a round. `keep`: consumers are there, and will soon have
+        the records."""
         if self.tail != NULL and self.tail.length:
             self.tail.state = FROZEN
             self.tail = NULL
         # Acks and watermarks first: a record must not be found on disk without the mark that it may
         # have been delivered.
-        block = self.first_block
+        self.freeze_marks(keep)
+        self.freeze_acks(round)
+        return self.freeze_records(round)
+
+    cdef int freeze_marks(self, bint keep) except -1:
+        """Notes what was settled in blocks that the round writes, and watermarks for them."""
+        cdef Block* block = self.first_block
+        cdef Segment* segment
+        cdef uint32_t i, end
         while block != NULL:
             if block.state == FROZEN:
                 segment = block.segment
@@ -468,7 +549,7 @@ cdef class Segments(Dirty):
                 free(block.pending)
                 block.pending = NULL
                 block.pending_count = block.pending_capacity = 0
-                if self.durable and (self.keep or self.was_read(block)):
+                if self.durable and (keep or self.was_read(block)):
                     end = block.start + <uint32_t> block.length
                     if self.closing and self.cursor == segment and self.cursor_position < end:
                         end = self.cursor_position
@@ -480,6 +561,11 @@ cdef class Segments(Dirty):
                                 + AHEAD_ROUNDS * <uint32_t> min(block.length, <size_t> TAIL_FULL))
                         self.note(segment, segment.watermark, <uint32_t> ACK_WATERMARK << 30)
             block = block.next
+        return 0
+
+    cdef int freeze_acks(self, Round* round) except -1:
+        cdef Segment* segment
+        cdef Op* op
         while self.first_pending != NULL:
             segment = self.first_pending
             self.first_pending = segment.next_pending
@@ -494,7 +580,7 @@ cdef class Segments(Dirty):
             op.owns_data = True
             op.length = segment.pending_count * ACK_BYTES
             op.offset = segment.acks_length
-            op.incarnation = self.incarnation
+            op.incarnation = self.folder.incarnation
             op.segment = segment.number
             segment.acks_length += segment.pending_count * ACK_BYTES
             segment.pending = NULL
@@ -504,7 +590,12 @@ cdef class Segments(Dirty):
             self.persister.note_written(segment.acks, segment.watermark == segment.watermark_flying)
             segment.watermark_flying = segment.watermark
             self.persister.bytes_written += op.length
-        block = self.first_block
+        return 0
+
+    cdef int freeze_records(self, Round* round) except -1:
+        cdef Block* block = self.first_block
+        cdef Segment* segment
+        cdef Op* op
         while block != NULL:
             if block.state == FROZEN:
                 segment = block.segment
@@ -514,7 +605,7 @@ cdef class Segments(Dirty):
                 op.data = block.data
                 op.length = block.length
                 op.offset = block.start
-                op.incarnation = self.incarnation
+                op.incarnation = self.folder.incarnation
                 op.segment = segment.number
                 block.state = WRITING
                 if segment.overhead == 0:
@@ -528,13 +619,10 @@ cdef class Segments(Dirty):
                 self.persister.bytes_written += op.length
                 self.persister.segment_writes += 1
             block = block.next
-        # `note` listed the store again while it was being emptied.
-        if self.dirty:
-            self.dirty = False
-            self.persister.dirty.remove(self)
         return 0
 
-    cdef int written(self, Round* round) except -1:
+    cdef int written(self, bint keep, Dirty owner) except -1:
+        """A round is over. `keep`: consumers are there, and what they read next stays in memory."""
         cdef Block* block = self.first_block
         cdef Block* next_block
         cdef Segment* segment = self.head
@@ -546,28 +634,20 @@ cdef class Segments(Dirty):
             next_block = block.next
             if block.state == WRITING and not self.persister.postponed.holds(block.data):
                 block.state = WRITTEN
-                if not (self.keep and block.segment == self.cursor
+                if not (keep and block.segment == self.cursor
                         and block.start <= self.cursor_position < block.start + block.length):
                     self.free_block(block)
             block = next_block
-        self.remove_waiting()
-        if self.deleted:
-            self.finish_delete()
-            return 0
-        if self.waiting_round:
-            self.waiting_round = False
-            self.owner_touch()
-        return 0
+        return self.remove_waiting(owner)
 
     cdef bint has_no_files(self) noexcept:
         """Whether there is no segment, not even one that is removed when its files are not in
         flight."""
-        return self.head == NULL and not self.removing
+        return self.head == NULL and len(self.removing) == 0
 
     # -- figures -----------------------------------------------------------------------------------
 
-    @property
-    def segments(self) -> int:
+    cdef int64_t count(self) noexcept:
         cdef Segment* segment = self.head
         cdef int64_t count = 0
         while segment != NULL:
@@ -575,9 +655,8 @@ cdef class Segments(Dirty):
             segment = segment.next
         return count
 
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes that the queue's files take on the disk, as handed to the writer, without holes."""
+    cdef int64_t disk_bytes(self) noexcept:
+        """Bytes that the files take on the disk, as handed to the writer, without holes."""
         cdef Segment* segment = self.head
         cdef Block* block = self.first_block
         cdef int64_t count = 0

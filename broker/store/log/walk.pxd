@@ -1,13 +1,14 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
+from broker.store.log.contracts cimport MessageStore
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.requeued cimport Requeued
 from broker.store.log.segments cimport Segment
 
 
 cdef class Walk:
-    cdef readonly QueueStore store
+    cdef readonly MessageStore store
     cdef dict ends               # level -> number of the first segment that came later
     cdef list levels             # not reached yet, the next one last
     cdef bint marks
@@ -24,8 +25,6 @@ cdef class Walk:
     cdef int put_back(self, Place* place, bint doubled) except -1
     cdef int settle(self, Place* place) except -1
     cdef uint32_t returns_of(self, Place* place) except? 0
-    cdef int leave(self, QueueStore part) except -1
-    cdef int join(self, QueueStore part) except -1
     cdef QueueStore part(self)
     cdef int next_returned(self, QueueStore part, Message* message, Place* place) except -1
     cdef int next_unread(self, QueueStore part, Message* message, Place* place) except -1

@@ -8,40 +8,38 @@ What came after the walk began lies in later segments (`ends_of`) and is not loo
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memmove
 
-from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place, WAS_DELIVERED
-from broker.store.index.number_table cimport Row
-from broker.store.log.priority_store cimport Level, PriorityStore
-from broker.store.log.queue_bodies cimport EMPTY, FOUND, WAIT, place_key
+from broker.kernel.message cimport Message, Place, WAS_DELIVERED
+from broker.store.log.contracts cimport EMPTY, FOUND, MessageStore, WAIT
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.files.record cimport ACK_WATERMARK, HEADER_BYTES, record_bytes
-from broker.store.log.segments cimport Block, Segment, WRITING
+from broker.store.log.segments cimport Block, Segment, Segments, WRITING
+from broker.store.log.shared_refs cimport place_key
 from broker.store.files.spans cimport Span
 
 
-def ends_of(QueueStore store):
+def ends_of(MessageStore store):
     """Marks the end of a queue: level -> number of a segment, in which whatever comes later lies or
     behind which it lies. Levels that are not there hold no message yet."""
     cdef QueueStore part
     cdef dict ends = {}
-    parts = (<PriorityStore> store).levels if isinstance(store, PriorityStore) else [store]
-    for level, part in enumerate(parts):
+    for level, part in enumerate(store.parts()):
         if part is None:
             continue
-        if part.active != NULL and part.active.count:
+        if part.segments.active != NULL and part.segments.active.count:
             part.roll()
-        ends[level] = part.active.number if part.active != NULL else part.next_number
+        ends[level] = (part.segments.active.number if part.segments.active != NULL
+                       else part.segments.next_number)
     return ends
 
 
-def mark_exactly(QueueStore store):
+def mark_exactly(MessageStore store):
     """A walk that marks is over: after a crash only what was delivered shall look so."""
     cdef QueueStore part
     if store.deleted:
         return
-    parts = (<PriorityStore> store).levels if isinstance(store, PriorityStore) else [store]
-    for part in parts:
+    for part in store.parts():
         if part is not None:
             part.mark_exactly()
 
@@ -51,7 +49,7 @@ cdef class Walk:
     of `level` on (None: from the first). With `marks`, what is shown comes back as redelivered
     after a crash."""
 
-    def __init__(self, QueueStore store, dict ends, bint marks, level=None, uint64_t at=0):
+    def __init__(self, MessageStore store, dict ends, bint marks, level=None, uint64_t at=0):
         self.store = store
         self.ends = ends
         self.marks = marks
@@ -61,9 +59,7 @@ cdef class Walk:
 
     cdef QueueStore part(self):
         """The store of the level at hand, or None."""
-        if isinstance(self.store, PriorityStore):
-            return <QueueStore> (<PriorityStore> self.store).levels[self.level]
-        return self.store
+        return <QueueStore> self.store.part(self.level)
 
     cdef int next(self, Message* message, Place* place) except -1:
         """Points at the next message, the same one until it is `passed`. WAIT: a thread reads it,
@@ -100,7 +96,7 @@ cdef class Walk:
             # What consumers have taken since is theirs, even if it came back once more.
             if (key >= self.at and key > part.requeued.popped and part.requeued.count
                     and key >> 32 < <uint64_t> self.ends[self.level]
-                    and part.find(<uint32_t> (key >> 32)) != NULL):
+                    and part.segments.find(<uint32_t> (key >> 32)) != NULL):
                 self.returned.first(place)
                 found = part.read(place, message)
                 if found == WAIT:
@@ -116,17 +112,18 @@ cdef class Walk:
 
     cdef int next_unread(self, QueueStore part, Message* message, Place* place) except -1:
         """The next one behind the cursor and behind what was passed."""
-        cdef Segment* segment = part.cursor
+        cdef Segments segments = part.segments
+        cdef Segment* segment = segments.cursor
         cdef uint32_t position, number
         cdef int found
         if segment == NULL:
             return EMPTY
-        position = part.cursor_position
+        position = segments.cursor_position
         if self.at > (<uint64_t> segment.number << 32 | position):
             number = <uint32_t> (self.at >> 32)
-            segment = part.find(number)
+            segment = segments.find(number)
             if segment == NULL:
-                segment = part.cursor
+                segment = segments.cursor
                 while segment != NULL and segment.number < number:
                     segment = segment.next
             if segment == NULL:
@@ -168,7 +165,7 @@ cdef class Walk:
     cdef bint is_marked(self, QueueStore part, Segment* segment, uint32_t position) except -1:
         """Whether the record would come back as redelivered after a crash; if not, that is asked
         for. One that is not written yet is written together with its mark."""
-        cdef Block* block = part.block_of(segment, position)
+        cdef Block* block = part.segments.block_of(segment, position)
         if block != NULL and block.state < WRITING:
             if position >= segment.watermark:
                 segment.watermark = segment.length
@@ -187,25 +184,19 @@ cdef class Walk:
         settled."""
         cdef QueueStore part = self.part()
         cdef Segment* segment
-        if part.references:
-            part.seen = 0
-            if message.flags & BODY_IS_REFERENCE:
-                part.seen = place_key(place)
-                memcpy(part.seen_id, message.reference, 16)
-        self.leave(part)
+        if part.refs.count:
+            part.refs.show(place, message)
+        self.store.take_out(self.level)
         try:
             if self.is_returned:
                 part.requeued.take(place_key(place))
             else:
-                segment = part.find(place.segment)
-                add_skip(part, segment, place)
+                segment = part.segments.find(place.segment)
+                add_skip(part.segments, segment, place)
                 segment.passed += 1
-            part.ready -= 1
-            part.ready_bytes -= place.body_length
-            if part.references:
-                part.note_taken(place)
+            part.pick(place)
         finally:
-            self.join(part)
+            self.store.put_in(self.level)
         self.store.lent += 1
         return 0
 
@@ -213,24 +204,16 @@ cdef class Walk:
         """The message that was just taken is ready again, as it was; as redelivered if it is
         `doubled`, or if the cursor came by meanwhile."""
         cdef QueueStore part = self.part()
-        cdef Row* row = NULL
-        cdef Segment* segment = part.find(place.segment)
+        cdef Segment* segment = part.segments.find(place.segment)
         self.store.lent -= 1
-        self.leave(part)
+        self.store.take_out(self.level)
         try:
-            if self.is_returned or doubled or not drop_skip(part, segment, place):
+            if self.is_returned or doubled or not drop_skip(part.segments, segment, place):
                 part.requeue(place)
             else:
-                if part.taken is not None:
-                    row = part.taken.find(place_key(place))
-                if row != NULL:
-                    part.taken.remove(row)
-                    segment.references += 1
-                segment.passed -= 1
-                part.ready += 1
-                part.ready_bytes += place.body_length
+                part.put_back(place, segment)
         finally:
-            self.join(part)
+            self.store.put_in(self.level)
         return 0
 
     cdef int settle(self, Place* place) except -1:
@@ -241,17 +224,6 @@ cdef class Walk:
     cdef uint32_t returns_of(self, Place* place) except? 0:
         """How often a message came back, where the queue counts that."""
         return self.store.returns_of(place)
-
-    cdef int leave(self, QueueStore part) except -1:
-        if part is not self.store:
-            (<PriorityStore> self.store).without(<Level> part)
-            (<Level> part).deadline = 0
-        return 0
-
-    cdef int join(self, QueueStore part) except -1:
-        if part is not self.store:
-            (<PriorityStore> self.store).again(<Level> part)
-        return 0
 
 
 cdef uint32_t skip_behind(Segment* segment, uint32_t position) noexcept:
@@ -282,11 +254,11 @@ cdef uint32_t behind_skips(Segment* segment, uint32_t position) noexcept:
     return position
 
 
-cdef int add_skip(QueueStore part, Segment* segment, Place* place) except -1:
+cdef int add_skip(Segments segments, Segment* segment, Place* place) except -1:
     """The cursor shall step over a record. Spans that touch become one, but for one that the cursor
     has stepped over already."""
     cdef uint32_t at = skip_behind(segment, place.position)
-    cdef uint32_t open = part.cursor_skip if segment == part.cursor else 0
+    cdef uint32_t open = segments.cursor_skip if segment == segments.cursor else 0
     cdef uint32_t capacity = 8
     cdef Span* grown
     if at > open and (segment.skips[at - 1].position + segment.skips[at - 1].length
@@ -307,13 +279,13 @@ cdef int add_skip(QueueStore part, Segment* segment, Place* place) except -1:
     return 0
 
 
-cdef bint drop_skip(QueueStore part, Segment* segment, Place* place) noexcept:
+cdef bint drop_skip(Segments segments, Segment* segment, Place* place) noexcept:
     """Undoes the last `add_skip`. False if the cursor is past the record."""
     cdef uint32_t at
     cdef Span* span
-    if part.cursor == NULL or segment == NULL or segment.number < part.cursor.number:
+    if segments.cursor == NULL or segment == NULL or segment.number < segments.cursor.number:
         return False
-    if segment == part.cursor and place.position < part.cursor_position:
+    if segment == segments.cursor and place.position < segments.cursor_position:
         return False
     at = skip_behind(segment, place.position)
     if at == 0:

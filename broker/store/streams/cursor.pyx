@@ -249,18 +249,12 @@ cdef class StreamCursor(Dirty):
 
     cdef int read_begins(self) except -1:
         self.reading = True
-        self.store.reads += 1
-        self.store.reading_cursors.add(self)
-        return 0
+        return self.store.read_begins(self)
 
     cdef int read_ends(self, bint wakes) except -1:
         self.reading = False
-        self.store.reads -= 1
-        self.store.reading_cursors.discard(self)
-        self.store.remove_waiting()
-        if self.store.deleted:
-            self.store.finish_delete()
-        elif wakes:
+        self.store.read_ends(self)
+        if wakes and not self.store.deleted:
             self.wake()
         return 0
 
@@ -270,7 +264,7 @@ cdef class StreamCursor(Dirty):
         cdef Segment* segment
         if self.segment.cold:
             return self.fetch_cold(wanted)
-        segment = self.store.find(self.segment.number)
+        segment = self.store.segments.find(self.segment.number)
         if segment == NULL or segment.messages == NULL:
             self.segment = None
             return 0

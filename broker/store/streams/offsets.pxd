@@ -3,7 +3,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from broker.store.commit.persister cimport Persister
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport Round
-from broker.store.log.segments cimport Segments
+from broker.store.log.segments cimport QueueDirectory
 
 
 # The offset at which one consumer continues.
@@ -33,7 +33,7 @@ cdef class ConsumerOffsets:
     cdef TrackedOffset track(self, bytes tag)
     cdef int make_room(self) except -1
     cdef int store(self, TrackedOffset tracked, uint64_t offset) except -1
-    cdef int freeze(self, Round* round, Persister persister, Segments store) except -1
+    cdef int freeze(self, Round* round, Persister persister, QueueDirectory folder) except -1
     cdef int written(self, Round* round, Persister persister) except -1
     cdef int free_retired(self, Persister persister) except -1
     cdef int unlink(self, Persister persister, str name) except -1

@@ -20,7 +20,7 @@ from broker.store.files import disk
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport File, OP_UNLINK, OP_WRITE, Op
 from broker.store.files.io_thread cimport Round, STAGE_REMOVE, STAGE_WRITE, round_add, round_new
-from broker.store.log.segments cimport Segments
+from broker.store.log.segments cimport QueueDirectory
 
 cdef enum:
     ENTRY_BYTES = 16             # of an entry beside its tag
@@ -110,7 +110,7 @@ cdef class ConsumerOffsets:
 
     # -- the file ----------------------------------------------------------------------------------
 
-    cdef int freeze(self, Round* round, Persister persister, Segments store) except -1:
+    cdef int freeze(self, Round* round, Persister persister, QueueDirectory folder) except -1:
         """Adds what changed to a round."""
         cdef TrackedOffset tracked
         cdef Op* op
@@ -136,7 +136,7 @@ cdef class ConsumerOffsets:
             self.number += 1
             self.length = 0
             self.file = file_new(f"{self.directory}/offsets.{self.number:010d}")
-            store.ensure_directory(round)
+            folder.ensure(round)
             persister.note_directory(self.directory)
         persister.files.use(round, self.file)
         op = round_add(round, STAGE_WRITE, OP_WRITE, self.file)

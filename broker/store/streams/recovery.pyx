@@ -38,7 +38,7 @@ def recover(StreamStore store) -> list:
     cdef list problems = []
     directory = store.directory
     names = disk.listdir(directory)
-    store.directory_made = bool(names)
+    store.folder.made = bool(names)
     kinds = files_of(store, names, problems)
     last = max(kinds["msgs"], default=0)
     tiered = tiered_segments(store, problems)
@@ -54,7 +54,7 @@ def recover(StreamStore store) -> list:
                     f"{directory}/msgs.{number:010d} cannot be read: {error.strerror}; its object "
                     "is read instead")
                 recover_cold(store, tiered[number])
-                store.next_number = number + 1
+                store.segments.next_number = number + 1
                 continue
             path = f"{directory}/msgs.{number:010d}"
             problems.append(
@@ -62,7 +62,7 @@ def recover(StreamStore store) -> list:
                 "missing until it can be read at a start")
             # The most it can hold: these offsets are never used again.
             store.next_offset += disk.size(path) // RECORD_LEAST + 1
-        store.next_number = number + 1
+        store.segments.next_number = number + 1
     note_tiered(store, tiered)
     drop_purged(store)
     tell_missing(store, problems)
@@ -163,7 +163,6 @@ cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint
     """Adds one segment to the store, or removes it if it is empty."""
     cdef Summary summary = None
     cdef Segment* segment
-    cdef Segment* last
     path = f"{directory}/msgs.{number:010d}"
     meta = f"{directory}/meta.{number:010d}"
     if disk.exists(meta):
@@ -187,14 +186,7 @@ cdef int recover_segment(StreamStore store, str directory, uint32_t number, bint
     segment.length = summary.length
     segment.sealed = summary.sealed = True
     segment.messages = file_new(path)
-    if store.head == NULL:
-        store.head = store.cursor = segment
-        store.cursor_position = HEADER_BYTES
-    else:
-        last = store.head
-        while last.next != NULL:
-            last = last.next
-        last.next = segment
+    store.segments.append(segment)
     store.summaries.append(summary)
     return 0
 

@@ -2,9 +2,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport Buffer
 from broker.kernel.message cimport Message
+from broker.store.commit.contracts cimport Dirty
+from broker.store.commit.persister cimport Persister
 from broker.store.files.operation cimport File
 from broker.store.files.io_thread cimport Round
-from broker.store.log.segments cimport Segment, Segments
+from broker.store.log.segments cimport QueueDirectory, Segments
 from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.streams.summary cimport Summary
 
@@ -14,7 +16,13 @@ ctypedef int (*note_values)(Summary summary, const uint8_t* properties,
                             uint32_t length) except -1
 
 
-cdef class StreamStore(Segments):
+cdef class StreamStore(Dirty):
+    cdef Persister persister
+    cdef QueueDirectory folder
+    cdef Segments segments
+    cdef readonly uint64_t incarnation
+    cdef readonly bint deleted
+    cdef object touch                        # called when messages are synced
     cdef readonly list summaries             # oldest first; the active segment's comes last
     cdef Summary newest                      # the active segment's
     cdef note_values note_message
@@ -47,6 +55,7 @@ cdef class StreamStore(Segments):
     cdef public object tier                  # fetches them, told of their end; None: no tiers here
 
     cdef int append(self, Message* message) except -1
+    cdef int roll(self) except -1
     cdef int ask(self) except -1
     cdef int keep_offset(self, TrackedOffset tracked, uint64_t offset) except -1
     cdef uint32_t limit(self, Summary summary) noexcept
@@ -55,6 +64,9 @@ cdef class StreamStore(Segments):
     cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1
     cdef int drop_oldest(self) except -1
     cdef int sweep(self) except -1
+    cdef int read_begins(self, object cursor) except -1
+    cdef int read_ends(self, object cursor) except -1
+    cdef int finish_delete(self) except -1
     cdef int write_summaries(self, Round* round) except -1
     cdef int count_tiered(self, Summary summary, int sign) except -1
     cdef int let_go(self, Summary summary) except -1

@@ -1,24 +1,30 @@
 from collections.abc import Callable
 
 from broker.schema.tier_work import Tiered
-from broker.store.commit.persister import Persister
-from broker.store.log.segments import Segments
+from broker.store.commit.contracts import Dirty
+from broker.store.log.segments import QueueDirectory
 from broker.store.streams.cold import ColdFile
 from broker.store.streams.offsets import ConsumerOffsets
 from broker.store.streams.summary import Summary
 from broker.store.streams.tier_list import Tier, TierList
 
-class StreamStore(Segments):
+class StreamStore(Dirty):
     def __init__(
         self,
-        persister: Persister,
-        parent: str,
-        incarnation: int,
+        folder: QueueDirectory,
         durable: bool,
         touch: Callable[[], object],
         offsets_max: int,
         segment_size: int = 0,
     ) -> None: ...
+    @property
+    def directory(self) -> str: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def deleted(self) -> bool: ...
+    @property
+    def disk_bytes(self) -> int: ...
     @property
     def summaries(self) -> list[Summary]: ...
     @property

@@ -24,7 +24,7 @@ from libc.string cimport memcpy, strdup
 
 from broker.kernel.buffer cimport Buffer, store64
 from broker.kernel.message cimport EXPIRES, Message, PERSISTENT
-from broker.store.commit.persister cimport Persister
+from broker.store.commit.contracts cimport Dirty
 from broker.store.files.disk cimport file_free, file_new
 from broker.store.files.operation cimport File, OP_UNLINK, OP_WRITE, Op
 from broker.store.files.io_thread cimport (
@@ -33,22 +33,28 @@ from broker.store.files.io_thread cimport (
 from broker.store.files.record cimport (
     HEADER_BYTES, MARK, OFFSET_BYTES, record_bytes, record_put,
 )
-from broker.store.log.segments cimport Block, Segment, Segments, TAIL_FULL, WRITING
+from broker.store.log.segments cimport Block, QueueDirectory, Segment, Segments, TAIL_FULL
 from broker.store.streams.cold cimport ColdFile
 from broker.store.streams.offsets cimport ConsumerOffsets, TrackedOffset
 from broker.store.streams.summary cimport Summary
 from broker.store.streams.tier_list import NAME as TIER_LIST, TierList
 
+from broker.store.log.segments import not_needed
+
 cdef uint8_t no_properties[2]
 no_properties[0] = no_properties[1] = 0
 
 
-cdef class StreamStore(Segments):
+cdef class StreamStore(Dirty):
     """The store of one stream. `segment_size` 0 means the broker's."""
 
-    def __init__(self, Persister persister, str parent, uint64_t incarnation, bint durable, touch,
-                 uint32_t offsets_max, uint64_t segment_size=0):
-        Segments.__init__(self, persister, parent, incarnation, durable, touch)
+    def __init__(self, QueueDirectory folder, bint durable, touch, uint32_t offsets_max,
+                 uint64_t segment_size=0):
+        self.persister = folder.persister
+        self.folder = folder
+        self.segments = Segments(folder, durable)
+        self.incarnation = folder.incarnation
+        self.touch = touch
         self.summaries = []
         self.offsets = ConsumerOffsets(self.directory, offsets_max)
         self.rolled = []
@@ -59,6 +65,15 @@ cdef class StreamStore(Segments):
         self.stamped = Buffer()
         self.own_segment_size = segment_size
         self.note_message = NULL
+
+    @property
+    def directory(self) -> str:
+        return self.folder.path
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that the stream's files take on the disk, as handed to the writer."""
+        return self.segments.disk_bytes()
 
     @property
     def first_offset(self):
@@ -74,7 +89,8 @@ cdef class StreamStore(Segments):
         cdef Message record = message[0]
         cdef uint8_t* p
         cdef uint32_t length
-        cdef Segment* segment = self.active
+        cdef Segments segments = self.segments
+        cdef Segment* segment = segments.active
         cdef Block* tail
         cdef uint64_t full = self.own_segment_size or self.persister.segment_size
         record.flags &= PERSISTENT | EXPIRES | MARK
@@ -92,10 +108,10 @@ cdef class StreamStore(Segments):
         if segment == NULL or (segment.count > 0
                                and segment.length + <uint64_t> length > full):
             self.roll()
-            segment = self.active
-        tail = self.tail
+            segment = segments.active
+        tail = segments.tail
         if tail == NULL or tail.length + length > tail.capacity or tail.length >= TAIL_FULL:
-            tail = self.room_for(length)
+            tail = segments.room_for(length)
         record_put(tail.data + tail.length, &record)
         tail.length += length
         tail.count += 1
@@ -125,8 +141,8 @@ cdef class StreamStore(Segments):
             self.rolled.append(self.newest)
             # Its summary is written once it is synced, and the oldest segments may go then.
             self.ask()
-        Segments.roll(self)
-        self.newest = Summary(self.active.number, self.next_offset)
+        self.segments.roll()
+        self.newest = Summary(self.segments.active.number, self.next_offset)
         self.summaries.append(self.newest)
         return 0
 
@@ -212,7 +228,7 @@ cdef class StreamStore(Segments):
     @property
     def first_segment(self) -> int:
         """The oldest one that is held, or the next one."""
-        return (<Summary> self.summaries[0]).number if self.summaries else self.next_number
+        return (<Summary> self.summaries[0]).number if self.summaries else self.segments.next_number
 
     cdef int note_gap(self, Summary summary, uint32_t position, uint64_t length) except -1:
         """`length` bytes of a segment are no record, and kept in quarantine."""
@@ -309,9 +325,9 @@ cdef class StreamStore(Segments):
 
     cdef int let_go(self, Summary summary) except -1:
         """Removes the files of a segment; none of them may be being written."""
-        cdef Segment* segment = self.find(summary.number)
+        cdef Segment* segment = self.segments.find(summary.number)
         if segment != NULL:
-            self.drop_segment(segment)
+            self.segments.drop(segment, self)
         if summary.on_disk:
             self.remove_file(f"meta.{summary.number:010d}")
         return 0
@@ -319,7 +335,7 @@ cdef class StreamStore(Segments):
     cdef int remove_file(self, str name) except -1:
         cdef Round* round = round_new()
         cdef Op* op = round_add(round, STAGE_REMOVE, OP_UNLINK, NULL)
-        encoded = os.fsencode(f"{self.directory}/{name}")
+        encoded = os.fsencode(f"{self.folder.path}/{name}")
         op.path = strdup(<char*> encoded)
         self.persister.background.remove(round)
         return 0
@@ -351,8 +367,8 @@ cdef class StreamStore(Segments):
         if self.deleted:
             return 0
         self.write_summaries(round)
-        self.offsets.freeze(round, self.persister, self)
-        Segments.freeze(self, round)
+        self.offsets.freeze(round, self.persister, self.folder)
+        self.segments.freeze(round, False)
         self.flying_offset = self.next_offset
         if self.newest is not None:
             self.flying_number = self.newest.number
@@ -367,8 +383,8 @@ cdef class StreamStore(Segments):
             if summary.dropped or summary.cold:
                 continue
             data = summary.encode(self.incarnation)
-            file = file_new(f"{self.directory}/meta.{summary.number:010d}")
-            self.ensure_directory(round)
+            file = file_new(f"{self.folder.path}/meta.{summary.number:010d}")
+            self.folder.ensure(round)
             self.persister.files.use(round, file)
             op = round_add(round, STAGE_WRITE, OP_WRITE, file)
             op.length = len(data)
@@ -390,9 +406,9 @@ cdef class StreamStore(Segments):
             file_free(<File*> address)
         self.metas_in_flight = []
         self.offsets.written(round, self.persister)
-        Segments.written(self, round)
+        self.segments.written(False, self)
         if self.deleted:
-            return 0
+            return self.finish_delete()
         if not round.sync or (self.flying_number == self.safe_number
                               and self.flying_position == self.safe_position):
             return self.sweep()
@@ -405,27 +421,38 @@ cdef class StreamStore(Segments):
             self.unwritten.append(summary)
             self.persister.add(self)
         self.sweep()
-        self.owner_touch()
+        self.touch()
         return 0
+
+    cdef int retry(self) except -1:
+        self.segments.remove_waiting(self)
+        return self.finish_delete() if self.deleted else 0
+
+    # -- readers -----------------------------------------------------------------------------------
+
+    cdef int read_begins(self, object cursor) except -1:
+        """A thread reads for a cursor: it is kept alive, and the files stay."""
+        self.reads += 1
+        self.reading_cursors.add(cursor)
+        return 0
+
+    cdef int read_ends(self, object cursor) except -1:
+        self.reads -= 1
+        self.reading_cursors.discard(cursor)
+        return self.retry()
 
     # -- end ---------------------------------------------------------------------------------------
 
     def delete(self) -> None:
         """The stream is deleted: frees its memory and removes its files."""
-        cdef Block* block = self.first_block
-        cdef Block* next_block
         self.deleted = True
-        while block != NULL:
-            next_block = block.next
-            if block.state != WRITING:
-                self.free_block(block)
-            block = next_block
+        self.segments.free_unwritten()
         self.total = self.total_bytes = 0
         self.finish_delete()
 
     cdef int finish_delete(self) except -1:
         cdef Summary summary
-        if self.first_block != NULL or self.reads or self.metas_in_flight:
+        if self.segments.first_block != NULL or self.reads or self.metas_in_flight:
             return 0
         if self.offsets.is_busy():
             self.persister.retry_later(self)
@@ -444,7 +471,10 @@ cdef class StreamStore(Segments):
         self.offsets.delete(self.persister)
         self.offsets.forgot = None
         self.tier = None
-        return Segments.finish_delete(self)
+        if self.segments.remove_all(self):
+            # It is the stream's method, and the stream has this store: a circle.
+            self.touch = not_needed
+        return 0
 
     def list_ended(self) -> None:
         """Nothing is written to the list of a deleted stream any more."""

@@ -1,9 +1,0 @@
-from broker.store.bodies.store import BodyStore
-from broker.store.log.segments import Segments
-
-class QueueBodies(Segments):
-    @property
-    def bodies(self) -> BodyStore | None: ...
-    @property
-    def references(self) -> int: ...
-    def count_references(self) -> int: ...
