@@ -101,14 +101,15 @@ class House:
     def _report(self, vhost: str, queue: str) -> None:
         runs = Runs(self.appliance.data_dir / "reports")
         run = runs.new("queue-usage", f"{THERE}-user", 1_700_000_000_000)
-        run.state, run.started_at, run.ended_at = "done", run.asked_at, run.asked_at
-        runs.write(run)
         directory = runs.path(run.report, run.run_id)
         columns: dict[str, list[Any]] = {name: [1, 1] for name in QUEUE_USAGE.view().names}
         columns |= {"hour": [RUN_HOUR] * 2, "vhost": ["mine", vhost], "queue": ["own-queue", queue]}
         (directory / "result").mkdir()
         table = pyarrow.table(columns)
         pyarrow.parquet.write_table(table, directory / "result" / "part-0.parquet")
+        # From now on the reports process may bring it into its place.
+        run.state, run.started_at, run.ended_at = "done", run.asked_at, run.asked_at
+        runs.write(run)
         self.report = run.run_id
 
     def _wait_for(self, where: str, text: str) -> None:

@@ -148,8 +148,6 @@ class Attack:
         runs = Runs(self.appliance.data_dir / "reports")
         for report in REPORTS.values():
             run = runs.new(report.name, NAMES[0], 1_700_000_000_000)
-            run.state, run.started_at, run.ended_at = "done", run.asked_at, run.asked_at
-            runs.write(run)
             columns: dict[str, list[Any]] = {}
             for column in report.view().columns:
                 number: Any = RUN_HOUR if column.kind == "time" else 123_456_789
@@ -158,6 +156,9 @@ class Attack:
             result = runs.path(run.report, run.run_id) / "result"
             result.mkdir()
             pyarrow.parquet.write_table(pyarrow.table(columns), result / "part-0.parquet")
+            # From now on the reports process may bring it into its place.
+            run.state, run.started_at, run.ended_at = "done", run.asked_at, run.asked_at
+            runs.write(run)
             self.places.append(f"/reports/{report.name}")
 
     def _connect(self, name: str) -> None:

@@ -31,11 +31,11 @@ WIDE = 9
 @pytest.fixture
 def addresses(shared_leveret: Appliance) -> Iterator[list[str]]:
     """Pages of reports with results: the views with many columns."""
-    directory = shared_leveret.data_dir / "reports"
-    before = set(directory.glob("*/*"))
+    places = [shared_leveret.data_dir / name for name in ("reports", "run/reports")]
+    before = {path for place in places for path in place.glob("*/*")}
     written = report_results.write(shared_leveret.data_dir)
     yield [f"/reports/{name}?{urlencode(query)}" for name, query, count in written if count > WIDE]
-    for path in set(directory.glob("*/*")) - before:
+    for path in {path for place in places for path in place.glob("*/*")} - before:
         shutil.rmtree(path, ignore_errors=True)
 
 
