@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
+THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))
 """Half of the processors at most: the others stay for the loop and for the other processes. And
 few: each hash takes 19 MiB."""
 _BUSY = Refused("Too many logins at once; try again", 503, "busy")
@@ -29,14 +29,15 @@ _BUSY = Refused("Too many logins at once; try again", 503, "busy")
 
 class Logins:
     """Checks passwords without holding up the loop. One hash takes about 40 ms and 19 MiB;
-    `_THREADS` are computed at a time, and the others wait in a line in which addresses take
-    turns."""
+    `threads` are computed at a time, and the others wait in a line in which addresses take turns.
+    """
 
-    def __init__(self, access: Access, config: Config) -> None:
+    def __init__(self, access: Access, config: Config, threads: int = THREADS) -> None:
         self._access = access
+        self._threads = threads
         self.refusal_delay_s = config.login_refusal_delay
         self._line = Line(config.logins_waiting_max, config.logins_address_max)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="login")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="login")
         self._running: set[asyncio.Task[None]] = set()
 
     @property
@@ -109,7 +110,7 @@ class Logins:
         return True
 
     def _start_next(self) -> None:
-        while len(self._line) and len(self._running) < _THREADS:
+        while len(self._line) and len(self._running) < self._threads:
             # A task of its own: those who asked may go away, and the outcome still counts.
             task = asyncio.create_task(self._verify(self._line.take()))
             self._running.add(task)

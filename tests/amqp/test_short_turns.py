@@ -198,7 +198,7 @@ async def test_sockets_that_end_late_in_a_turn_are_closed_in_the_next(tmp_path: 
     try:
         wire, session = inside.wires[0]
         door = SocketDoor(inside.broker, "amqp", None)  # type: ignore[arg-type]
-        door._session = session
+        door._connection = session
         inside.broker.turn.spend(LONG_NS)
         assert door.eof_received()
         assert session.is_open

@@ -19,7 +19,7 @@ def lined_up(access: Access, waiting: int, of_one_address: int) -> Logins:
     config = Config(
         logins_waiting_max=waiting, logins_address_max=of_one_address, login_refusal_delay=0
     )
-    return Logins(access, config)
+    return Logins(access, config, threads=2)
 
 
 async def test_it_hashes_once_for_logins_that_come_together(

@@ -11,10 +11,21 @@ from broker.server.control.consumer_verbs import _gather
 ROWS = 5_000
 
 
+class Deliveries:
+    """Very many, as the control socket sees them."""
+
+    def holders(self) -> list[Any]:
+        return []
+
+    def unacked_of(self, queues: Any, since: int, count: int, looks: int) -> tuple[list[Any], int]:
+        return [(tag, "tag", 0, 1, False) for tag in range(1, ROWS + 1)], 0
+
+
 class Channel:
-    """A channel that holds many deliveries, as the control socket sees it."""
+    """The channel that holds them."""
 
     number = 1
+    deliveries = Deliveries()
     ack_timeouts = None
     connection = SimpleNamespace(
         name="c",
@@ -23,12 +34,6 @@ class Channel:
         peer=("::1", 1),
         user=SimpleNamespace(name="u"),
     )
-
-    def holders(self) -> list[Any]:
-        return []
-
-    def unacked_of(self, queues: Any, since: int, count: int, looks: int) -> tuple[list[Any], int]:
-        return [(tag, "tag", 0, 1, False) for tag in range(1, ROWS + 1)], 0
 
 
 class Queue:

@@ -217,6 +217,26 @@ class Heard(FrameParser):
         return "test"
 
 
+class Sharing(Heard):
+    """One that shares the loop: `turns` are the calls it asked for."""
+
+    def __init__(self) -> None:
+        self.turns: list[Callable[[], None]] = []
+        super().__init__(self.turns.append)
+        self.reads = True
+
+    def stop_reading(self) -> None:
+        self.reads = False
+
+    def read_on(self) -> None:
+        self.reads = True
+
+    def take_turns(self) -> None:
+        """Until nothing waits for one."""
+        while self.turns:
+            self.turns.pop()()
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["connection.update-secret", "connection.close"]), key),
@@ -236,9 +256,10 @@ def test_frames_are_the_same_however_the_bytes_are_split(
             stream += raw.method(0, name, new_secret=word.encode() * 3, reason=word)
         stream += raw.frame(raw.HEARTBEAT, 0, b"")
     cuts = sorted(data.draw(st.sets(st.integers(1, len(stream) - 1), max_size=12)))
-    connection = Heard()
+    connection = Sharing()
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         connection.feed(stream[start:end])
+    connection.take_turns()
     assert connection.headers == [raw.PROTOCOL_HEADER]
     assert not connection.failures
     assert [name for _, name, _ in connection.heard_methods] == [name for name, _ in sent]
@@ -252,21 +273,6 @@ def test_any_bytes_end_in_errors_not_in_exceptions(data: bytes) -> None:
     connection = Heard()
     connection.feed(raw.PROTOCOL_HEADER + data)
     connection.feed(data)
-
-
-class Sharing(Heard):
-    """One that shares the loop: `turns` are the calls it asked for."""
-
-    def __init__(self) -> None:
-        self.turns: list[Callable[[], None]] = []
-        super().__init__(self.turns.append)
-        self.reads = True
-
-    def stop_reading(self) -> None:
-        self.reads = False
-
-    def read_on(self) -> None:
-        self.reads = True
 
 
 def test_many_methods_in_one_chunk_take_turns_with_other_connections() -> None:
