@@ -33,8 +33,8 @@ class SearchQuery(Schema):
 class Replay(Schema):
     """`from` and `to`: an offset in digits, or a time as a search has it; both are included. With
     `value`, and `key` if the stream has several, those messages of the range that a search finds,
-    `max` at most. `routing_key` is a pattern, `header` and `header_value` say what a header
-    reads."""
+    `max` at most; with `offsets` these messages. `routing_key` is a pattern, `header` and
+    `header_value` say what a header reads."""
 
     target: Text
     target_vhost: Text | None = None
@@ -44,6 +44,7 @@ class Replay(Schema):
     key: Text | None = None
     value: Text | None = None
     max: Number | None = None
+    offsets: list[int] | None = None
     routing_key: Text | None = None
     header: Text | None = None
     header_value: Text | None = None

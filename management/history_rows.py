@@ -48,3 +48,34 @@ def record(message: dict[str, Any]) -> dict[str, Any]:
         "payload": message["payload"] if headers.get(BODY) else None,
         "properties": properties,
     }
+
+
+def is_of(row: dict[str, Any], queue: str | None, exchange: str | None) -> bool:
+    """Whether a record is of a message that reached this queue, by this exchange."""
+    return (queue is None or queue in (row["queues"] or ())) and (
+        exchange is None or exchange == row["exchange"]
+    )
+
+
+EVENTS = {
+    "published": "published",
+    "stored": "in the queue",
+    "delivered": "delivered",
+    "delivered_no_ack": "delivered without acknowledgement",
+    "got": "taken by basic.get",
+    "got_no_ack": "taken by basic.get without acknowledgement",
+    "acked": "acknowledged",
+    "requeued": "returned to the queue",
+    "rejected": "rejected",
+    "expired": "expired",
+    "dropped": "dropped by the length limit",
+    "delivery_limit": "returned too often",
+    "dead_lettered": "dead-lettered",
+    "discarded": "dead letter without a queue to go to",
+    "moved": "moved",
+    "copied": "copied",
+    "replayed": "replayed",
+    "purged": "purged with the queue",
+    "deleted": "deleted with the queue",
+}
+"""Words for the events of a life, and for the state of a message in a queue."""

@@ -3,7 +3,8 @@
     [KEY=]VALUE [since MOMENT] [until MOMENT]
 
 A value with blanks, or with one of the words in it, stands in double quotes, in which `\\"` is a
-quote and `\\\\` a backslash. Days are those of UTC.
+quote and `\\\\` a backslash. Days are those of UTC. A search of the history (`parse_history`) also
+takes `vhost=NAME`, `queue=NAME` and `exchange=NAME`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ _EXPECTED = (
 )
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 _KEY = re.compile(r"[^\s=\"]+(?==)")
+_FILTER = re.compile(
+    r'(?<!\S)(vhost|queue|exchange)=(?:"((?:[^"\\]|\\["\\])*)"|(\S+))|"(?:[^"\\]|\\["\\])*"',
+    re.IGNORECASE,
+)
 _RANGE = re.compile(r"\s+(since|until)\s+", re.IGNORECASE)
 
 
@@ -65,6 +70,39 @@ def parse(text: str, now_ms: int) -> Words:
     words = Words(key, value, times.get("since"), times.get("until"))
     check(words.first, words.last)
     return words
+
+
+class HistoryWords(NamedTuple):
+    """What to search the history for; None: in any vhost, queue or exchange."""
+
+    words: Words
+    vhost: str | None = None
+    queue: str | None = None
+    exchange: str | None = None
+
+
+def parse_history(text: str, now_ms: int) -> HistoryWords:
+    """What to search the history for. Raises BadWords."""
+    found: dict[str, str] = {}
+
+    def taken(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        name = match[1].lower()
+        if name in found:
+            raise BadWords(f"'{name}=' is there twice")
+        quoted = match[2]
+        found[name] = match[3] if quoted is None else re.sub(r'\\(["\\])', r"\1", quoted)
+        return ""
+
+    rest = _FILTER.sub(taken, text)
+    if not rest.strip() or _RANGE.match(f" {rest.strip()} "):
+        raise BadWords(
+            "there is no value to search for: write a key and its value, such as order_id=4711"
+        )
+    if found.get("exchange") == "amq.default":
+        found["exchange"] = ""
+    return HistoryWords(parse(rest, now_ms), **found)
 
 
 def check(first: int | None, last: int | None) -> None:

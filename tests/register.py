@@ -139,6 +139,8 @@ BEHAVIOUR: dict[str, dict[str, str]] = {
         "stream-max-segment-size-bytes": f"{_POLICIES}begins_segments_at_the_size_of_the_policy",
         "history": f"{_HISTORY}it_records_what_is_published_with_headers_that_tell_what_came_of_it",
         "history-keys": f"{_HISTORY}records_are_found_by_the_keys_of_all_policies_together",
+        "history-events": "tests/control/test_message_events.py::"
+        "test_a_message_that_is_consumed_and_acked_says_by_whom",
         "history-retention": f"{_HISTORY}the_longest_retention_of_all_policies_holds",
         "alternate-exchange": f"{_POLICIES}routes_through_an_alternate_exchange_at_once",
         "delayed-message": f"{_POLICIES}holds_messages_back_while_a_policy_says_so",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.fields.codec import Malformed
 from broker.fields.headers import ListedProperties
-from broker.schema.message_history import BODY, BYTES, PREFIX
+from broker.schema.message_history import BODY, BYTES, EVENT, PREFIX
 
 
 def without_ours(listed: bytes) -> bytes:
@@ -25,6 +25,9 @@ def remove_ours(properties: ListedProperties) -> None:
             properties.remove_header(name)
 
 
-def lacks_body(properties: ListedProperties) -> bool:
-    """Whether the message of a record had a body, and the record has none."""
+def is_no_message(properties: ListedProperties) -> bool:
+    """Whether a record is no message that could be handed over: an event, or a record without the
+    body that its message had."""
+    if properties.header(EVENT) is not None:
+        return True
     return properties.header(BODY) is False and bool(properties.header(BYTES))

@@ -3,6 +3,9 @@ from typing import Any
 
 from broker.kernel.contracts import Exchange
 
+EVENT_REPLAYED: int
+EVENT_DELETED: int
+
 class Recording:
     def keep(
         self,
@@ -20,3 +23,5 @@ class Recorder:
     begin: Callable[[str, str], Recording]
 
 NOT_RECORDING: Recorder
+
+class Observer: ...

@@ -1,6 +1,8 @@
 # cython: language_level=3
-"""The joint between a channel and what keeps a history of messages: a flag for each vhost, and an
-object for each channel once the flag is on."""
+"""The joints between channels, queues and what keeps a history of messages: a flag for each vhost,
+an object for each channel once the flag is on, and one for each queue whose events are kept."""
+
+from libc.stdint cimport uint64_t
 
 
 cdef class Recording:
@@ -25,3 +27,22 @@ cdef class Recorder:
 
 NOT_RECORDING = Recorder()
 """For what belongs to no vhost."""
+
+
+cdef class Observer:
+    """Is told what happens to the messages of one queue. Places are those of the queue's store; a
+    place of 0 is that of a message which was never stored."""
+
+    cdef int took(self, Queue queue, Message* message) except -1:
+        """The queue is offered a message: NULL. It stored the message, behind all others."""
+        raise NotImplementedError
+
+    cdef int saw(self, int event, Place* place, who) except -1:
+        """Something happened to a message, or to all that were ready (`place` is NULL). `who` is
+        the consumer or getter that it went to, or None."""
+        raise NotImplementedError
+
+    cdef int passed_on(self, int event, uint64_t place, targets, bytes exchange,
+                       bytes routing_key) except -1:
+        """A message went from here to other queues."""
+        raise NotImplementedError

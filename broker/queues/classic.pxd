@@ -49,6 +49,7 @@ cdef class ClassicQueue(DeclaredQueue):
     cdef int examine(self, MessageStore store, Message* message, Place* place) except -1
     cdef int note_turn(self, uint32_t count) except -1
     cdef int deliver_lean(self, Consumer consumer, Message* message, Place* place) except -1
+    cdef int note_taken(self, Message* message, Place* place, who, int event) except -1
     cdef int show_returns(self, Message* message, Place* place) except -1
     cdef int serve_getters(self) except -1
     cdef tuple told(self, Message* message, Place* place)

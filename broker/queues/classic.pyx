@@ -23,6 +23,10 @@ from broker.kernel.large_body cimport body_of
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place, WAS_DELIVERED,
 )
+from broker.kernel.recording cimport (
+    EVENT_ACKED, EVENT_DELIVERED, EVENT_DELIVERED_NO_ACK, EVENT_GOT, EVENT_GOT_NO_ACK, EVENT_PURGED,
+    EVENT_REQUEUED,
+)
 from broker.kernel.turn cimport Turn
 from broker.queues.ack_confirms cimport AckConfirms, put_lean_place
 from broker.queues.consumers cimport Consumers
@@ -92,6 +96,8 @@ cdef class ClassicQueue(DeclaredQueue):
         cdef bytes identity = None
         if store is None:
             store = self.open_store()
+        if self.observer is not None:
+            self.observer.took(self, NULL)
         if self.features or message.flags & EXPIRES:
             if self.features & HAS_PRIORITIES and self.pending:
                 # Earlier messages must be delivered first if a consumer can take them.
@@ -124,6 +130,8 @@ cdef class ClassicQueue(DeclaredQueue):
         if clock.now_ms > self.backlog.noted_at:
             self.note_held(clock.now_ms)
         store.append(message)
+        if self.observer is not None:
+            self.observer.took(self, message)
         if is_held:
             message.flags &= ~HAS_ORIGIN
         self.counts.published += 1
@@ -349,8 +357,8 @@ cdef class ClassicQueue(DeclaredQueue):
                 size_no_ack += message.body_length * consumer.no_ack
                 continue
             consumer.channel.deliver(consumer, &message, &place)
-            if confirms.holds:
-                confirms.note_delivery(&message, &place, consumer.no_ack)
+            if confirms.holds or self.observer is not None:
+                self.note_taken(&message, &place, consumer, EVENT_DELIVERED + consumer.no_ack)
             store.advance(&place)
             count += 1
             size += message.body_length
@@ -409,6 +417,8 @@ cdef class ClassicQueue(DeclaredQueue):
         put_lean_place(&message.origin, self.confirms.is_awaited(message), &lean)
         lean.redelivered = place.redelivered
         consumer.channel.deliver(consumer, message, &lean)
+        if self.observer is not None:
+            self.observer.saw(EVENT_DELIVERED + consumer.no_ack, place, consumer)
         if place.redelivered:
             self.deliveries.redelivered += 1
             self.deliveries.redelivered_bytes += message.body_length
@@ -424,6 +434,16 @@ cdef class ClassicQueue(DeclaredQueue):
             self.confirms.forget(place)
         self.store.advance(place)
         return self.store.settle(place)
+
+    cdef int note_taken(self, Message* message, Place* place, who, int event) except -1:
+        """A message goes to a consumer or a getter; the event behind is that of one without
+        acknowledgements."""
+        cdef bint no_ack = event == EVENT_DELIVERED_NO_ACK or event == EVENT_GOT_NO_ACK
+        if self.observer is not None:
+            self.observer.saw(event, place, who)
+        if self.confirms.holds:
+            self.confirms.note_delivery(message, place, no_ack)
+        return 0
 
     cdef int show_returns(self, Message* message, Place* place) except -1:
         """Adds the header that says how often a message came back (RabbitMQ's
@@ -500,8 +520,8 @@ cdef class ClassicQueue(DeclaredQueue):
             # Copies: what is settled may be gone from memory. And it is settled before the answer,
             # which waits for what was settled before it.
             told = self.told(&message, &place)
-            if self.confirms.holds:
-                self.confirms.note_delivery(&message, &place, getter.no_ack)
+            if self.confirms.holds or self.observer is not None:
+                self.note_taken(&message, &place, getter, EVENT_GOT + <bint> getter.no_ack)
             store.advance(&place)
             if getter.no_ack:
                 self.deliveries.got_no_ack += 1
@@ -537,6 +557,8 @@ cdef class ClassicQueue(DeclaredQueue):
         if acked:
             self.deliveries.acked += 1
             self.deliveries.acked_bytes += place.body_length
+            if self.observer is not None:
+                self.observer.saw(EVENT_ACKED, place, None)
             if self.confirms.holds:
                 self.confirms.resolve_place(place, True)
             return self.store.settle(place)
@@ -552,6 +574,8 @@ cdef class ClassicQueue(DeclaredQueue):
         if self.features & HAS_DELIVERY_LIMIT and (
                 self.store.count_return(place) > self.limits.delivery_limit):
             return self.drop(NULL, place, DEAD_DELIVERY_LIMIT)
+        if self.observer is not None:
+            self.observer.saw(EVENT_REQUEUED, place, None)
         self.store.requeue(place)
         if self.features & HAS_LENGTH_LIMIT:
             self.shed()
@@ -588,6 +612,8 @@ cdef class ClassicQueue(DeclaredQueue):
         """A message that was taken leaves without an ack. Where there is a dead-letter exchange it
         stays unacknowledged until it is safe behind that (`DeadLetters.bury`). `message` is NULL
         for one that was delivered."""
+        if self.observer is not None:
+            self.observer.saw(reason, place, None)
         if reason == DEAD_EXPIRED:
             self.counts.expired += 1
             self.counts.expired_bytes += place.body_length
@@ -705,6 +731,8 @@ cdef class ClassicQueue(DeclaredQueue):
         clock.refresh()
         self.note_held(self.now())
         self.deliver_pending()
+        if self.observer is not None:
+            self.observer.saw(EVENT_PURGED, NULL, None)
         if self.store is not None:
             self.counts.purged += self.store.ready
             self.counts.purged_bytes += self.store.ready_bytes

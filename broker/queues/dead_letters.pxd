@@ -30,6 +30,7 @@ cdef class DeadLetters:
     cdef uint64_t lettered               # of all reasons
     cdef Dying dying                     # likewise
     cdef set takers                      # queues that have the oldest dead letter, if one refused
+    cdef uint64_t place                  # of the dead letter at hand; 0: it was never stored
     cdef int buried_result               # of the queues that took it before
     cdef bint buries_again               # a timer will, as a full queue refused it
 
@@ -43,6 +44,8 @@ cdef class DeadLetters:
                            int reason) except -1
     cdef int bury_message(self, DeclaredQueue queue, MessageStore store, Message* message,
                           int reason, int* held) except -1
+    cdef int tell(self, DeclaredQueue queue, int event, tuple targets, bytes exchange,
+                  bytes routing_key) except -1
     cdef int offer(self, tuple targets, Message* letter, bint has_origin, int* held) except -1
     cdef void forget_takers(self) noexcept
     cdef DeathCounters counted(self)

@@ -11,6 +11,7 @@ from broker.kernel cimport clock
 from broker.kernel.contracts cimport HELD, NEEDS_SYNC, Queue, REJECTED, STORED
 from broker.kernel.large_body cimport body_of, set_body
 from broker.kernel.message cimport BODY_IS_REFERENCE, Message, PERSISTENT, Place, set_parts
+from broker.kernel.recording cimport EVENT_DEAD_LETTERED, EVENT_DISCARDED
 from broker.queues.ack_confirms cimport AckConfirms, NOWHERE
 from broker.queues.counters cimport (
     USE_DEAD_LETTER_REJECTED, USE_DEAD_LETTER_REJECTED_BYTES, USE_DISCARD_REJECTED,
@@ -24,6 +25,7 @@ from broker.store.commit.persister cimport Persister
 from broker.store.files.body_record cimport REFERENCE_BYTES
 from broker.store.files.planted cimport planted
 from broker.store.log.contracts cimport FOUND, MessageStore, WAIT
+from broker.store.log.shared_refs cimport place_key
 
 cdef enum:
     TURN_LETTERS = 32            # dead letters that each queue may hand over in a turn
@@ -104,6 +106,7 @@ cdef class DeadLetters:
                 break
             result = STORED
             if found == FOUND:
+                self.place = place_key(&place)
                 result = self.bury_message(queue, store, &message, death.reason, &held)
                 if confirms.holds:
                     confirms.pass_origin(&message, &place, result, held)
@@ -154,6 +157,7 @@ cdef class DeadLetters:
         cdef int result
         cdef int held = 0
         self.forget_takers()
+        self.place = 0
         queue.turn.hops += 1
         try:
             result = self.bury_message(queue, store, message, reason, &held)
@@ -198,6 +202,7 @@ cdef class DeadLetters:
             deaths.unrouted_bytes[reason] += message.body_length
             self.forget_takers()
             held[0] = NOWHERE
+            self.tell(queue, EVENT_DISCARDED, (), b"", b"")
             return STORED
         targets, exchange, routing_key, properties = found
         # A target may be this queue, whose buffers move when it stores a message.
@@ -222,10 +227,18 @@ cdef class DeadLetters:
         if shared:
             bodies.release(letter.reference)
         if result != REJECTED:
+            self.tell(queue, EVENT_DEAD_LETTERED, targets, exchange, routing_key)
             self.lettered += 1
             deaths.lettered[reason] += 1
             deaths.lettered_bytes[reason] += message.body_length
         return result
+
+    cdef int tell(self, DeclaredQueue queue, int event, tuple targets, bytes exchange,
+                  bytes routing_key) except -1:
+        """The history learns where the dead letter at hand went."""
+        if queue.observer is not None:
+            queue.observer.passed_on(event, self.place, targets, exchange, routing_key)
+        return 0
 
     cdef int offer(self, tuple targets, Message* letter, bint has_origin, int* held) except -1:
         """Queues that have the letter already (`takers`) do not get it again; all others do, so a

@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel.contracts cimport Queue
+from broker.kernel.recording cimport Observer
 from broker.kernel.turn cimport Turn
 from broker.queues.counters cimport Backlog, QueueCounters
 from broker.queues.latencies cimport Latencies
@@ -23,6 +24,7 @@ cdef class DeclaredQueue(Queue):
     cdef public object later             # later(seconds, callback) -> timer with .cancel()
     cdef public object dead_letter       # (queue, reason, exchange, routing key, properties) -> ...
     cdef public BodyStore bodies         # of the vhost; None: every body is embedded
+    cdef public Observer observer        # of its messages, for the history; None without one
     cdef public object gauge             # what stats.py keeps for a queue with traffic
     cdef public int64_t used_at          # last cancel, get or declare, ms of our clock
     cdef Turn turn

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.kernel.contracts import Queue
+from broker.kernel.recording import Observer
 from broker.queues.counters import QueueCounters
 from broker.settings.bounds import Bounds
 from broker.store.bodies.store import BodyStore
@@ -18,6 +19,7 @@ class DeclaredQueue(Queue):
     used_at: int
     unused: Callable[[Any], object] | None
     policy: Any
+    observer: Observer | None
     gauge: Any
     is_timed: bool
     def __init__(

@@ -695,6 +695,27 @@ class StreamSearch(Arguments):
     truncate: int | None = None
 
 
+@verb(
+    "history.life",
+    "management",
+    "objects",
+    "{record: as of stream.read, events: [{event, timestamp, offset, queue, place, user,"
+    " connection, consumer_tag, exchange, routing_key, queues}], places: [{queue, state, since}],"
+    " kept, complete, reasons}",
+)
+class HistoryLife(Arguments):
+    """Tells the life of a message by the history of its virtual host: `offset` is that of its
+    record there. The events come in the order of time, the publish first; `places` says of each
+    queue that got the message, or that it was passed on to, what happened to it there last.
+    `kept` is false where no events are kept of the queues that it reached (policy
+    `history-events`). `complete` is false where something may be missing, for the `reasons`.
+    Needs read permission on the history."""
+
+    vhost: str
+    offset: int
+    truncate: int | None = None
+
+
 @verb("exchange.declare", "management", "objects", "{created}", changes=True)
 class ExchangeDeclare(Arguments):
     """Declares an exchange."""
@@ -787,8 +808,9 @@ class TransferReplay(Arguments):
     in that range, the newest `max` of them, in the order of their offsets; `complete` is false
     where some may be missing, for the `reasons`. `routing_key` is a pattern, `header` and
     `header_value` say what a header reads; `limit` is how many messages are handed over at most,
-    `rate` how many a second. `record`: it goes into the history of the target, too. Needs read
-    permission on the stream and write permission on the target."""
+    `rate` how many a second. `offsets` names the messages one by one instead. `record`: it goes
+    into the history of the target, too. Needs read permission on the stream and write permission
+    on the target."""
 
     vhost: str
     name: str
@@ -802,6 +824,7 @@ class TransferReplay(Arguments):
     key: str | None = None
     value: str | None = None
     max: int | None = None
+    offsets: list[int] | None = None
     routing_key: str | None = None
     header: str | None = None
     header_value: str | None = None

@@ -18,7 +18,57 @@ OUTCOME = f"{PREFIX}outcome"
 BYTES = f"{PREFIX}bytes"
 BODY = f"{PREFIX}body"
 
+QUEUE = f"{PREFIX}queue"
+PLACES = f"{PREFIX}places"
+EVENT = f"{PREFIX}event"
+PLACE = f"{PREFIX}place"
+CONSUMER = f"{PREFIX}consumer"
+COUNT = f"{PREFIX}count"
+SINCE = f"{PREFIX}since"
+
+PLACE_KEY = f"header:{PLACE}"
+"""The history is indexed by it where events are kept."""
+
 ROUTED, UNROUTABLE, REFUSED, DELAYED = "routed", "unroutable", "refused", "delayed"
 
 QUEUES_MAX = 64
 """Names of queues in one record; `QUEUE_COUNT` says how many there were."""
+
+EVENTS = (
+    "rejected",
+    "expired",
+    "dropped",
+    "delivery_limit",
+    "delivered",
+    "delivered_no_ack",
+    "got",
+    "got_no_ack",
+    "acked",
+    "requeued",
+    "dead_lettered",
+    "discarded",
+    "moved",
+    "copied",
+    "replayed",
+    "purged",
+    "deleted",
+)
+"""In the order of `broker.kernel.recording`."""
+
+GAP = "gap"
+"""Events before this one were given up."""
+GAP_PLACE = "gap"
+
+PLACES_MAX = 256
+"""Places that the life of one message is followed through."""
+
+
+def place_of(incarnation: int, position: int) -> str:
+    """The place of a record in a queue or stream: of a stream, `position` is its offset."""
+    return f"{incarnation:016x}{position:016x}"
+
+
+def queue_part(place: str) -> str:
+    """The part of a place that all places of a queue begin with: that of what happened to all that
+    was ready in it."""
+    return place[:16]

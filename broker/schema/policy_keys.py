@@ -246,6 +246,13 @@ KEYS: dict[str, PolicyKey] = {
             "how long records stay: a number and Y, M, D, h, m or s, such as 7D; the longest of"
             " all policies of the vhost holds",
         ),
+        _apart(
+            "history-events",
+            "boolean",
+            "history events flag",
+            "the history also has what happens to the messages of a queue: delivered, acked,"
+            " rejected, expired, dropped, dead-lettered, moved",
+        ),
         _kept(
             "queue-mode",
             "string",

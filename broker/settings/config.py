@@ -857,6 +857,15 @@ class Config:
         least=1,
         most=3_153_600_000.0,
     )
+    history_events_buffer: int = setting(
+        "queues",
+        32 * 1024 * 1024,
+        "size",
+        "events of histories are given up, and counted, while so many bytes of messages wait to be"
+        " written (history-events)",
+        least=0,
+        reload=True,
+    )
     stream_searches_max: int = setting(
         "queues",
         4,

@@ -59,6 +59,11 @@ class Get:
         self.body: bytes | LargeBody = b""
         self.is_answered = False
 
+    @property
+    def channel(self) -> Any:
+        """The channel that asked."""
+        return self._gets.channel
+
     def message(
         self,
         queue: Any,

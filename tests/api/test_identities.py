@@ -93,6 +93,7 @@ GETS = {
     "/api/queues/{vhost}/{name}/bindings": ALL,
     "/api/streams/{vhost}/{name}/search": ALL,
     "/api/history/{vhost}/search": ALL,
+    "/api/history/{vhost}/life/{offset}": ALL,
     "/api/queues/{vhost}/{name}/unacked": ALL,
     "/api/bindings": ALL,
     "/api/bindings/{vhost}": ALL,

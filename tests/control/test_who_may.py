@@ -90,6 +90,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, Any]]] = {
     "queue.get": (ALL, IN_VHOST),
     "queue.peek": (ALL, IN_VHOST),
     "stream.read": (ALL, {"vhost": "/", "name": "log"}),
+    "history.life": (POLICY, {"vhost": "/", "offset": 0}),
     "stream.search": (ALL, {"vhost": "/", "name": "log", "value": "1"}),
     "exchange.declare": (ALL, {"vhost": "/", "name": "x"}),
     "exchange.delete": (ALL, {"vhost": "/", "name": "later"}),
@@ -248,7 +249,7 @@ async def named(broker: Broker, client: BrokerClient, verb: str) -> dict[str, An
     return {}
 
 
-NOT_THERE = {"stream.search": "has no index"}
+NOT_THERE = {"stream.search": "has no index", "history.life": "no queue .amq.history"}
 """Verbs that are let through and then miss what they need."""
 
 

@@ -1,17 +1,10 @@
 from libc.stdint cimport uint64_t
 
+from broker.features.history.book cimport Book
 from broker.kernel.buffer cimport Buffer
-from broker.kernel.contracts cimport Exchange, Queue
+from broker.kernel.contracts cimport Exchange
 from broker.kernel.message cimport Message
 from broker.kernel.recording cimport Recording
-
-
-cdef class Book:
-    cdef public Queue stream             # None: there is none now
-    cdef public dict levels              # exchange or queue -> HEADERS or FULL
-    cdef public uint64_t version         # rises when `levels` changes
-    cdef readonly uint64_t records
-    cdef readonly uint64_t record_bytes  # of the bodies in them
 
 
 cdef class ChannelRecording(Recording):
@@ -24,6 +17,7 @@ cdef class ChannelRecording(Recording):
     cdef tuple targets
     cdef uint64_t version
     cdef int level
+    cdef tuple places                    # the queues whose places are written, too; None: of none
     cdef list fields                     # headers in front of the message's own, by outcome
 
     cdef int look(self, Exchange exchange, tuple targets) except -1

@@ -9,6 +9,7 @@ call as the message to its queues, so that both are part of one round.
 
 from libc.stdint cimport uint8_t, uint32_t
 
+from broker.features.history.book cimport Book, FULL, HEADERS, OFF, add_places
 from broker.kernel cimport clock
 from broker.kernel.buffer cimport Buffer, load16, load32, store16, store32, store64
 from broker.kernel.contracts cimport Exchange, REJECTED
@@ -22,11 +23,6 @@ cdef extern from "<string.h>" nogil:
     void* memmem(const void* data, size_t length, const void* needle, size_t needle_length)
 
 
-cpdef enum:
-    OFF = 0
-    HEADERS = 1
-    FULL = 2
-
 cdef enum:
     HEADERS_FLAG = 1 << 13
     BYTES_FIELD = 25             # name, type and value of x-history-bytes
@@ -37,21 +33,15 @@ cdef enum:
     REFUSED = 2
 
 
-cdef class Book:
-    """What is recorded in one vhost, and where."""
-
-    def __cinit__(self):
-        self.levels = {}
-
-    def set_level(self, owner, int level) -> None:
-        """Of an exchange or a queue."""
-        if level == self.levels.get(owner, OFF):
-            return
-        if level == OFF:
-            del self.levels[owner]
-        else:
-            self.levels[owner] = level
-        self.version += 1
+cdef tuple observed(Exchange exchange, tuple targets):
+    """The queues of a route, but for what holds its messages back; None if of none of them it is
+    kept what happens to its messages."""
+    holding = getattr(exchange, "holding", None)
+    reached = tuple([target for target in targets if target is not holding])
+    for target in reached:
+        if getattr(target, "observer", None) is not None:
+            return reached
+    return None
 
 
 cdef class ChannelRecording(Recording):
@@ -73,8 +63,9 @@ cdef class ChannelRecording(Recording):
                 break
             level = max(level, <int> levels.get(target, OFF))
         self.level = level
-        self.fields = None
+        self.fields = self.places = None
         if level:
+            self.places = observed(exchange, targets)
             self.fields = first_fields(
                 self.user, self.connection, exchange, targets, level == FULL)
         return 0
@@ -124,6 +115,7 @@ cdef class ChannelRecording(Recording):
         cdef const uint8_t* rest = place
         cdef uint32_t own = 0
         cdef uint32_t added = <uint32_t> len(fields) + BYTES_FIELD
+        cdef size_t table, before
         if place == NULL:
             return 0
         if header_table(properties, message.properties_length) != NULL:
@@ -135,12 +127,18 @@ cdef class ChannelRecording(Recording):
         out.room(message.properties_length + 4 + added)
         out.add(properties, place - properties)
         store16(out.data, load16(properties) | HEADERS_FLAG)
-        store32(out.room(4), own + added)
+        table = out.length
+        out.room(4)
         out.length += 4
         out.add(<const uint8_t*> <char*> fields, len(fields))
         out.add(b"\x0fx-history-bytesl", 17)
         store64(out.room(8), message.body_length)
         out.length += 8
+        if self.places is not None:
+            before = out.length
+            add_places(out, self.places)
+            added += <uint32_t> (out.length - before)
+        store32(out.data + table, own + added)
         out.add(rest, properties + message.properties_length - rest)
         message.properties = out.data
         message.properties_length = <uint32_t> out.length

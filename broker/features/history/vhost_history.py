@@ -6,9 +6,11 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from broker.features.history.recording import OFF, Book, ChannelRecording
+from broker.features.history.book import OFF, Book
+from broker.features.history.recording import ChannelRecording
+from broker.kernel.recording import EVENT_DELETED
 from broker.schema.index_keys import KEYS_MOST, keys_of
-from broker.schema.message_history import HISTORY, LEVELS
+from broker.schema.message_history import HISTORY, LEVELS, PLACE_KEY, place_of, queue_part
 from broker.schema.times import age_ms
 
 if TYPE_CHECKING:
@@ -22,10 +24,11 @@ KEYS = "x-stream-index"
 
 
 class VHostHistory:
-    """`retention` is how long records stay where no policy says so, such as 7D."""
+    """`retention` is how long records stay where no policy says so, such as 7D; `book` what is
+    recorded."""
 
-    def __init__(self, vhost: VHost, retention: str) -> None:
-        self.book = Book()
+    def __init__(self, vhost: VHost, retention: str, book: Book) -> None:
+        self.book = book
         self._vhost = vhost
         self._retention = retention
         self._under: dict[Any, InForce] = {}
@@ -39,10 +42,21 @@ class VHostHistory:
         definition = in_force.definition if in_force is not None else {}
         level = LEVELS.index(definition.get("history", "off"))
         self.book.set_level(owner, level)
+        if hasattr(owner, "observer"):
+            self.book.observe(owner, level != OFF and definition.get("history-events") is True)
         self._move(owner, in_force if level != OFF else None)
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether a policy wants them."""
+        return any(each.definition.get("history-events") is True for each in self._policies)
 
     def forget(self, owner: Any) -> None:
         """An exchange or a queue is deleted."""
+        if getattr(owner, "observer", None) is not None:
+            self.book.observe(owner, False)
+            place = queue_part(place_of(owner.incarnation, 0))
+            self.book.add_event(EVENT_DELETED, place, owner.name)
         self.book.set_level(owner, OFF)
         self._move(owner, None)
 
@@ -87,6 +101,8 @@ class VHostHistory:
         """Of the stream: the keys of all policies together, and the longest time of any."""
         names: dict[str, None] = {}
         ages = []
+        if self.keeps_events:
+            names[PLACE_KEY] = None
         for in_force in self._policies:
             names.update(dict.fromkeys(keys_of(in_force.definition.get("history-keys"))))
             ages.append(in_force.definition.get("history-retention", self._retention))

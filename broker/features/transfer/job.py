@@ -22,11 +22,12 @@ from broker.features.transfer.moving import (
 from broker.features.transfer.pace import Pace
 from broker.features.transfer.records import Transfer
 from broker.features.transfer.rules import Rules
-from broker.features.transfer.sources import FromQueue, FromStream, Record
+from broker.features.transfer.sources import FromQueue, FromStream, Record, Replayed
 from broker.features.transfer.target import ToExchange, ToQueue
 from broker.fields.codec import octets
 from broker.kernel import clock
 from broker.schema.errors import AMQPError, describe
+from broker.schema.message_history import HISTORY
 
 log = logging.getLogger("leveret.transfer")
 
@@ -129,7 +130,10 @@ class Job:
             )
             if source.type == "stream":
                 record = self._record_of(target_vhost, target)
-                self._source = FromStream(source, transfer, rules, self._hand_over, record)
+                replayed = self._replayed_of(source)
+                self._source = FromStream(
+                    source, transfer, rules, self._hand_over, record, replayed
+                )
             else:
                 self._source = FromQueue(source, transfer, rules, self._hand_over)
 
@@ -147,6 +151,18 @@ class Job:
                 recording.keep(exchange, name, routing_key, listed, body, queues, 0)
 
         return record
+
+    def _replayed_of(self, source: Any) -> Replayed | None:
+        """What notes in a history that a message of it was replayed, where events are kept."""
+        histories = getattr(self._host, "histories", None)
+        is_replay = self.transfer.mode == "replay" and source.name == HISTORY
+        if histories is None or not is_replay:
+            return None
+
+        def replayed(offset: int, queues: tuple[Any, ...]) -> None:
+            histories.replayed(source, offset, queues)
+
+        return replayed
 
     def _end_source(self) -> None:
         if self._source is not None:

@@ -56,3 +56,4 @@ cdef class Mover:
     cdef int step(self) except -1
     cdef int move(self, Message* message, Place* place) except -1
     cdef bint is_doubtful(self)
+    cdef int tell(self, int event, Place* place) except -1

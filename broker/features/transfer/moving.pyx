@@ -18,6 +18,7 @@ from broker.kernel.buffer cimport load16
 from broker.kernel.message cimport (
     BODY_IS_REFERENCE, EXPIRES, HAS_ORIGIN, Message, PERSISTENT, Place, WAS_DELIVERED, set_parts,
 )
+from broker.kernel.recording cimport EVENT_COPIED, EVENT_MOVED
 from broker.queues.classic cimport ClassicQueue
 from broker.queues.dying cimport Dying
 from broker.queues.limits cimport HAS_EXPIRY, HAS_LENGTH_LIMIT
@@ -25,6 +26,7 @@ from broker.store.files.body_record cimport REFERENCE_BYTES
 from broker.store.log.browse cimport Browse
 from broker.store.log.contracts cimport EMPTY, FOUND, MessageStore, WAIT
 from broker.store.log.queue_store cimport QueueStore
+from broker.store.log.shared_refs cimport place_key
 from broker.store.files.record cimport ORIGIN_BYTES, record_bytes
 
 from broker.store.log.walk import mark_exactly
@@ -265,7 +267,10 @@ cdef class Mover:
         if place.redelivered or (self.doubtful is not None and self.is_doubtful()):
             message.flags |= WAS_DELIVERED
         if self.copies:
-            return self.hand_over.give(message, returns, False)
+            result = self.hand_over.give(message, returns, False)
+            if result != FULL and source.observer is not None:
+                self.tell(EVENT_COPIED, place)
+            return result
         self.walk.take(message, place)
         result = FULL
         try:
@@ -275,6 +280,8 @@ cdef class Mover:
                 self.walk.put_back(place, self.hand_over.is_given)
         if result == FULL:
             return FULL
+        if source.observer is not None:
+            self.tell(EVENT_MOVED, place)
         source.counts.purged += 1
         source.counts.purged_bytes += place.body_length
         if source.confirms.holds:
@@ -286,6 +293,11 @@ cdef class Mover:
         else:
             self.walk.settle(place)
         return result
+
+    cdef int tell(self, int event, Place* place) except -1:
+        """Where the message at hand went."""
+        return self.source.observer.passed_on(
+            event, place_key(place), self.hand_over.targets, self.hand_over.exchange, b"")
 
     def settled(self, Dying leaving):
         """What was handed over is on disk where it went."""

@@ -25,7 +25,7 @@ from broker.features.transfer.moving import (
 from broker.features.transfer.records import Transfer
 from broker.features.transfer.stamp import Stamp
 from broker.fields.headers import ListedProperties
-from broker.fields.history_headers import lacks_body, remove_ours
+from broker.fields.history_headers import is_no_message, remove_ours
 from broker.kernel import clock
 from broker.schema.message_history import HISTORY
 from broker.store.log.walk import Walk, ends_of
@@ -40,6 +40,9 @@ BOUND_OFFSETS = 4096
 Place = tuple[int, int]
 Record = Callable[[bytes, bytes, bytes, tuple[Any, ...]], object]
 """Routing key, properties, body and queues of a message that was handed over."""
+
+Replayed = Callable[[int, tuple[Any, ...]], object]
+"""Offset of the message, and the queues that it was handed over to."""
 
 
 def end_of(queue: Any) -> dict[int, int]:
@@ -123,10 +126,13 @@ class FromStream:
         rules: Any,
         hand_over: HandOver,
         record: Record | None = None,
+        replayed: Replayed | None = None,
     ) -> None:
-        """`record` writes what is handed over into the history of the target."""
+        """`record` writes what is handed over into the history of the target, `replayed` notes in
+        that of the source that it was."""
         self._queue = queue
         self._record = record
+        self._replayed = replayed
         self._has_records = transfer.mode == "replay" and transfer.source == HISTORY
         self._rules = rules
         self._hand_over = hand_over
@@ -179,8 +185,7 @@ class FromStream:
             offset, timestamp, _, routing_key, listed, _ = self._rows[0]
             if offset >= self._bound:
                 return AT_BOUND
-            if self._has_records and lacks_body(ListedProperties(listed)):
-                # Only the headers of that message were recorded.
+            if self._has_records and is_no_message(ListedProperties(listed)):
                 self._pass(offset)
                 self.passed += 1
                 del self._rows[0]
@@ -224,6 +229,8 @@ class FromStream:
             True,
             offset <= self._doubtful,
         )
+        if not refused and self._replayed is not None:
+            self._replayed(offset, self._hand_over.targets)
         if not refused and self._record is not None:
             self._record(routing_key, given, body, self._hand_over.targets)
         return refused

@@ -41,7 +41,9 @@ async def transfer_replay(request: Request[TransferReplay]) -> Any:
         **filter_of(args.routing_key, args.header, args.header_value, "header_value"),
         **bounds_of(args),
     }
-    if args.value is None:
+    if args.offsets is not None:
+        picked = _named(request, queue)
+    elif args.value is None:
         if args.key is not None:
             raise bad_request("a search needs a 'value', too")
         picked = await _range(queue, args)
@@ -77,6 +79,23 @@ def _check_offsets(args: TransferReplay) -> tuple[int, int]:
     if begin >= end:
         raise bad_request("the range of offsets ends before it begins")
     return begin, end
+
+
+def _named(request: Request[TransferReplay], queue: Any) -> _Picked:
+    """The messages that `offsets` names. Raises RequestError."""
+    args, most = request.args, request.broker.config.stream_search_results_max
+    if any(getattr(args, name) is not None for name in ("value", *_BY_TIME, *_BY_TIME.values())):
+        raise bad_request("a replay has 'offsets', or a range and a search")
+    offsets = sorted(set(args.offsets or ()))
+    if not 1 <= len(offsets) <= most:
+        raise bad_request(f"offsets must be from 1 to {most} (stream_search_results_max)")
+    figures = queue.stream_figures()
+    if offsets[0] < figures["first_offset"] or offsets[-1] >= figures["next_offset"]:
+        raise bad_request(
+            f"{describe('queue', queue.name, queue.vhost_name)} has the offsets from "
+            f"{figures['first_offset']} to {figures['next_offset'] - 1}"
+        )
+    return _Picked(offsets[0], offsets[-1] + 1, offsets, f"{len(offsets)} offsets")
 
 
 async def _range(queue: Any, args: TransferReplay) -> _Picked:

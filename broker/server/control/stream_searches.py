@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from broker.fields.codec import octets
 from broker.schema.errors import describe
+from broker.schema.message_history import PLACE_KEY
 from broker.server.control.requests import bad_request
 from broker.store.keys.searching import Answer, Wanted
 
@@ -66,27 +68,40 @@ class Searching:
 
     async def find(self, name: str, value: bytes, first: int, last: int, most: int) -> Answer:
         """The newest messages with a key between two times (ms since 1970, included)."""
-        config = self._broker.config
-        with self._broker.stream_indexes.searching(config.stream_searches_max):
-            # What was published before the search is found by it.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CATCH_UP_S):
-                    await self._broker.synced(records=True)
-            behind = await self._catch_up()
-            call = self._index.search(
-                self._queue,
-                name,
-                value,
-                Wanted(first, last, most, reads=config.stream_search_reads_max),
-            )
-            answer: Answer = await asyncio.to_thread(call)
+        with self.entered():
+            lacking = await self.prepare()
+            answer = await self.look(name, value, first, last, most)
+        for reason in lacking:
+            answer.lacks(reason)
+        return answer
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Around a search of one or several looks. Raises BoundReached."""
+        most = self._broker.config.stream_searches_max
+        entered: AbstractContextManager[None] = self._broker.stream_indexes.searching(most)
+        return entered
+
+    async def prepare(self) -> list[str]:
+        """Lets what was published before the search be found by it. Why something may be
+        missing."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S):
+                await self._broker.synced(records=True)
+        behind = await self._catch_up()
+        reasons = []
         if behind:
-            answer.lacks(
-                f"the index is {behind} bytes behind the stream"
-                + (f": {self._index.problem}" if self._index.problem else "")
-            )
+            problem = f": {self._index.problem}" if self._index.problem else ""
+            reasons.append(f"the index is {behind} bytes behind the stream{problem}")
         if not self._index.is_whole:
-            answer.lacks("damaged parts of the index are being made again")
+            reasons.append("damaged parts of the index are being made again")
+        return reasons
+
+    async def look(self, name: str, value: bytes, first: int, last: int, most: int) -> Answer:
+        """One look into the index as it is."""
+        reads = self._broker.config.stream_search_reads_max
+        wanted = Wanted(first, last, most, reads=reads)
+        call = self._index.search(self._queue, name, value, wanted)
+        answer: Answer = await asyncio.to_thread(call)
         return answer
 
     async def _catch_up(self) -> int:
@@ -113,11 +128,13 @@ def _key(queue: Any, names: tuple[str, ...], asked: str | None) -> str:
             f"{where} has no index: set x-stream-index or the policy key stream-index, such as "
             "'message_id, header:order_id'"
         )
-    if asked is None and len(names) == 1:
-        return names[0]
+    # The history's places are no key that people search by.
+    shown = [name for name in names if name != PLACE_KEY]
+    if asked is None and len(shown) == 1:
+        return shown[0]
     for name in (asked, f"header:{asked}"):
         if name in names:
             return name
     raise bad_request(
-        f"{where} is not indexed by '{(asked or '')[:100]}', but by {', '.join(names)}"
+        f"{where} is not indexed by '{(asked or '')[:100]}', but by {', '.join(shown) or 'no key'}"
     )

@@ -22,17 +22,18 @@ COUNT_MAX = 10_000
 _ANSWER_S = 30.0
 
 
-def stream_of(request: Request[Any]) -> tuple[Any, Any]:
+def stream_of(request: Request[Any], wanted: str | None = None) -> tuple[Any, Any]:
     """The vhost and the stream that a request names, once its caller may read that."""
     args, caller = request.args, request.caller
     vhost = caller.vhost(args.vhost)
-    name = full_name(vhost.queues, args.name)
+    asked: str = args.name if wanted is None else wanted
+    name = full_name(vhost.queues, asked)
     caller.check(vhost.name, "read", "queue", name)
     queue: Any = vhost.queues.get(name)
     if queue is None:
-        raise NotFound(f"no {describe('queue', args.name, vhost.name)}")
+        raise NotFound(f"no {describe('queue', asked, vhost.name)}")
     if queue.type != "stream":
-        raise bad_request(f"{describe('queue', args.name, vhost.name)} is no stream")
+        raise bad_request(f"{describe('queue', asked, vhost.name)} is no stream")
     return vhost, queue
 
 
@@ -52,7 +53,7 @@ async def stream_read(request: Request[StreamRead]) -> Any:
             "interval such as '1h'"
         )
     rows = await browsed(queue, start, args.count, BYTES_MAX)
-    return [_shown(row, args.truncate) for row in rows]
+    return [shown_row(row, args.truncate) for row in rows]
 
 
 async def browsed(queue: Any, start: Any, count: int, size: int) -> list[Any]:
@@ -73,7 +74,8 @@ async def browsed(queue: Any, start: Any, count: int, size: int) -> list[Any]:
         ) from None
 
 
-def _shown(row: Any, truncate: int | None) -> dict[str, Any]:
+def shown_row(row: Any, truncate: int | None) -> dict[str, Any]:
+    """A message of a stream as the API shows it."""
     offset, timestamp, exchange, routing_key, listed, body = row
     return {
         "offset": offset,
@@ -103,7 +105,7 @@ async def stream_search(request: Request[StreamSearch]) -> Any:
             answer.lacks(str(error))
             break
         # Retention may have taken it meanwhile.
-        messages += [_shown(row, args.truncate) for row in rows if row[0] == message.offset]
+        messages += [shown_row(row, args.truncate) for row in rows if row[0] == message.offset]
         left -= messages[-1]["payload_bytes"] if messages else 0
         if left <= 0 and message is not answer.messages[-1]:
             answer.lacks(f"the messages found have more than {BYTES_MAX} bytes; ask for fewer")

@@ -202,8 +202,12 @@ def _histories(broker: Broker) -> Iterator[str]:
     """What was recorded in the histories of all virtual hosts since the start."""
     if broker.histories is None:
         return
-    records, size = broker.histories.counts()
+    records, size, events, lost = broker.histories.counts()
     text = "Messages recorded in the histories of virtual hosts"
     yield metric("history_records_total", "counter", text, records)
     text = "Bytes of bodies recorded in the histories of virtual hosts"
     yield metric("history_record_bytes_total", "counter", text, size)
+    text = "Events of messages recorded in the histories of virtual hosts"
+    yield metric("history_events_total", "counter", text, events)
+    text = "Events that were given up because too much waited to be written"
+    yield metric("history_events_lost_total", "counter", text, lost)
