@@ -68,6 +68,11 @@ def shovel(vhost: str, name: str = "") -> str:
     return f"{link('shovel')}{query}"
 
 
+def life(vhost: str, offset: int) -> str:
+    """The life of a message, by the offset of its record in the history."""
+    return f"{link('life')}?{urlencode({'vhost': vhost, 'offset': offset})}"
+
+
 def _address(view: str, names: dict[str, str], tab: str = "") -> str:
     if _FOLDED.isdisjoint(names.values()) and all(names.values()):
         return link(f"{view}-{tab}" if tab else view, *names.values())

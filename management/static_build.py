@@ -29,6 +29,7 @@ STYLES = {
         "css/palette.css",
         "css/keys.css",
         "css/messages.css",
+        "css/history.css",
         "css/policy.css",
         "css/console.css",
         "css/reports.css",

@@ -94,11 +94,12 @@ RULES: dict[str, list[str]] = {
         /api/queues/<vhost>/<name>/unacked /api/queues/detailed
         /api/queues/<vhost>/<name>/copy /api/queues/<vhost>/<name>/move
         /api/queues/<vhost>/<name>/preview /api/queues/<vhost>/<name>/transfers
-        /api/history/<vhost>/search /api/streams/<vhost>/<name>/replay
+        /api/history/<vhost>/search /api/history/<vhost>/life/<offset>
+        /api/streams/<vhost>/<name>/replay
         /api/streams/<vhost>/<name>/search /api/transfers
         /api/transfers/<id> /api/transfers/<id>/pause /api/transfers/<id>/resume
         /api/user-limits /api/user-limits/<user> /api/vhost-limits /api/vhost-limits/<vhost>
-        /consumers /federation /federation-link /upstream
+        /consumers /federation /federation-link /upstream /history /history/life
         /exchange /exchanges /exchanges/<vhost>/<name> /policies /policy
         /policy/preview /shovel /shovels
         /queue /queues /queues/<vhost>/<name> /queues/<vhost>/<name>/bindings

@@ -47,6 +47,7 @@ PAGES = [
     *("/", "/problems", "/queues", "/exchanges", "/connections", "/channels", "/consumers"),
     *("/policies", "/definitions", "/vhosts", "/users", "/node", "/log", "/reports", "/console"),
     *("/connect", "/api-docs", "/policy", "/federation", "/upstream", "/shovels", "/shovel"),
+    *("/history", "/history/life"),
 ]
 MADE_OF_A_NAME = """() => [...document.querySelectorAll('*')].filter((one) =>
   [...one.attributes].some((each) => each.name.startsWith('on') && /alert/.test(each.value))

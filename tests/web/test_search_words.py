@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from management.search_words import BadWords, Words, moment, parse
+from management.search_words import BadWords, Words, moment, parse, parse_history
 
 NOW = round(datetime(2026, 11, 23, 9, 30, tzinfo=UTC).timestamp() * 1000)
 
@@ -79,3 +79,32 @@ def test_it_says_what_it_does_not_understand(text: str, wrong: str) -> None:
 )
 def test_it_reads_times(text: str, ms: int) -> None:
     assert moment(text, NOW) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value", "filters"),
+    [
+        ("order_id=4711 queue=orders since 2h", "order_id", "4711", {"queue": "orders"}),
+        ('queue="a b" order_id=4711', "order_id", "4711", {"queue": "a b"}),
+        ("m1 exchange=amq.default vhost=/", None, "m1", {"exchange": "", "vhost": "/"}),
+        ('"queue=x since y" queue="q\\"1"', None, "queue=x since y", {"queue": 'q"1'}),
+        ("header:queue=5", "header:queue", "5", {}),
+        ("k=a b until now QUEUE=z", "k", "a b", {"queue": "z"}),
+        ('"" queue=z', None, "", {"queue": "z"}),
+    ],
+)
+def test_a_search_of_the_history_names_vhost_queue_and_exchange(
+    text: str, key: str | None, value: str, filters: dict[str, str]
+) -> None:
+    found = parse_history(text, NOW)
+    assert (found.words.key, found.words.value) == (key, value)
+    names = ("vhost", "queue", "exchange")
+    assert {name: getattr(found, name) for name in names} == dict.fromkeys(names) | filters
+
+
+@pytest.mark.parametrize(
+    "text", ["", "queue=orders", "since yesterday", "a queue=x queue=y", "a until 1D since 2h ago"]
+)
+def test_words_for_the_history_that_say_too_little_or_too_much_are_refused(text: str) -> None:
+    with pytest.raises(BadWords):
+        parse_history(text, NOW)
