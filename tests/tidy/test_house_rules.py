@@ -55,6 +55,7 @@ MAY: dict[str, dict[str, str]] = {
         "broker/settings/sources.py": "reads the INI file before anything runs",
         "broker/store/files/disk.pyx": "is the door to the file system",
         "broker/store/files/space.pyx": "is a part of that door",
+        "broker/store/files/ahead.pyx": "allocates space behind a file",
         "broker/settings/files.py": "keeps the files a person may edit",
         "broker/stats/node.py": "reads /proc and /sys",
     },

@@ -112,8 +112,12 @@ class Tiers(Feature):
         return self._steps(streams)
 
     def _steps(self, streams: list[Any]) -> Iterator[Callable[[], object] | None]:
+        if streams:
+            self._register.prepare()
         for queue in streams:
             self._uploads.relieve(queue)
+            if queue.store.total:
+                queue.store.list_of_tiers().prepare()
             yield None
         self._uploads.go_on()
         self._delete()

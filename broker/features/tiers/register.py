@@ -19,6 +19,9 @@ from broker.store.directory.threaded_journal import Done, ThreadedJournal
 
 NAME = "tiers.journal"
 
+AHEAD = 16 << 10
+"""Space behind the file, as `ThreadedJournal` has it."""
+
 MADE, CONDEMNED, ENDED, GONE, OWNED = 1, 2, 3, 4, 5
 
 
@@ -45,7 +48,7 @@ class Register:
     """The objects of an appliance whose data directory is `directory`."""
 
     def __init__(self, persister: Any, directory: str) -> None:
-        self._journal = ThreadedJournal(persister, f"{directory}/{NAME}", self._is_living)
+        self._journal = ThreadedJournal(persister, f"{directory}/{NAME}", self._is_living, AHEAD)
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Row)
         self._heap: list[tuple[int, str]] = []
@@ -201,6 +204,10 @@ class Register:
     def count(self) -> int:
         """How many objects there are, those to be deleted among them."""
         return sum(map(len, self.objects.values()))
+
+    def prepare(self) -> None:
+        """Sees to it that objects can be entered on a full disk, too; to be called often."""
+        self._journal.prepare()
 
     def compact(self) -> None:
         """Lets the file be rewritten where most of it is outdated."""

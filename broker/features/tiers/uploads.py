@@ -180,8 +180,6 @@ class Uploads:
             self._ends(key)
             self._failed(queue, summary, name, answer)
         else:
-            if self._pause.succeed():
-                log.warning("uploads to the object store succeed again")
             store = queue.store
             store.list_of_tiers().add(
                 summary.number,
@@ -216,8 +214,11 @@ class Uploads:
         key = queue.incarnation, summary.number
         self._ends(key)
         if problem:
-            self._pause.fail(problem)
+            if self._pause.fail(problem):
+                log.error("%s; segments stay on this disk, and it is tried again", problem)
             return
+        if self._pause.succeed():
+            log.warning("uploads to the object store succeed again")
         self._names.pop(key, None)
         self.count += 1
         self.bytes += tiered.length

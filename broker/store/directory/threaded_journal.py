@@ -6,18 +6,26 @@ the persister's next round; while the file is created or compacted, entries wait
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
 from broker.store.commit.persister import Persister
 from broker.store.directory.journal import Journal, sound_entries
 from broker.store.files import disk
+from broker.store.files.ahead import allocate_ahead
 
 Done = Callable[[str], object]
 """Called with an empty text when an entry is on disk, else with what went wrong."""
 
 LEAST = 1024
 """A journal with fewer outdated entries is not compacted."""
+
+HEAD_BYTES = 8
+"""Before each entry: its length and its checksum."""
+
+PREPARE_AGAIN_S = 5.0
+"""Between two tries to get space ahead."""
 
 WASTE_MAX = 4
 """Compacted when it has this many times the entries that still matter."""
@@ -29,14 +37,23 @@ def _no_matter(problem: str) -> None:
 
 class ThreadedJournal:
     """The journal at `path`. `living(payload)` says, in that thread, whether an entry still
-    matters."""
+    matters. The file has space for `ahead` bytes more than it holds, or at least for half of
+    that: entries that free disk space can be written on a full disk."""
 
     def __init__(
-        self, persister: Persister, path: str, living: Callable[[bytes], bool] = lambda _: True
+        self,
+        persister: Persister,
+        path: str,
+        living: Callable[[bytes], bool] = lambda _: True,
+        ahead: int = 0,
     ) -> None:
         self._persister = persister
         self.path = path
         self._living = living
+        self._ahead = ahead
+        self._left = 0
+        """Bytes of that space that are not used."""
+        self._prepare_at = 0.0
         self._journal: Journal | None = None
         self._is_busy = False
         self._waiting: list[tuple[bytes, Done]] = []
@@ -54,6 +71,7 @@ class ThreadedJournal:
             return []
         journal = self._journal = Journal(self._persister, self.path)
         self.entries = len(journal.recovered)
+        self._left = self._allocated()
         return journal.recovered
 
     @property
@@ -78,6 +96,38 @@ class ThreadedJournal:
             self._journal = Journal(self._persister, self.path)
         self._journal.rewrite(kept)
         self.entries = len(kept)
+        self._left = self._allocated()
+
+    # -- space -------------------------------------------------------------------------------------
+
+    def _allocated(self) -> int:
+        """Sees to the space behind the file, in the thread or at the start; how much there is."""
+        if not self._ahead:
+            return 0
+        try:
+            return self._ahead if allocate_ahead(self.path, self._ahead) else 0
+        except OSError:
+            return 0
+
+    def prepare(self) -> None:
+        """Makes the file, and the space behind it, where they are missing; to be called often."""
+        if (
+            self._is_busy
+            or self._left >= self._ahead / 2
+            or time.monotonic() < self._prepare_at
+            or self._ended is not None
+        ):
+            return
+        self._prepare_at = time.monotonic() + PREPARE_AGAIN_S
+        self._is_busy = True
+        if self._journal is None:
+            self._persister.collecting.submit(self._open, self._opened)
+        else:
+            self._persister.collecting.submit(self._allocated, self._prepared)
+
+    def _prepared(self, left: int | None, error: BaseException | None) -> None:
+        self._left = left or 0
+        self._go_on(error)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -93,6 +143,7 @@ class ThreadedJournal:
 
     def _write(self, journal: Journal, payload: bytes, done: Done) -> None:
         self.entries += 1
+        self._left -= len(payload) + HEAD_BYTES
         self._in_flight += 1
         journal.append(payload)
         self._persister.after_round(partial(self._written, done), records=False)
@@ -112,6 +163,9 @@ class ThreadedJournal:
 
     def _opened(self, journal: Journal | None, error: BaseException | None) -> None:
         self._journal = journal
+        if journal is not None and self._ahead:
+            self._persister.collecting.submit(self._allocated, self._prepared)
+            return
         self._go_on(error)
 
     def _go_on(self, error: BaseException | None) -> None:
@@ -154,6 +208,7 @@ class ThreadedJournal:
         payloads, _ = sound_entries(disk.read(self.path))
         kept = [payload for payload in payloads if self._living(payload)]
         journal.rewrite(kept)
+        self._left = self._allocated()
         return len(kept)
 
     def _replaced(self, count: int | None, error: BaseException | None) -> None:

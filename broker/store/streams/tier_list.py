@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from broker.store.streams.summary import Summary
 
 NAME = "tier.journal"
+
+AHEAD = 4096
+"""Space behind the file, as `ThreadedJournal` has it."""
 ADDED, REMOVED = 1, 2
 
 
@@ -66,7 +69,7 @@ class TierList:
     """The list of one stream, of this incarnation, in its directory."""
 
     def __init__(self, persister: Persister, directory: str) -> None:
-        self._journal = ThreadedJournal(persister, f"{directory}/{NAME}", self._is_living)
+        self._journal = ThreadedJournal(persister, f"{directory}/{NAME}", self._is_living, AHEAD)
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Row)
         self.listed: dict[int, str] = {}
@@ -128,6 +131,10 @@ class TierList:
             done(problem)
 
         self._journal.append(self._encoder.encode(Row(REMOVED, number)), written)
+
+    def prepare(self) -> None:
+        """Sees to it that segments can be entered on a full disk, too; to be called often."""
+        self._journal.prepare()
 
     def compact(self) -> None:
         """Lets the file be rewritten where most of it is outdated."""
