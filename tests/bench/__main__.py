@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench import bridges, generator, limits, memory, processes, report
+from tests.bench import bridges, generator, histories, limits, memory, processes, report
 from tests.bench.leveret import Leveret
 from tests.bench.memory import Broker
 from tests.bench.rabbitmq import NotAvailable, RabbitMQ
@@ -33,6 +33,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0, help="length of one measurement (4)")
     parser.add_argument("--memory", action="store_true", help="memory and bindings instead")
     parser.add_argument("--bridges", action="store_true", help="shovels instead")
+    parser.add_argument("--history", action="store_true", help="indexes and histories instead")
     parser.add_argument("--no-rabbitmq", action="store_true", help="Leveret alone")
     parser.add_argument("--no-leveret", action="store_true", help="RabbitMQ alone")
     parser.add_argument(
@@ -166,6 +167,8 @@ def main() -> int:
     try:
         if options.bridges:
             return bridges.main(options, base)
+        if options.history:
+            return histories.main(options, base)
         figures = run(options, base)
     finally:
         if not options.directory:

@@ -12,7 +12,7 @@ struct connection {
 
     /* publisher */
     uint8_t *block;
-    size_t message_bytes, stamp_at, block_messages, block_start, block_end;
+    size_t message_bytes, stamp_at, id_at, block_messages, block_start, block_end;
     uint64_t published, confirmed, oldest_unconfirmed, ring_mask;
     uint8_t *ring_done;
     uint64_t *ring_stamp;
@@ -191,6 +191,20 @@ static void queue_name(char *name, int queue)
     sprintf(name, "%.100s.%d", opt.name, queue);
 }
 
+/* A field of a table that is a text; none for an empty one. */
+static void put_argument(uint8_t **p, const char *name, const char *value)
+{
+    size_t length = strlen(value);
+
+    if (!length || length > 1000)
+        return;
+    put_short(p, name);
+    *(*p)++ = 'S';
+    put_u32(p, (uint32_t)length);
+    memcpy(*p, value, length);
+    *p += length;
+}
+
 static void declare(struct connection *c)
 {
     uint8_t buffer[2048], *p, *start;
@@ -224,16 +238,12 @@ static void declare(struct connection *c)
         put_u16(&p, 0);
         put_short(&p, name);
         *p++ = durable ? 2 : 0;
-        if (*opt.confirm_on) {
-            put_u32(&p, (uint32_t)(18 + strlen(opt.confirm_on)));
-            put_short(&p, "x-confirm-on");
-            *p++ = 'S';
-            put_u32(&p, (uint32_t)strlen(opt.confirm_on));
-            memcpy(p, opt.confirm_on, strlen(opt.confirm_on));
-            p += strlen(opt.confirm_on);
-        } else {
-            put_u32(&p, 0);
-        }
+        uint8_t *table = p;
+        put_u32(&p, 0);
+        put_argument(&p, "x-confirm-on", opt.confirm_on);
+        put_argument(&p, "x-queue-type", opt.type);
+        put_argument(&p, "x-stream-index", opt.index);
+        put_u32(&table, (uint32_t)(p - table - 4));
         frame_end(&p, start);
         if (opt.fanout) {
             start = frame_begin(&p, 1, QUEUE, 20);

@@ -6,9 +6,10 @@ static const char *const operations[] = {"",     "connection", "channel", "consu
 
 /* What the command line may say. */
 static struct {
-    const char *host, *user, *password, *vhost, *name, *cpu_of, *probe, *confirm_on;
+    const char *host, *user, *password, *vhost, *name, *cpu_of, *probe, *confirm_on, *type,
+        *index;
     int port, publishers, consumers, queues, fanout, body, persistent, window, ack_every, prefetch,
-        flush, keep, durable, tls, websocket, operation;
+        flush, keep, durable, tls, websocket, operation, ids;
     double rate, duration, warmup, patience;
     uint64_t count, in_flight, warmup_count;
 } opt = {
@@ -19,6 +20,8 @@ static struct {
     .name = "bench",
     .cpu_of = "",
     .confirm_on = "",
+    .type = "",
+    .index = "",
     .port = 5672,
     .publishers = 1,
     .consumers = 1,
@@ -56,6 +59,9 @@ static const struct option long_options[] = {{"host", 1, 0, 'h'},
                                              {"durable", 1, 0, 'U'},
                                              {"probe", 1, 0, 'B'},
                                              {"confirm-on", 1, 0, 'O'},
+                                             {"type", 1, 0, 'y'},
+                                             {"index", 1, 0, 'x'},
+                                             {"ids", 0, 0, 'I'},
                                              {"tls", 0, 0, 'S'},
                                              {"websocket", 0, 0, 'X'},
                                              {"operation", 1, 0, 'T'},
@@ -81,6 +87,9 @@ static const char usage[] =
     "  --confirm W                                publisher confirms with at most W outstanding (0 "
     "= none)\n"
     "  --confirm-on MODE                          queues declared with this x-confirm-on\n"
+    "  --type TYPE --index KEYS                   queues declared with this x-queue-type and "
+    "x-stream-index\n"
+    "  --ids                                      a message_id of 16 digits in each message\n"
     "  --tls | --websocket                        the port speaks TLS (its certificate is not "
     "checked), or WebSocket\n"
     "  --operation NAME                           repeats instead of publishing: connection (open "
@@ -196,6 +205,15 @@ static void parse_options(int argc, char **argv)
             break;
         case 'O':
             opt.confirm_on = optarg;
+            break;
+        case 'y':
+            opt.type = optarg;
+            break;
+        case 'x':
+            opt.index = optarg;
+            break;
+        case 'I':
+            opt.ids = 1;
             break;
         case 'B':
             opt.probe = optarg;

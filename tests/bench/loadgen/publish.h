@@ -21,12 +21,16 @@ static void encode_block(struct connection *c)
     frame_end(&p, start);
     *p++ = FRAME_HEADER;
     put_u16(&p, 1);
-    put_u32(&p, 15);
+    put_u32(&p, opt.ids ? 15 + 17 : 15);
     put_u16(&p, BASIC);
     put_u16(&p, 0);
     put_u64(&p, (uint64_t)opt.body);
-    put_u16(&p, 0x1000); /* delivery-mode alone */
+    put_u16(&p, opt.ids ? 0x1080 : 0x1000); /* delivery-mode, message-id */
     *p++ = opt.persistent ? 2 : 1;
+    if (opt.ids) {
+        c->id_at = (size_t)(p + 1 - message);
+        put_short(&p, "0000000000000000");
+    }
     *p++ = FRAME_END;
     while (left) {
         size_t piece = left < c->frame_max - 8 ? left : c->frame_max - 8;
@@ -93,6 +97,12 @@ static void patch(struct connection *c, uint64_t messages)
             uint8_t *at = c->block + i * c->message_bytes + c->stamp_at;
             memcpy(at, &id, 8);
             memcpy(at + 8, &stamp, 8);
+        }
+        if (opt.ids) {
+            uint64_t id = (uint64_t)c->number << 48 | sequence;
+            uint8_t *at = c->block + i * c->message_bytes + c->id_at;
+            for (int digit = 15; digit >= 0; digit--, id >>= 4)
+                at[digit] = (uint8_t)"0123456789abcdef"[id & 15];
         }
         if (opt.window) {
             c->ring_done[(sequence + 1) & c->ring_mask] = 0;
