@@ -405,6 +405,12 @@ FRAMING = [
         ConnectionClose(501, "", "type 3, all octets = <<>>: {frame_too_large,200000,131064}"),
     ),
     Row(
+        "frame-head-too-large",
+        "the seven octets before a frame longer than frame_max, and nothing behind them",
+        (Bytes(struct.pack(">BHI", 3, 1, 200_000)),),
+        ConnectionClose(501, "", "type 3, all octets = <<>>: {frame_too_large,200000,131064}"),
+    ),
+    Row(
         "frame-type-unknown",
         "a frame of type 99",
         (Bytes(raw.frame(99, 1, b"x")),),
