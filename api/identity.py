@@ -12,14 +12,14 @@ from django.http import HttpRequest
 from ninja.security import HttpBasicAuth
 from ninja.utils import check_csrf
 
-from api.door import take_body
+from api.middleware import take_body
 from broker.schema.control_schema import Tag
 from broker.schema.sight import has_tag
 from management.appliance import broker, config
 from management.broker_client import BrokerError
 from management.hosts import origin_allowed
 from management.peer import is_told, peer_of
-from management.people import User
+from management.request_user import User
 from management.seen import SEEN
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")

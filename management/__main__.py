@@ -9,11 +9,11 @@ import sys
 
 def main() -> int:
     """Runs the command that the first argument names; returns its exit status."""
-    from management import doors
+    from management import commands
 
     name = sys.argv[1] if len(sys.argv) > 1 else "help"
-    if name in doors.SUMMARIES:  # before Django: the broker must not pay for it
-        status = doors.enter(name, sys.argv[2:])
+    if name in commands.SUMMARIES:  # before Django: the broker must not pay for it
+        status = commands.enter(name, sys.argv[2:])
         # The interpreter's end walks over all objects several times: 0.1 s of CPU for nothing.
         gc.freeze()
         return status

@@ -9,6 +9,7 @@ from servestatic import ServeStaticASGI
 
 from management.bodies import Bodies
 from management.broken_answers import BrokenAnswers
+from management.client_scheduler import InTurn
 from management.handler import Handler
 from management.hosts import AcceptableHost, origin_allowed, refuse
 from management.paths import Application, RawPath, Receive, Scope, Send
@@ -16,7 +17,6 @@ from management.peer import ForwardedHeaders
 from management.relay import Relay
 from management.security import HEADERS
 from management.sessions import SessionSocket
-from management.turns import InTurn
 
 if TYPE_CHECKING:
     from broker.settings.config import Config

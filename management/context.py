@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from management.people import NOBODY
+from management.request_user import NOBODY
 
 
 def page(request: HttpRequest) -> dict[str, Any]:

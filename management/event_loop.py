@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from broker.serving.addresses import address_of
 from broker.serving.tls_handshakes import Handshakes
 from broker.settings.bounds import WEB_ACCEPTED_AT_ONCE
-from management.turns import ADDRESS, turns_of
+from management.client_scheduler import ADDRESS, scheduler_of
 
 if TYPE_CHECKING:
     from broker.settings.config import Config
@@ -30,13 +30,14 @@ def _config() -> "Config":
 class EventLoop(asyncio.SelectorEventLoop):
     """Listens as uvicorn has no setting for: TLS handshakes are bounded in time and number, and
     sockets are accepted a few at a time, since each takes part of a turn before it is known whose
-    it is. What is done for requests is done in turn (`management.turns`), and so is reading from
-    and writing to the connections of clients; the broker's answers wait for no client."""
+    it is. What is done for requests is done in turn (`management.client_scheduler`), and so is
+    reading from and writing to the connections of clients; the broker's answers wait for no client.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._handshakes = Handshakes(_config)
-        self._turns = turns_of(self)
+        self._scheduler = scheduler_of(self)
         self._due: set[int] = set()
         """Descriptors that are ready and wait for their turn: the selector names them again in each
         turn of the loop."""
@@ -50,7 +51,7 @@ class EventLoop(asyncio.SelectorEventLoop):
             return super().call_soon(callback, *args, context=context)
         self._check_closed()  # type: ignore[attr-defined]
         handle = asyncio.Handle(callback, args, self, context)
-        self._turns.step(address, handle, self)
+        self._scheduler.step(address, handle, self)
         return handle
 
     def _process_events(self, ready: list[tuple[SelectorKey, int]]) -> None:
@@ -62,7 +63,7 @@ class EventLoop(asyncio.SelectorEventLoop):
         for event, address in zip(new, whose, strict=True):
             if address is not None:
                 self._due.add(event[0].fd)
-                self._turns.begin(address, self._work_on, *event)
+                self._scheduler.begin(address, self._work_on, *event)
 
     def _work_on(self, key: SelectorKey, mask: int) -> None:
         """Reads or writes. If the socket was closed meanwhile, its descriptor may be another's; its

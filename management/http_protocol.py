@@ -3,9 +3,9 @@
 uvicorn waits for a request's head for ever and collects as much of it as comes. Here a head has
 `http_timeout` seconds and `HEAD_MAX` bytes, and a socket that would take the process's last
 descriptors is closed at once. What comes is parsed a piece at a time, in turn with other addresses
-(`management.turns`); of requests that come before the answers to earlier ones a few are parsed.
-A body waits unparsed until it is wanted (`management.bodies`). While something waits, nothing is
-read; what was read counts as memory of its address (`management.unfinished`).
+(`management.client_scheduler`); of requests that come before the answers to earlier ones a few are
+parsed. A body waits unparsed until it is wanted (`management.bodies`). While something waits,
+nothing is read; what was read counts as memory of its address (`management.unfinished`).
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from broker.process.garbage import release
 from broker.serving.addresses import address_of
 from broker.settings.bounds import HEAD_MAX, HEADERS_MAX, REQUESTS_WAITING_MAX
 from management.bodies import WIRE, Wire, announced
+from management.client_scheduler import ADDRESS, scheduler_of
 from management.seen import SEEN, Seen
-from management.turns import ADDRESS, turns_of
 from management.unfinished import STRANGERS
 
 log = logging.getLogger(__name__)
@@ -149,8 +149,8 @@ class BoundedHTTP(HttpToolsProtocol):
 
     def _parse_in_turn(self) -> None:
         if self._parsing is None and self._unparsed and not self.transport.is_closing():
-            turns = turns_of(self.loop)
-            self._parsing = turns.begin(self._address, self._parse)
+            scheduler = scheduler_of(self.loop)
+            self._parsing = scheduler.begin(self._address, self._parse)
 
     def _count(self) -> None:
         """Counts what is held of requests without accepted credentials."""

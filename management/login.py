@@ -16,7 +16,7 @@ from management import refusals, sessions
 from management.appliance import broker
 from management.broker_client import BrokerError
 from management.peer import peer_of
-from management.people import User
+from management.request_user import User
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ sys.exit(main(sys.argv[1:]))
 FILES = (
     "broker/__init__.py",
     "broker/features/__init__.py",
-    "broker/features/joints.py",
+    "broker/features/interface.py",
     "broker/features/usage/__init__.py",
     "broker/features/usage/records.py",
     "broker/schema/__init__.py",

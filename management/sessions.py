@@ -26,7 +26,7 @@ from management.broker_client import BrokerError, Push
 from management.cookies import cookies_of
 from management.middleware import Middleware
 from management.paths import Application, Receive, Scope, Send
-from management.people import NOBODY, User
+from management.request_user import NOBODY, User
 from management.websocket_protocol import signed_in
 
 log = logging.getLogger(__name__)

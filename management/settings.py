@@ -26,7 +26,7 @@ MIDDLEWARE = [
     "management.cookies.Cookies",
     "management.compression.Compression",
     "management.security.SecurityHeaders",
-    "api.door.ApiDoor",
+    "api.middleware.ApiMiddleware",
     "management.sessions.SessionMiddleware",
     "management.bodies.BodyMiddleware",
     "management.csrf.CsrfMiddleware",
@@ -39,7 +39,7 @@ TEMPLATES = [
         "DIRS": [HOUSE / "frontend" / "templates"],
         "APP_DIRS": False,
         "OPTIONS": {
-            "builtins": ["django.templatetags.static", "management.links"],
+            "builtins": ["django.templatetags.static", "management.link_tag"],
             "context_processors": ["management.context.page"],
         },
     }

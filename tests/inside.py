@@ -301,7 +301,7 @@ async def running(directory: Path, **others: Any) -> AsyncIterator[Broker]:
     """A broker on the directory, from its start to its end."""
     (directory / "users.json").write_text(USERS)
     broker = Broker(settings(directory, **others))
-    broker._pulse._garbage = NoGarbage()  # type: ignore[assignment]
+    broker._periodic._garbage = NoGarbage()  # type: ignore[assignment]
     broker.stall.start = lambda: None  # type: ignore[method-assign]
     broker.recover()
     await broker.start()

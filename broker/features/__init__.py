@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 
 NAMES = (
     "usage",

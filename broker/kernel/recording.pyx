@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The joints between channels, queues and what keeps a history of messages: a flag for each vhost,
+"""What connects channels and queues with what keeps a history of messages: a flag for each vhost,
 an object for each channel once the flag is on, and one for each queue whose events are kept."""
 
 from libc.stdint cimport uint64_t

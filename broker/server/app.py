@@ -28,6 +28,7 @@ from broker.kernel.turn import Turn
 from broker.server.admission import Admission
 from broker.server.alarms import Alarms, reserve_of
 from broker.server.clients import Clients
+from broker.server.clock_watch import ClockWatch
 from broker.server.control import ControlServer
 from broker.server.control.node_verbs import version
 from broker.server.importing import Importing
@@ -37,9 +38,9 @@ from broker.server.loading import Loading
 from broker.server.logins import Logins, limits_of
 from broker.server.loop import run
 from broker.server.overrides import Overrides
+from broker.server.periodic import PeriodicWork
 from broker.server.policy_sweep import PolicySweep
 from broker.server.proxy_protocol import Sources
-from broker.server.pulse import Pulse
 from broker.server.reload import Reload
 from broker.server.revocation import Revocation
 from broker.server.sampling import Sampling, kept_history
@@ -49,7 +50,6 @@ from broker.server.sockets import Sockets
 from broker.server.stall import Stall
 from broker.server.tcp import RECEIVE_BYTES
 from broker.server.timers import Timer, TimingWheel
-from broker.server.wall import Wall
 from broker.serving.certificates import CertificateError, Certificates
 from broker.settings.bounds import bounds_of
 from broker.settings.files import SettingsError, SettingsFiles
@@ -134,7 +134,7 @@ class Broker(SignIn):
         self.reply_queues: dict[str, Any] = {}
         self.uncommitted = Uncommitted()
         self.service, self.overrides = Service(self), Overrides(self)
-        self._pulse, self.revocation = Pulse(self), Revocation(self)
+        self._periodic, self.revocation = PeriodicWork(self), Revocation(self)
         self.watch, self.stall = Alarms(self), Stall(self)
         self.policy_sweep = PolicySweep(self)
         self.importing = Importing(self)
@@ -260,9 +260,9 @@ class Broker(SignIn):
             raise StartError(str(error), os.EX_UNAVAILABLE) from None
         await self.control.start(self.config.control_socket)
         self.sampling.start()
-        self._pulse.start()
+        self._periodic.start()
         self.stall.start()
-        Wall().watch(self)
+        ClockWatch().watch(self)
         loop.add_signal_handler(signal.SIGHUP, Reload(self).ask)
         await self.service.listeners.say_where()
         log.info("listening: %s", self.service.listeners.told)
@@ -465,7 +465,7 @@ class Broker(SignIn):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for thread in self.persister.threads:
             self.loop.remove_reader(thread.event_fd)
-        self._pulse.stop()
+        self._periodic.stop()
         for feature in self.features:
             feature.stop(clock.now())
         for vhost in self.vhosts.values():

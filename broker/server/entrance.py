@@ -1,4 +1,4 @@
-"""What every accepted socket passes before its door: is there room, whose is it, is it TLS.
+"""What every accepted socket passes before its protocol: is there room, whose is it, is it TLS.
 
 An `Entrance` lives for the moment of accepting, a `ProxyHeader` until its header has come; then
 each gives the transport to what stands behind it and is forgotten.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.server import proxy_protocol
-from broker.server.tls import TLSDoor
+from broker.server.tls import TLSProtocol
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -31,18 +31,23 @@ class Origin(NamedTuple):
     proxied: bool = False
 
 
-MakeDoor = Callable[[Origin], Any]
-"""The door for a connection: a protocol, plain or buffered."""
+MakeProtocol = Callable[[Origin], Any]
+"""The protocol for a connection: a protocol, plain or buffered."""
 
 
 class Entrance(asyncio.Protocol):
     """Takes a socket in. `secure` listeners speak TLS; `believes` ones take PROXY headers."""
 
     def __init__(
-        self, broker: Broker, make_door: MakeDoor, *, secure: bool = False, believes: bool = False
+        self,
+        broker: Broker,
+        make_protocol: MakeProtocol,
+        *,
+        secure: bool = False,
+        believes: bool = False,
     ) -> None:
         self._broker = broker
-        self._make_door = make_door
+        self._make_protocol = make_protocol
         self._secure = secure
         self._believes = believes
 
@@ -70,18 +75,18 @@ class Entrance(asyncio.Protocol):
         self._go_in(transport, origin, b"")
 
     def _go_in(self, transport: Any, origin: Origin, rest: bytes) -> None:
-        door = self._make_door(origin)
+        protocol = self._make_protocol(origin)
         if self._secure:
-            door = TLSDoor(self._broker, door, origin.peer[0])
-        transport.set_protocol(door)
-        door.connection_made(transport)
+            protocol = TLSProtocol(self._broker, protocol, origin.peer[0])
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
         if not rest:
             return
-        if isinstance(door, asyncio.BufferedProtocol):
-            memoryview(door.get_buffer(len(rest)))[: len(rest)] = rest
-            door.buffer_updated(len(rest))
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            memoryview(protocol.get_buffer(len(rest)))[: len(rest)] = rest
+            protocol.buffer_updated(len(rest))
         else:
-            door.data_received(rest)
+            protocol.data_received(rest)
 
 
 class ProxyHeader(asyncio.BufferedProtocol):

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.server.entrance import ACCEPTED_AT_ONCE, Entrance, let_wait
 from broker.server.metrics import MetricsServer
-from broker.server.tcp import RelayDoor, SocketDoor
-from broker.server.tier_door import TierDoor
-from broker.server.websocket import Door, WebSocketListener
+from broker.server.tcp import RelayProtocol, SocketProtocol
+from broker.server.tier_listener import TierListener
+from broker.server.websocket import WebSocketListener, WebSocketProtocol
 from broker.store.files import disk
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class CannotListen(Exception):
 
 class _ClientListener(NamedTuple):
     """How a listener for clients is opened again after a pause: `what` for people, `where` its
-    address or path, `door` for who comes."""
+    address or path, `factory` for who comes."""
 
     what: str
     where: tuple[str, int] | Path
-    door: Callable[[], Any]
+    factory: Callable[[], Any]
     mode: int = 0
 
 
@@ -64,28 +64,28 @@ class Listeners:
         """Of Unix sockets, each with the number of its inode."""
         self._websocket = WebSocketListener(broker)
         self._metrics: MetricsServer | None = None
-        self._tiers = TierDoor(broker)
+        self._tiers = TierListener(broker)
         self._said_in = str(broker.config.run_dir / "broker.json")
 
     async def open(self) -> None:
         """Opens all that are configured. Raises CannotListen."""
         broker, config = self._broker, self._broker.config
-        amqp = partial(Entrance, broker, partial(SocketDoor, broker, "amqp"), believes=True)
+        amqp = partial(Entrance, broker, partial(SocketProtocol, broker, "amqp"), believes=True)
         await self._open("amqp", "amqp", "AMQP", config.amqp_port, amqp)
-        websocket = partial(Entrance, broker, lambda origin: Door(self._websocket))
+        websocket = partial(Entrance, broker, lambda origin: WebSocketProtocol(self._websocket))
         await self._open("ws", "ws", "AMQP over WebSocket", config.ws_port, websocket)
         if broker.certificates.context is not None:
             secure = partial(
                 Entrance,
                 broker,
-                partial(SocketDoor, broker, "amqps"),
+                partial(SocketProtocol, broker, "amqps"),
                 secure=True,
                 believes=True,
             )
             await self._open("amqps", "amqps", "AMQP over TLS", config.amqps_port, secure)
             if config.wss_port:
                 secure = partial(
-                    Entrance, broker, lambda origin: Door(self._websocket), secure=True
+                    Entrance, broker, lambda origin: WebSocketProtocol(self._websocket), secure=True
                 )
                 port = max(0, config.wss_port)
                 await self._open("wss", "wss", "AMQP over WebSocket over TLS", port, secure)
@@ -93,12 +93,12 @@ class Listeners:
         if config.metrics_port:
             await self._open_metrics(max(0, config.metrics_port))
         if config.unix_path is not None:
-            door = partial(Entrance, broker, partial(SocketDoor, broker, "unix"))
-            await self._open_unix(config.unix_path, door, 0o660)
-        local = partial(Entrance, broker, partial(SocketDoor, broker, "unix"))
+            factory = partial(Entrance, broker, partial(SocketProtocol, broker, "unix"))
+            await self._open_unix(config.unix_path, factory, 0o660)
+        local = partial(Entrance, broker, partial(SocketProtocol, broker, "unix"))
         await self._open_unix(config.local_socket, local, 0o600)
         await self._tiers.open()
-        relay = partial(Entrance, broker, lambda origin: RelayDoor(broker))
+        relay = partial(Entrance, broker, lambda origin: RelayProtocol(broker))
         await self._open_unix(config.relay_socket, relay, 0o600)
 
     @property
@@ -120,28 +120,28 @@ class Listeners:
         try:
             for one in self._reopened:
                 if isinstance(one.where, Path):
-                    await self._listen_unix(one.where, one.door, one.mode)
+                    await self._listen_unix(one.where, one.factory, one.mode)
                 else:
-                    await self._listen(one.what, *one.where, one.door)
+                    await self._listen(one.what, *one.where, one.factory)
         except CannotListen:
             self._stop_serving()
             raise
         self.suspended = False
 
     async def _open(
-        self, key: str, protocol: str, what: str, port: int, door: Callable[[], Any]
+        self, key: str, protocol: str, what: str, port: int, factory: Callable[[], Any]
     ) -> None:
         """Listens on each address of `bind`; where the port is any free one, on the same."""
         for host in self._broker.config.bind:
-            port = await self._listen(what, host, port, door)
-            self._reopened.append(_ClientListener(what, (host, port), door))
+            port = await self._listen(what, host, port, factory)
+            self._reopened.append(_ClientListener(what, (host, port), factory))
             self._add(key, protocol, (host, port))
 
-    async def _listen(self, what: str, host: str, port: int, door: Callable[[], Any]) -> int:
+    async def _listen(self, what: str, host: str, port: int, factory: Callable[[], Any]) -> int:
         """Returns the actual port. Raises CannotListen."""
         with _told(what, host, port):
             server = await asyncio.get_running_loop().create_server(
-                door, host, port, backlog=ACCEPTED_AT_ONCE, reuse_address=True
+                factory, host, port, backlog=ACCEPTED_AT_ONCE, reuse_address=True
             )
         self._servers.append(server)
         let_wait(server, self._broker.config.tcp_backlog)
@@ -156,18 +156,18 @@ class Listeners:
             self._add("metrics", METRICS, (host, port))
 
     async def _open_unix(
-        self, path: Path, door: Callable[[], asyncio.BaseProtocol], mode: int
+        self, path: Path, factory: Callable[[], asyncio.BaseProtocol], mode: int
     ) -> None:
-        await self._listen_unix(path, door, mode)
-        self._reopened.append(_ClientListener("", path, door, mode))
+        await self._listen_unix(path, factory, mode)
+        self._reopened.append(_ClientListener("", path, factory, mode))
 
     async def _listen_unix(
-        self, path: Path, door: Callable[[], asyncio.BaseProtocol], mode: int
+        self, path: Path, factory: Callable[[], asyncio.BaseProtocol], mode: int
     ) -> None:
         sock = _bind_unix(path, mode)
         self._note(path)
         server = await asyncio.get_running_loop().create_unix_server(
-            door, sock=sock, backlog=ACCEPTED_AT_ONCE
+            factory, sock=sock, backlog=ACCEPTED_AT_ONCE
         )
         sock.listen(self._broker.config.tcp_backlog)
         self._servers.append(server)

@@ -24,7 +24,7 @@ END_NS = 30_000
 NO_GOODBYE = "client unexpectedly closed TCP connection"
 
 
-class SocketDoor(asyncio.BufferedProtocol):
+class SocketProtocol(asyncio.BufferedProtocol):
     """One accepted socket, or the plain side of one with TLS. `listener` is amqp, amqps or
     unix."""
 
@@ -98,7 +98,7 @@ class SocketDoor(asyncio.BufferedProtocol):
         self._connection.lost(str(exc) if exc else NO_GOODBYE)
 
 
-class RelayDoor(asyncio.Protocol):
+class RelayProtocol(asyncio.Protocol):
     """A browser's connection that the web process hands over: PROXY header first, then AMQP.
     Believed only on the private socket."""
 

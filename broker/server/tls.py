@@ -1,5 +1,5 @@
-"""TLS between a socket and a door (RFC 8446, RFC 5246): a protocol towards asyncio, a transport
-towards the door behind it.
+"""TLS between a socket and an inner protocol (RFC 8446, RFC 5246): a protocol towards asyncio, a
+transport towards the inner one.
 
 OpenSSL works on two buffers in memory. asyncio's own TLS holds 256 KiB of read buffer for each
 connection; here all share one, records are fed in small pieces so that OpenSSL's buffers stay
@@ -31,16 +31,16 @@ more, and never shrink. A record of ours is one piece, so those are larger."""
 RECORD_MAX = 16 * 1024
 
 
-class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
-    """One accepted socket. `door` is told of the connection when the handshake is over."""
+class TLSProtocol(asyncio.BufferedProtocol, asyncio.Transport):
+    """One accepted socket. `inner` is told of the connection when the handshake is over."""
 
     __slots__ = (
         "_broker",
         "_buffered",
         "_closing",
-        "_door",
         "_handshake",
         "_incoming",
+        "_inner",
         "_outgoing",
         "_paused",
         "_peer",
@@ -51,16 +51,16 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         "_waiting",
     )
 
-    def __init__(self, broker: Broker, door: Any, peer: str) -> None:
+    def __init__(self, broker: Broker, inner: Any, peer: str) -> None:
         self._broker = broker
         self._peer = peer
-        self._door = door
-        self._buffered = isinstance(door, asyncio.BufferedProtocol)
+        self._inner = inner
+        self._buffered = isinstance(inner, asyncio.BufferedProtocol)
         self._closing = False
         self._shaken = False
         self._transport: Any = None
         self._waiting = bytearray()
-        self._paused = False  # by the door
+        self._paused = False  # by the inner protocol
 
     # What asyncio calls.
 
@@ -108,7 +108,7 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         if self._closing:
             # After our goodbye nothing is deciphered any more.
             if self._shaken:
-                self._door.discard(nbytes)
+                self._inner.discard(nbytes)
             return
         cipher, plain = self._broker.cipher_buffer, self._broker.receive_buffer
         filled = 0
@@ -142,18 +142,18 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
 
     def pause_writing(self) -> None:
         if self._shaken:
-            self._door.pause_writing()
+            self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         if self._shaken:
-            self._door.resume_writing()
+            self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         release(self._transport)
         if self._shaken:
-            self._door.connection_lost(exc)
-            self._door = None  # which refers to us
+            self._inner.connection_lost(exc)
+            self._inner = None  # which refers to us
             return
         self._end_handshake()
         self._broker.admission.give()
@@ -161,7 +161,7 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         if timer is not None:
             timer.cancel()
 
-    # What the door calls.
+    # What the inner protocol calls.
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing:
@@ -270,7 +270,7 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         self._timer.cancel()
         self._end_handshake()
         self._shaken = True
-        self._door.connection_made(self)
+        self._inner.connection_made(self)
         return True
 
     def _end_handshake(self) -> None:
@@ -282,9 +282,9 @@ class TLSDoor(asyncio.BufferedProtocol, asyncio.Transport):
         if not filled:
             return
         if self._buffered:
-            self._door.buffer_updated(filled)
+            self._inner.buffer_updated(filled)
         else:
-            self._door.data_received(bytes(self._broker.receive_buffer[:filled]))
+            self._inner.data_received(bytes(self._broker.receive_buffer[:filled]))
 
     def _flush(self) -> None:
         data = self._outgoing.read()

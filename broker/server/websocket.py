@@ -1,4 +1,4 @@
-"""AMQP over WebSocket (RFC 6455): a door like TCP, for browsers.
+"""AMQP over WebSocket (RFC 6455): like TCP, for browsers.
 
 Any path; the sub-protocol is optional and echoed if it begins with `amqp`; binary messages only;
 no compression, so nothing can be inflated before login. Towards the browser each write of the
@@ -49,11 +49,11 @@ _quiet.setLevel(logging.CRITICAL)  # handshakes that fail are anybody's noise
 
 
 class WebSocketListener:
-    """Keeps the doors of WebSocket connections, which hand each to the broker."""
+    """Keeps the protocols of WebSocket connections, each of which hands one to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.doors: set[Door] = set()
+        self.protocols: set[WebSocketProtocol] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -64,18 +64,18 @@ class WebSocketListener:
         """Drop what the broker has not closed itself."""
         if self._timer is not None:
             self._timer.cancel()
-        for door in list(self.doors):
-            door.abort()
+        for protocol in list(self.protocols):
+            protocol.abort()
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for door in list(self.doors):
-            door.look_at_clock(now)
+        for protocol in list(self.protocols):
+            protocol.look_at_clock(now)
         self._timer = loop.call_later(TICK_S, self._tick)
 
 
-class Door(asyncio.BufferedProtocol):
+class WebSocketProtocol(asyncio.BufferedProtocol):
     """One WebSocket connection: protocol towards asyncio, transport towards the broker."""
 
     def __init__(self, listener: WebSocketListener) -> None:
@@ -109,7 +109,7 @@ class Door(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=0)
         self._heard_at = asyncio.get_running_loop().time()
         self._deadline = self._heard_at + self.broker.config.handshake_timeout
-        self.listener.doors.add(self)
+        self.listener.protocols.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self.broker.receive_buffer
@@ -146,7 +146,7 @@ class Door(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.broker.admission.give()
-        self.listener.doors.discard(self)
+        self.listener.protocols.discard(self)
         release(self._transport)
         self._lost = True
         self._let_go(f"WebSocket: {exc}" if exc else "WebSocket closed by the peer")

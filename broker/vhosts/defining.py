@@ -73,7 +73,7 @@ class DefiningVHost:
     the ids that are never used twice.
 
     `emit(event, data)` tells what happened to those who listen; `features` are
-    `broker.features.joints.Feature`.
+    `broker.features.interface.Feature`.
     """
 
     def __init__(

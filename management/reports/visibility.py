@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from management.appliance import broker
 from management.broker_client import BrokerError
-from management.people import User
+from management.request_user import User
 
 PAGE_SIZE = 500
 

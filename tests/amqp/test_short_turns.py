@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.kernel.turn import Turn
-from broker.server.tcp import RECEIVE_BYTES, SocketDoor
+from broker.server.tcp import RECEIVE_BYTES, SocketProtocol
 from tests.amqp import raw
 from tests.fuzz.inside import Inside, Wire
 
@@ -160,7 +160,7 @@ async def test_little_is_read_of_those_who_come_late(tmp_path: Path) -> None:
     inside = Inside(tmp_path / "data", 1)
     await inside.start()
     try:
-        door = SocketDoor(inside.broker, "amqp", None)  # type: ignore[arg-type]
+        door = SocketProtocol(inside.broker, "amqp", None)  # type: ignore[arg-type]
         assert len(door.get_buffer(-1)) == RECEIVE_BYTES
         inside.broker.turn.spend(LONG_NS)
         assert len(door.get_buffer(-1)) == 4096
@@ -197,15 +197,15 @@ async def test_sockets_that_end_late_in_a_turn_are_closed_in_the_next(tmp_path: 
     await inside.start()
     try:
         wire, session = inside.wires[0]
-        door = SocketDoor(inside.broker, "amqp", None)  # type: ignore[arg-type]
-        door._connection = session
+        protocol = SocketProtocol(inside.broker, "amqp", None)  # type: ignore[arg-type]
+        protocol._connection = session
         inside.broker.turn.spend(LONG_NS)
-        assert door.eof_received()
+        assert protocol.eof_received()
         assert session.is_open
         async with asyncio.timeout(30):
             while not wire.ended:  # noqa: ASYNC110 (the same)
                 await asyncio.sleep(0)
-        assert not door.eof_received()
+        assert not protocol.eof_received()
         assert not session.is_open
     finally:
         inside.leave()

@@ -193,7 +193,7 @@ class Inside:
         self.pump(lambda: bool(told))
 
     def tick(self) -> None:
-        """What the pulse does five times a second, to its end: all is synced, acks too."""
+        """What the periodic work does five times a second, to its end: all is synced, acks too."""
         for _ in range(3):
             self.pump(self._is_idle)
             self.persister.tick()

@@ -24,8 +24,7 @@ from broker.fields.codec import Reader, encode_table
 from broker.schema.control_schema import VERBS, Request
 from broker.schema.errors import AMQPError
 from broker.server import proxy_protocol
-from broker.server.websocket import Door as WebSocketDoor
-from broker.server.websocket import WebSocketListener
+from broker.server.websocket import WebSocketListener, WebSocketProtocol
 from broker.settings.config import Config
 from tests.amqp import raw
 from tests.fuzz.doors import masked_frame
@@ -204,7 +203,7 @@ _listener = WebSocketListener(
 
 def _websocket(data: bytes) -> None:
     async def go() -> None:
-        door = WebSocketDoor(_listener)
+        door = WebSocketProtocol(_listener)
         door.connection_made(_Nowhere())
         cut = len(data) // 2
         for part in (data[:cut], data[cut:]):

@@ -15,8 +15,8 @@ import pytest
 from django.test import override_settings
 
 from broker.settings.config import Config
+from management.client_scheduler import ADDRESS, Turns, turns_of
 from management.event_loop import EventLoop
-from management.turns import ADDRESS, Turns, turns_of
 from tests.appliance import Appliance
 
 MANY = 40

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from broker.server.websocket import CLOSE_PATIENCE_S, Door, WebSocketListener
+from broker.server.websocket import CLOSE_PATIENCE_S, WebSocketListener, WebSocketProtocol
 from broker.serving.websocket_intake import PIECE, Allowance, Excess, Intake, Turns
 from tests.amqp import raw
 from tests.api.test_sessions import sign_in
@@ -185,7 +185,7 @@ async def test_websockets_share_the_turns_of_the_loop() -> None:
     """However many send small frames at the same time."""
     listener = WebSocketListener(Broker(pre_login_bytes=1 << 30))
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Door(listener), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: WebSocketProtocol(listener), "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     flood = frame(BINARY, b"x") * (200_000 // 7)
     writers = []
@@ -253,13 +253,16 @@ NO_SOCKET = socket.socket()
 NO_SOCKET.close()
 
 
-def receive(door: Door, data: bytes) -> None:
+def receive(door: WebSocketProtocol, data: bytes) -> None:
     door.get_buffer(len(data))[: len(data)] = data
     door.buffer_updated(len(data))
 
 
 async def test_who_does_not_take_its_pongs_gets_the_newest() -> None:
-    door, transport = Door(WebSocketListener(Broker(ws_pings_max=1000))), Recorded(socket=NO_SOCKET)
+    door, transport = (
+        WebSocketProtocol(WebSocketListener(Broker(ws_pings_max=1000))),
+        Recorded(socket=NO_SOCKET),
+    )
     door.connection_made(transport)
     receive(door, REQUEST)
     transport.written.clear()
@@ -272,7 +275,7 @@ async def test_who_does_not_take_its_pongs_gets_the_newest() -> None:
 
 
 async def test_a_peer_that_does_not_finish_the_close_is_dropped() -> None:
-    door, transport = Door(WebSocketListener(Broker())), Recorded(socket=NO_SOCKET)
+    door, transport = WebSocketProtocol(WebSocketListener(Broker())), Recorded(socket=NO_SOCKET)
     door.connection_made(transport)
     receive(door, REQUEST)
     receive(door, b"\xff" * 8)  # no frame: closed with 1002

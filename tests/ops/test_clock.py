@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.server.wall import Wall
+from broker.server.clock_watch import ClockWatch
 
 
 def test_it_says_when_the_clocks_move_apart(caplog: pytest.LogCaptureFixture) -> None:
     wall = own = 1_800_000_000_000
-    watched = Wall(lambda: wall, lambda: own)
+    watched = ClockWatch(lambda: wall, lambda: own)
     watched.look()
     wall, own = wall + 1900, own + 1000  # less than a second apart: nothing to say
     watched.look()

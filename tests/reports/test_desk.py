@@ -174,7 +174,9 @@ def test_the_top_is_counted_within_what_a_user_may_see(desk: Desk) -> None:
         desk.chosen(run, {"top": "3", "measure": "queue"}, None)
 
 
-def test_it_reads_results_and_refuses_runs_while_the_reports_process_is_away(desk: Desk) -> None:
+def test_it_reads_results_and_refuses_runs_while_the_reports_process_is_away(
+    desk: Desk,
+) -> None:
     standing = desk.standings()[0]
     assert (standing.next_at, standing.under_way) == (None, None)
     assert standing.last_done == last(desk)

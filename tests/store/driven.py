@@ -115,7 +115,7 @@ class Driven:
         self.pump(lambda: bool(told))
 
     def tick(self) -> None:
-        """What the pulse does five times a second, to its end: writes, syncs, background work."""
+        """The periodic work of a fifth of a second, to its end: writes, syncs, background work."""
         for _ in range(3):
             before = self.persister.completed
             busy = self.persister.gathering

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.queues import stream
 from broker.queues.stream_arguments import Retention
 from broker.vhosts.policies import Policy

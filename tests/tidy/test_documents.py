@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.settings import config
-from management import doors
+from management import commands
 from tests.tidy.sources import ROOT, definitions, documents, relative
 
 QUOTED = re.compile(r"`([^`\n]+)`")
@@ -126,9 +126,9 @@ def test_it_names_only_commands_that_exist(page: Path) -> None:
     quoted = " ".join([*QUOTED.findall(content), *FENCE.findall(content)])
     for target in MAKE.findall(quoted):
         assert target in targets, f"{relative(page)}: make {target}"
-    commands = ROOT / "management" / "management" / "commands"
+    folder = ROOT / "management" / "management" / "commands"
     for command in MANAGE.findall(quoted):
-        known = command in doors.SUMMARIES or (commands / f"{command}.py").exists()
+        known = command in commands.SUMMARIES or (folder / f"{command}.py").exists()
         assert known, f"{relative(page)}: manage.py {command}"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from frontend.tables import Column, Table
 from frontend.templatetags import cells
-from management.people import User
+from management.request_user import User
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 CHANNEL = {"user": HOSTILE, "connection_name": HOSTILE, "number": 1}

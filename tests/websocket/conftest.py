@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.server.websocket import Door, WebSocketListener
+from broker.server.websocket import WebSocketListener, WebSocketProtocol
 from tests.websocket.standin import Broker
 
 Listen = Callable[..., Awaitable[tuple[Broker, str]]]
@@ -24,7 +24,7 @@ async def listen() -> AsyncIterator[Listen]:
         listeners.append(listener)
         listener.start()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Door(listener), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: WebSocketProtocol(listener), "127.0.0.1", 0)
         servers.append(server)
         return broker, f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from broker.features.dedup.sink import Sink
+from broker.features.dedup.discarding import DiscardingQueue
 from broker.fields.codec import Binary, Reader, octets
 from broker.kernel import clock
 from broker.kernel.headers import header
@@ -45,7 +45,7 @@ class Duplicates:
         log: Log | None = None,
     ) -> None:
         self.dropped = 0
-        self.targets = (Sink(durable),)
+        self.targets = (DiscardingQueue(durable),)
         self._header_name = header_name
         self._log = log
         self._ids: OrderedDict[bytes, int] = OrderedDict()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from broker.features.dedup.duplicates import Duplicates, settings_of
 from broker.features.dedup.id_log import IdLog
 from broker.features.dedup.unlogged import unlogged
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.store.files import disk
 
 if TYPE_CHECKING:

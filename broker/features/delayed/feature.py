@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from broker.features.delayed.holding import Holding
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.fields import properties
 from broker.fields.codec import text
 from broker.fields.headers import ListedProperties

@@ -19,7 +19,7 @@ from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import AMQP, check_amqp, login_of, split, with_password
 from broker.features.federation.links import EXCHANGE, QUEUE, Link, Upstreams, links_of
 from broker.features.federation.watching import BindingLog, Demand
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.features.news import News
 from broker.features.reported import Reported
 from broker.features.trials import Trials

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.features.history.book import Book
 from broker.features.history.vhost_history import VHostHistory
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.kernel.recording import EVENT_REPLAYED
 from broker.schema.message_history import HISTORY, place_of
 

@@ -17,7 +17,7 @@ from broker.access.parameters import SHOVEL, check_parameter
 from broker.access.sealing import UNREADABLE
 from broker.access.secrets import masked, without_secrets
 from broker.features.bridge_uris import login_of
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.features.news import News
 from broker.features.reported import Reported
 from broker.features.shovel.checks import checked

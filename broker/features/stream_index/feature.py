@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.features.stream_index.vhost_index import VHostIndex
 from broker.schema.errors import BoundReached
 from broker.schema.index_keys import keys_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.features.tiers.carrier import Carrier, Pause
 from broker.features.tiers.cold import ColdCache
 from broker.features.tiers.index_objects import IndexObjects, Store, group_of_index
@@ -88,7 +88,7 @@ class Tiers(Feature):
     def _due(self) -> int:
         return int(clock.now() + 1000 * self._host.config.tier_grace)
 
-    # -- joints ------------------------------------------------------------------------------------
+    # -- what the broker calls ---------------------------------------------------------------------
 
     def queue_configured(self, vhost: VHost, queue: MessageQueue) -> None:
         if queue.type == "stream":

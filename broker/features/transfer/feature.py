@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.features.transfer.figures import Figures
 from broker.features.transfer.job import Job, rules_of
 from broker.features.transfer.preview import preview_of

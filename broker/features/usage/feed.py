@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from broker.features.joints import Feature
+from broker.features.interface import Feature
 from broker.kernel import clock
 from broker.kernel.through import Through
 

@@ -128,7 +128,7 @@ def per_object(broker: Broker) -> Iterator[str]:
             yield from family(found, scope)
     yield from queue_info(scope)
     yield from losses(scope)
-    yield from _joints(broker)
+    yield from _of_features(broker)
 
 
 def detailed(scope: Scope, wanted: frozenset[str]) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _bindings(scope: Scope) -> Iterator[str]:
             yield line(name, count, {**labels, "type": kind})
 
 
-def _joints(broker: Broker) -> Iterator[str]:
+def _of_features(broker: Broker) -> Iterator[str]:
     """What add-ons count at queues and exchanges, in the words of their rows in the API."""
     found: dict[str, list[str]] = {}
     for vhost in list(broker.vhosts.values()):

@@ -1,7 +1,7 @@
-"""`manage.py reports`; see `management.doors`."""
+"""`manage.py reports`; see `management.commands`."""
 
-from management.commands_door import DoorCommand
+from management.base_command import ApplianceCommand
 
 
-class Command(DoorCommand):
+class Command(ApplianceCommand):
     name = "bridges"

@@ -1,7 +1,7 @@
-"""`manage.py serve`; see `management.doors`."""
+"""`manage.py serve`; see `management.commands`."""
 
-from management.commands_door import DoorCommand
+from management.base_command import ApplianceCommand
 
 
-class Command(DoorCommand):
+class Command(ApplianceCommand):
     name = "serve"

@@ -1,7 +1,7 @@
-"""`manage.py tiers`; see `management.doors`."""
+"""`manage.py tiers`; see `management.commands`."""
 
-from management.commands_door import DoorCommand
+from management.base_command import ApplianceCommand
 
 
-class Command(DoorCommand):
+class Command(ApplianceCommand):
     name = "tiers"

@@ -7,10 +7,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from management import doors
+from management import commands
 
 
-class DoorCommand(BaseCommand):
+class ApplianceCommand(BaseCommand):
     """Hands its options on as they are: the settings table reads them, not argparse."""
 
     name = ""
@@ -18,10 +18,10 @@ class DoorCommand(BaseCommand):
 
     @property
     def help(self) -> str:
-        return doors.SUMMARIES[self.name]
+        return commands.SUMMARIES[self.name]
 
     def run_from_argv(self, argv: list[str]) -> None:
-        sys.exit(doors.enter(self.name, argv[2:]))
+        sys.exit(commands.enter(self.name, argv[2:]))
 
     def handle(self, *arguments: Any, **options: Any) -> None:
-        sys.exit(doors.enter(self.name, [str(argument) for argument in arguments]))
+        sys.exit(commands.enter(self.name, [str(argument) for argument in arguments]))

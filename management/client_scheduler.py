@@ -38,7 +38,7 @@ class _Share:
         self.new: deque[asyncio.Handle] = deque()
 
 
-class Turns:
+class ClientScheduler:
     """Belongs to one loop. `share` is called for the CPU seconds that steps take of a turn of the
     loop; the one that goes beyond them is the last."""
 
@@ -104,14 +104,14 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+_schedulers: WeakKeyDictionary[asyncio.AbstractEventLoop, ClientScheduler] = WeakKeyDictionary()
 
 
-def turns_of(loop: asyncio.AbstractEventLoop) -> Turns:
+def scheduler_of(loop: asyncio.AbstractEventLoop) -> ClientScheduler:
     """Those of a loop, for all its ports."""
-    found = _turns.get(loop)
+    found = _schedulers.get(loop)
     if found is None:
-        found = _turns[loop] = Turns(_web_turn)
+        found = _schedulers[loop] = ClientScheduler(_web_turn)
     return found
 
 
@@ -132,5 +132,5 @@ class InTurn:
             client = scope.get("client")
             address = address_of(client[0]) if client else "unix"
             ADDRESS.set(address)
-            await turns_of(asyncio.get_running_loop()).take(address)
+            await scheduler_of(asyncio.get_running_loop()).take(address)
         await self._application(scope, receive, send)

@@ -9,7 +9,7 @@ from broker.kernel.contracts cimport NEEDS_SYNC, Queue, STORED
 from broker.kernel.message cimport Message, PERSISTENT, Place
 
 
-cdef class Sink(Queue):
+cdef class DiscardingQueue(Queue):
     def __init__(self, bint durable):
         self.durable = durable
 

@@ -15,7 +15,7 @@ async def take_body(request: HttpRequest) -> None:
         request._body = b"{}"
 
 
-class ApiDoor(Middleware):
+class ApiMiddleware(Middleware):
     """HEAD is answered as GET (the server drops the body), OPTIONS without credentials, and a
     method that a path does not know with 405 and an empty body. A slash at the end of a path
     changes nothing: no name can end in one, as names are percent-encoded."""

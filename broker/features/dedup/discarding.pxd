@@ -1,5 +1,5 @@
 from broker.kernel.contracts cimport Queue
 
 
-cdef class Sink(Queue):
+cdef class DiscardingQueue(Queue):
     pass

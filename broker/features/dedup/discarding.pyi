@@ -1,4 +1,4 @@
 from broker.kernel.contracts import Queue
 
-class Sink(Queue):
+class DiscardingQueue(Queue):
     def __init__(self, durable: bool) -> None: ...

@@ -23,7 +23,7 @@ LOOK_S = 1.0
 DRIFT_MS = 1000
 
 
-class Wall:
+class ClockWatch:
     """Both clocks are functions that return milliseconds since 1970."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The joints that features hang on. A feature overrides what it needs; the rest costs nothing."""
+"""What the broker calls of a feature. A feature overrides what it needs; the rest costs nothing."""
 
 from __future__ import annotations
 

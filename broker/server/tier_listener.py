@@ -1,5 +1,5 @@
-"""The door of the tiers process: it connects to `run/tiers.sock`, gets tasks and answers them
-(`broker.schema.tier_work`). One process at a time: a second one takes the first one's place.
+"""The listener for the tiers process, which connects to `run/tiers.sock`, gets tasks and answers
+them (`broker.schema.tier_work`). One process at a time: a second one takes the first one's place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("leveret.tiers")
 _LENGTH = struct.Struct(">I")
 
 
-class TierDoor:
+class TierListener:
     """Listens once the broker has tiers."""
 
     def __init__(self, broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""The pulse goes on whatever happens in one of its beats."""
+"""Periodic work goes on whatever happens in one of its steps."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from broker.server import pulse
+from broker.server import periodic
 from broker.server.timers import TimingWheel
 
 
 def test_a_round_that_fails_is_not_the_last_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pulse, "TICK_S", 0.001)
+    monkeypatch.setattr(periodic, "TICK_S", 0.001)
     garbage = SimpleNamespace(start=lambda now: None, tick=lambda now, is_quiet: None)
-    monkeypatch.setattr(pulse, "Garbage", lambda _: garbage)
+    monkeypatch.setattr(periodic, "Garbage", lambda _: garbage)
     rounds = []
 
     async def beat() -> None:
@@ -39,7 +39,7 @@ def test_a_round_that_fails_is_not_the_last_one(
             vhosts={},
             features=[],
         )
-        pulse.Pulse(broker).start()
+        periodic.PeriodicWork(broker).start()
         async with asyncio.timeout(30):
             await third.wait()
         broker.timers.close()

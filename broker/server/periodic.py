@@ -27,7 +27,7 @@ REST_AFTER_S = 10.0
 RESTS_PER_SWEEP = 256
 
 
-class Pulse:
+class PeriodicWork:
     """Beats from `start` until the broker's timers are closed."""
 
     def __init__(self, broker: Broker) -> None:
