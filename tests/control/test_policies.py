@@ -219,7 +219,7 @@ def test_it_says_what_an_operator_policy_may_set() -> None:
         check({"dead-letter-exchange": "x"}, operator=True)
     allowed = (
         "max-length, max-length-bytes, overflow, message-ttl, expires, delivery-limit, "
-        "history, history-keys, history-retention"
+        "history, history-keys, history-retention, history-events"
     )
     assert str(caught.value).endswith(f"; an operator policy may set {allowed}")
 

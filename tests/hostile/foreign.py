@@ -162,6 +162,8 @@ class House:
             "run": self.report,
             "since": "2026-11",
             "plan": "weekly",
+            "offset": "0",
+            "table": "none",
         }
         for name in ("vhost", "user", "tag", "password", "pattern"):
             values[name] = f"{prefix}-{name}"

@@ -116,7 +116,7 @@ class Consumers(View):
     def by_key(self, caller: Caller, channel: str, tag: str) -> Any:
         """The consumer of a channel. Raises RequestError 404."""
         found = Channels(self.broker).by_name(channel)
-        consumer = found.consumers.get(tag) if found is not None else None
+        consumer = found.deliveries.consumers.get(tag) if found is not None else None
         if consumer is None or not self.shows(caller, consumer):
             raise not_found(self.missing)
         return consumer

@@ -99,7 +99,7 @@ def boot(bench: Bench) -> Iterator[Figure]:
     directory = bench.base / "boot"
     driven = Driven(directory, segment_size=65536)
     body = bytes(1000)
-    while driven.queue.store is None or driven.queue.store.segments < count + 1:
+    while driven.queue.store is None or driven.queue.store.segment_count < count + 1:
         for _ in range(600):
             driven.publish(body)
         driven.sync()
