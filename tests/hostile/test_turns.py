@@ -15,7 +15,7 @@ import pytest
 from django.test import override_settings
 
 from broker.settings.config import Config
-from management.client_scheduler import ADDRESS, Turns, turns_of
+from management.client_scheduler import ADDRESS, ClientScheduler, scheduler_of
 from management.event_loop import EventLoop
 from tests.appliance import Appliance
 
@@ -58,14 +58,14 @@ def test_a_request_waits_for_few_of_another_address(shared_leveret: Appliance) -
     other.close()
 
 
-def stepping(turns: Turns, done: list[str]) -> Callable[[str], None]:
+def stepping(turns: ClientScheduler, done: list[str]) -> Callable[[str], None]:
     """A step of the address that is the name's first letter."""
     loop = asyncio.get_running_loop()
     return lambda name: turns.step(name[0], asyncio.Handle(done.append, (name,), loop), loop)
 
 
 async def test_addresses_take_turns_and_what_is_new_waits_for_what_has_begun() -> None:
-    turns = Turns(lambda: 1.0, clock=lambda: 0.0)
+    turns = ClientScheduler(lambda: 1.0, clock=lambda: 0.0)
     done: list[str] = []
     step = stepping(turns, done)
     turns.begin("a", done.append, "a new")
@@ -83,7 +83,7 @@ async def test_a_turn_of_the_loop_has_few_steps() -> None:
         now += 0.001
         return now
 
-    turns = Turns(lambda: 0.001, clock)
+    turns = ClientScheduler(lambda: 0.001, clock)
     done: list[str] = []
     step = stepping(turns, done)
     for number in range(10):
@@ -97,7 +97,7 @@ async def test_a_turn_of_the_loop_has_few_steps() -> None:
 
 
 async def test_what_ended_while_it_waited_takes_no_turn() -> None:
-    turns = Turns(lambda: 1.0)
+    turns = ClientScheduler(lambda: 1.0)
     waiting = [asyncio.create_task(turns.take("a")) for _ in range(3)]
     await asyncio.sleep(0)
     for task in waiting:
@@ -109,13 +109,13 @@ async def test_what_ended_while_it_waited_takes_no_turn() -> None:
 def test_tasks_of_a_request_work_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the loop of the web process: also those that it makes, and what they wait for."""
     stepped: list[str] = []
-    whole = Turns.step
+    whole = ClientScheduler.step
 
-    def step(self: Turns, address: str, handle: asyncio.Handle, loop: Any) -> None:
+    def step(self: ClientScheduler, address: str, handle: asyncio.Handle, loop: Any) -> None:
         stepped.append(address)
         whole(self, address, handle, loop)
 
-    monkeypatch.setattr(Turns, "step", step)
+    monkeypatch.setattr(ClientScheduler, "step", step)
 
     async def work() -> None:
         ADDRESS.set("192.0.2.1")
@@ -246,7 +246,7 @@ def test_a_socket_that_closed_while_it_waited_is_not_read() -> None:
             ready = [each for each in loop._selector.select(30) if each[0].data[0] is not None]
             loop._process_events(ready)
             ready[0][0].data[0]._callback.__self__.abort()
-            await turns_of(loop).take("behind it")
+            await scheduler_of(loop).take("behind it")
         server.close()
         return len(loop._due)
 
