@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import scheduling
 from tests.appliance import Appliance
@@ -24,6 +25,12 @@ from tests.disks import SmallDisk
 
 # The long form of one test, which opens pages for an hour on a busy machine, sets it.
 TEST_SECONDS_MAX = int(os.environ.get("LEVERET_TEST_SECONDS_MAX", "300"))
+
+# An example takes as long as the machine lets it: other tests run beside it.
+settings.register_profile(
+    "leveret", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("leveret")
 
 Make = Callable[..., Appliance]
 

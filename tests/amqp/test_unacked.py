@@ -173,7 +173,7 @@ def test_deliveries_are_settled_in_any_order(wired: Wired) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         type("Wired", (Unacked,), {"wired": wired}),
         settings=settings(
-            max_examples=100, stateful_step_count=40, deadline=None,
+            max_examples=100, stateful_step_count=40,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

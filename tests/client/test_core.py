@@ -149,7 +149,7 @@ def test_it_guesses_that_a_login_was_refused_where_the_server_only_hangs_up() ->
 # What is received.
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     bodies=st.lists(st.binary(max_size=3000), min_size=1, max_size=6),
     cuts=st.lists(st.integers(1, 4000), max_size=40),
@@ -177,7 +177,7 @@ def test_it_puts_deliveries_together_however_the_stream_is_cut(
     assert found == [(tag, b"ex", b"key", body) for tag, body in enumerate(bodies, 1)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     data=st.binary(max_size=200),
     flips=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
@@ -346,7 +346,7 @@ def test_it_tells_of_blocked_flow_and_cancelled_consumers() -> None:
 # What is sent.
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     body=st.binary(max_size=20000),
     frame_max=st.sampled_from([4096, 4097, 131072]),

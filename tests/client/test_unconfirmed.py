@@ -12,7 +12,7 @@ from broker.client.unconfirmed import Unconfirmed
 from tests.inner import publish, settle
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_confirms_in_any_order_settle_each_publish_once(data: st.DataObject) -> None:
     """Against a set of what is outstanding."""
@@ -49,7 +49,7 @@ def test_a_confirm_that_was_given_already_is_the_servers_fault() -> None:
     assert unconfirmed.count == 2
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=300), st.floats(0, 1))
 def test_percentiles_are_exact_to_a_64th(times: list[int], part: float) -> None:
     histogram = Histogram()

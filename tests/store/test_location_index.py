@@ -49,7 +49,7 @@ OPERATIONS = st.lists(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(operations=OPERATIONS)
 def test_it_answers_like_a_dict(
