@@ -4,7 +4,7 @@ what a test says."""
 
 from libc.stdint cimport int64_t, uint64_t
 
-from broker.queues.declared cimport DeclaredQueue
+from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.wire.frame_parser cimport FrameParser
 
 from broker.features.usage import accounts
@@ -37,6 +37,14 @@ cdef class CountedQueue(DeclaredQueue):
     cdef void held(self, uint64_t* messages, uint64_t* size) noexcept:
         messages[0] = self.messages
         size[0] = self.message_bytes
+
+    cdef int levels(self, Levels* found) except -1:
+        named = self.sampled or {}
+        found.ready = named.get("messages_ready", 0)
+        found.unacked = named.get("messages_unacknowledged", 0)
+        found.bytes = named.get("message_bytes", 0)
+        found.consumers = self.consumer_count
+        return 0
 
     cdef int sample(self, double* row, double* signs) except -1:
         cdef int place

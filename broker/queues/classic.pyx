@@ -32,11 +32,11 @@ from broker.queues.ack_confirms cimport AckConfirms, put_lean_place
 from broker.queues.consumers cimport Consumers
 from broker.queues.counted import with_delivery_count
 from broker.queues.counters cimport (
-    BYTES, CONFIRM, DeliveryCounters, PUBLISH, READY, UNACKED, USE_REFUSED,
+    Backlog, BYTES, CONFIRM, DeliveryCounters, PUBLISH, QueueCounters, READY, UNACKED, USE_REFUSED,
     USE_REFUSED_BYTES,
 )
 from broker.queues.dead_letters cimport DeadLetters, DeathCounters, REASON_COUNT
-from broker.queues.declared cimport DeclaredQueue
+from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.queues.dying cimport (
     DEAD_DELIVERY_LIMIT, DEAD_EXPIRED, DEAD_MAXLEN, DEAD_REJECTED,
 )
@@ -62,6 +62,13 @@ cdef enum:
     HOPS_MAX = 16                # queues that a message passes without being stored in one
 
 cdef int64_t NEVER = (<int64_t> 1) << 62
+
+# Of a queue's own memory: the parts that each has, and those that only some have.
+cdef uint64_t QUEUE_BYTES = (size_of(ClassicQueue) + size_of(QueueCounters) + size_of(Backlog)
+                             + size_of(Consumers) + size_of(DeliveryCounters)
+                             + size_of(AckConfirms))
+cdef uint64_t LETTERS_BYTES = size_of(DeadLetters) + size_of(DeathCounters)
+cdef uint64_t EXPIRY_BYTES = size_of(Expiry)
 
 
 cdef class ClassicQueue(DeclaredQueue):
@@ -1119,14 +1126,11 @@ cdef class ClassicQueue(DeclaredQueue):
     @property
     def memory(self):
         """Bytes of memory of the queue with what it holds of its messages."""
-        cdef uint64_t size = size_of(self)
-        size += size_of(self.counts) + size_of(self.backlog)
-        size += size_of(self.consumers) + size_of(self.deliveries)
-        size += size_of(self.confirms)
+        cdef uint64_t size = QUEUE_BYTES
         if self.dead_letters is not None:
-            size += size_of(self.dead_letters) + size_of(self.dead_letters.counted())
+            size += LETTERS_BYTES
         if self.expiry is not None:
-            size += size_of(self.expiry)
+            size += EXPIRY_BYTES
         return size + memory_of(self.store) if self.store is not None else size
 
     @property
@@ -1179,16 +1183,26 @@ cdef class ClassicQueue(DeclaredQueue):
             self.head = Head()
         return self.head.oldest_of(self.store)
 
+    cdef int levels(self, Levels* found) except -1:
+        found.ready = found.bytes = 0
+        found.unacked = self.confirms.lean_unacked
+        found.consumers = self.consumers.count()
+        if self.store is not None:
+            found.ready = self.store.ready
+            found.unacked += self.store.total - self.store.ready
+            found.bytes = self.store.total_bytes
+        return 0
+
     cdef int sample(self, double* row, double* signs) except -1:
+        cdef Levels held
         self.deliveries.sample(row)
         row[PUBLISH] = self.counts.published
         row[CONFIRM] = self.counts.confirmed
-        row[UNACKED] = self.confirms.lean_unacked
-        if self.store is not None:
-            row[READY] = self.store.ready
-            row[UNACKED] += self.store.total - self.store.ready
-            row[BYTES] = self.store.total_bytes
-        signs[0] = self.consumers.count()
+        self.levels(&held)
+        row[READY] = held.ready
+        row[UNACKED] = held.unacked
+        row[BYTES] = held.bytes
+        signs[0] = held.consumers
         signs[1] = self.features
         signs[2] = <double> <size_t> <void*> self.limits
         signs[3] = <double> (self.counts.expired + self.counts.dropped)

@@ -8,6 +8,14 @@ from broker.queues.latencies cimport Latencies
 from broker.store.bodies.store cimport BodyStore
 
 
+# What a queue holds now.
+cdef struct Levels:
+    double ready
+    double unacked
+    double bytes                         # of the bodies of both
+    double consumers
+
+
 cdef class DeclaredQueue(Queue):
     cdef readonly str name
     cdef readonly str vhost_name
@@ -39,4 +47,5 @@ cdef class DeclaredQueue(Queue):
     cdef int note_latency(self, int64_t published_at, uint32_t count) except -1
     cdef int use(self, int64_t now, uint64_t* row) except -1
     cdef int64_t oldest(self) except -2
+    cdef int levels(self, Levels* found) except -1
     cdef int sample(self, double* row, double* signs) except -1

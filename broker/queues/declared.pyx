@@ -32,6 +32,11 @@ cdef class DeclaredQueue(Queue):
         self.counts = QueueCounters()
         self.backlog = Backlog()
 
+    cdef int levels(self, Levels* found) except -1:
+        """Fills in what the queue holds now. Lists of many queues read no more of each: `sample`
+        reads the counters, too, which lie elsewhere in memory."""
+        raise NotImplementedError
+
     cdef int sample(self, double* row, double* signs) except -1:
         """Fills a row of the statistics, which is zero, and four figures beside it that say that
         something else changed; the first is the number of consumers."""

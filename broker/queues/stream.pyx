@@ -18,7 +18,7 @@ from broker.queues.counters cimport (
     USE_DELIVER, USE_DELIVER_BYTES, USE_DELIVER_NO_ACK, USE_DELIVER_NO_ACK_BYTES, USE_REDELIVER,
     USE_REDELIVER_BYTES, USE_REJECT, USE_REJECT_BYTES,
 )
-from broker.queues.declared cimport DeclaredQueue
+from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.queues.stream_arguments import Retention, Start, reading_of, start_of
 from broker.queues.stream_headers cimport note_values
 from broker.queues.stream_reader cimport Readers, StreamReader
@@ -355,16 +355,25 @@ cdef class StreamQueue(DeclaredQueue):
         self.store.delete()
         return count
 
+    cdef int levels(self, Levels* found) except -1:
+        found.ready = self.store.total
+        found.unacked = 0
+        found.bytes = self.store.total_bytes
+        found.consumers = len(self.readers.all) + len(self.readers.expected)
+        return 0
+
     cdef int sample(self, double* row, double* signs) except -1:
+        cdef Levels held
         row[PUBLISH] = self.counts.published
         row[DELIVER] = self.readers.delivered
         row[ACK] = self.readers.acked
         row[REDELIVER] = self.readers.redelivered
         row[REJECT] = self.readers.rejected
         row[CONFIRM] = self.counts.confirmed
-        row[READY] = self.store.total
-        row[BYTES] = self.store.total_bytes
-        signs[0] = len(self.readers.all) + len(self.readers.expected)
+        self.levels(&held)
+        row[READY] = held.ready
+        row[BYTES] = held.bytes
+        signs[0] = held.consumers
         signs[1] = self.readers.paused
         signs[2] = 0
         signs[3] = self.counts.dropped

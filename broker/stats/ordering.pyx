@@ -12,6 +12,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from broker.queues.counters cimport BYTES, DELIVER, GET_NO_ACK, READY, UNACKED
+from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.stats.ahead cimport look_ahead
 from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX, thousandths
 from broker.stats.scan cimport count_channel, read_queue
@@ -70,12 +71,24 @@ cdef int CHANNEL_DELIVER = _CHANNEL_COUNTERS.index("deliver")
 cdef int CHANNEL_GET_NO_ACK = _CHANNEL_COUNTERS.index("get_no_ack")
 
 
+cdef double level(const Levels* held, int column) noexcept:
+    """What a queue holds, by its column."""
+    if column == READY:
+        return held.ready
+    if column == UNACKED:
+        return held.unacked
+    if column == BYTES:
+        return held.bytes
+    return held.consumers if column == CONSUMERS else held.ready + held.unacked
+
+
 def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::1] found) -> None:
     """Puts the figure of each queue of `queues[start:stop]` at its place of `found`. Raises
     KeyError for a field that is not in `FIGURES`."""
     cdef int column = _COLUMNS[field]
     cdef double row[WIDTH_MAX]
     cdef double signs[SIGNS]
+    cdef Levels held
     cdef Py_ssize_t place
     cdef int each
     cdef Gauge gauge
@@ -100,13 +113,12 @@ def figures(list queues, str field, Py_ssize_t start, Py_ssize_t stop, double[::
                 value = gauge.shown_rate(column - RATES)
         elif column == GROWTH:
             value = thousandths(gauge.growth) if gauge is not None else 0.0
+        elif READY <= column <= MESSAGES:
+            (<DeclaredQueue> queue).levels(&held)
+            value = level(&held, column)
         else:
             read_queue(queue, row, signs)
-            if column == MESSAGES:
-                value = row[READY] + row[UNACKED]
-            elif column == CONSUMERS:
-                value = signs[0]
-            elif column == DELIVERED:
+            if column == DELIVERED:
                 value = 0.0
                 for each in range(DELIVER, GET_NO_ACK + 1):
                     value += row[each]
@@ -206,16 +218,15 @@ def by_trouble(list queues, dict ranks, int64_t now, double stuck_after, Py_ssiz
     """Like `figures`: the queue with the lowest rank of its word comes first, then the one with the
     most messages. `ranks` has a number for every word; `now` and `stuck_after` are those of
     `broker.stats.trouble.of_queue`."""
-    cdef double row[WIDTH_MAX]
-    cdef double signs[SIGNS]
+    cdef Levels held
     cdef Py_ssize_t place
+    cdef DeclaredQueue queue
     for place in range(start, min(stop, len(queues))):
         look_ahead(queues, place)
-        queue = queues[place]
-        read_queue(queue, row, signs)
-        word = word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after)
-        found[place] = <double> ranks[word] * MESSAGES_MOST - row[READY]
-        found[place] -= row[UNACKED]
+        queue = <DeclaredQueue> queues[place]
+        queue.levels(&held)
+        word = word_of(queue, <Gauge> queue.gauge, &held, now, stuck_after)
+        found[place] = <double> ranks[word] * MESSAGES_MOST - held.ready - held.unacked
 
 
 def consumers_by_trouble(list consumers, dict ranks, int64_t now, double stuck_after,

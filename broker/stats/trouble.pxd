@@ -1,9 +1,9 @@
 from libc.stdint cimport int64_t
 
-from broker.queues.declared cimport DeclaredQueue
+from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.stats.gauge cimport Gauge
 
 
 cdef str word_of_consumer(object consumer, Gauge gauge, int64_t now, double stuck_after)
-cdef str word_of(DeclaredQueue queue, Gauge gauge, const double* row, const double* signs,
-                 int64_t now, double stuck_after)
+cdef str word_of(DeclaredQueue queue, Gauge gauge, const Levels* held, int64_t now,
+                 double stuck_after)

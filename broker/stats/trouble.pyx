@@ -9,12 +9,11 @@ slowly.
 from libc.stdint cimport int64_t
 
 from broker.queues.classic cimport ClassicQueue
-from broker.queues.counters cimport PUBLISH, READY, REDELIVER, UNACKED
-from broker.queues.declared cimport DeclaredQueue
+from broker.queues.counters cimport PUBLISH, REDELIVER
+from broker.queues.declared cimport DeclaredQueue, Levels
 from broker.queues.limits cimport Limits, PAUSED
 from broker.stats.ahead cimport look_ahead
-from broker.stats.gauge cimport Gauge, SIGNS, WIDTH_MAX
-from broker.stats.scan cimport read_queue
+from broker.stats.gauge cimport Gauge
 
 cdef double _NEAR_LIMIT = 0.9
 cdef double _GROWTH_MIN = 0.5
@@ -28,24 +27,23 @@ cdef double RATE_MIN = 0.0005    # less is shown as 0
 def of_queue(queue, Gauge gauge, int64_t now, double stuck_after) -> str:
     """The word for a queue; `stuck_after` is the setting, in seconds. A stream has few: no user has
     to take anything out of it."""
-    cdef double row[WIDTH_MAX]
-    cdef double signs[SIGNS]
-    read_queue(queue, row, signs)
-    return word_of(queue, gauge, row, signs, now, stuck_after)
+    cdef Levels held
+    (<DeclaredQueue> queue).levels(&held)
+    return word_of(queue, gauge, &held, now, stuck_after)
 
 
 def having_word(list queues, wanted, Py_ssize_t start, Py_ssize_t stop, int64_t now,
                 double stuck_after) -> list:
     """Those of `queues[start:stop]` that have one of the wanted words."""
-    cdef double row[WIDTH_MAX]
-    cdef double signs[SIGNS]
+    cdef Levels held
     cdef Py_ssize_t place
+    cdef DeclaredQueue queue
     cdef list found = []
     for place in range(start, min(stop, len(queues))):
         look_ahead(queues, place)
-        queue = queues[place]
-        read_queue(queue, row, signs)
-        if word_of(queue, <Gauge> queue.gauge, row, signs, now, stuck_after) in wanted:
+        queue = <DeclaredQueue> queues[place]
+        queue.levels(&held)
+        if word_of(queue, <Gauge> queue.gauge, &held, now, stuck_after) in wanted:
             found.append(queue)
     return found
 
@@ -66,8 +64,8 @@ cdef str word_of_consumer(object consumer, Gauge gauge, int64_t now, double stuc
     return "idle" if gauge is None or gauge.still() else "fine"
 
 
-cdef str word_of(DeclaredQueue queue, Gauge gauge, const double* row, const double* signs,
-                 int64_t now, double stuck_after):
+cdef str word_of(DeclaredQueue queue, Gauge gauge, const Levels* held, int64_t now,
+                 double stuck_after):
     cdef bint is_paused, is_stream
     cdef double share
     cdef bint is_full
@@ -86,27 +84,27 @@ cdef str word_of(DeclaredQueue queue, Gauge gauge, const double* row, const doub
         return "paused"
     if is_stream:
         return "idle" if gauge is None or gauge.still() else "fine"
-    if not row[READY] and not row[UNACKED] and gauge is None:
+    if not held.ready and not held.unacked and gauge is None:
         return "idle"
-    if row[READY] and not signs[0]:
+    if held.ready and not held.consumers:
         return "not served"
     if gauge is None:
         return "fine"
-    if row[UNACKED] and now - gauge.acked_at > stuck_after * 1000:
+    if held.unacked and now - gauge.acked_at > stuck_after * 1000:
         return "stuck"
     limits = queue.limits
     if limits is not None:
-        share = share_of(queue, <Limits> limits, row[READY])
+        share = share_of(queue, <Limits> limits, held.ready)
         is_full = share >= _NEAR_LIMIT
         if is_full:
             return "at a limit"
-    if row[READY]:
+    if held.ready:
         least = 0.05 * gauge.rate_at(PUBLISH)
         if gauge.growth > (least if least > _GROWTH_MIN else _GROWTH_MIN):
             return "growing"
     if gauge.rate_at(REDELIVER) >= RATE_MIN:
         return "redelivering"
-    return "idle" if not row[READY] and not row[UNACKED] and gauge.still() else "fine"
+    return "idle" if not held.ready and not held.unacked and gauge.still() else "fine"
 
 
 cdef double share_of(object queue, Limits limits, double ready) except -2:

@@ -31,7 +31,6 @@ def test_no_input_breaks_it(leveret: Appliance) -> None:
         strategy = found.ok().as_strategy()
         settled = settings(
             max_examples=EXAMPLES,
-           
             database=None,
             derandomize=True,
             phases=[Phase.generate],

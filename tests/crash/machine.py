@@ -327,7 +327,6 @@ def run(backend: str, examples: int, steps: int = 40) -> None:
             settings=settings(
                 max_examples=examples,
                 stateful_step_count=steps,
-               
                 database=None,
                 suppress_health_check=list(HealthCheck),
             ),

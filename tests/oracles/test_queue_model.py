@@ -25,7 +25,6 @@ EXAMPLES = int(os.environ.get("QUEUE_MODEL_EXAMPLES", "60"))
 SETTINGS = settings(
     max_examples=EXAMPLES,
     stateful_step_count=40,
-   
     suppress_health_check=list(HealthCheck),
 )
 priorities = st.none() | st.integers(0, 4) | st.just(255)

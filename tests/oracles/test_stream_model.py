@@ -23,7 +23,6 @@ EXAMPLES = int(os.environ.get("STREAM_MODEL_EXAMPLES", "20"))
 SETTINGS = settings(
     max_examples=EXAMPLES,
     stateful_step_count=25,
-   
     suppress_health_check=list(HealthCheck),
 )
 SEGMENT_SIZE = 4096

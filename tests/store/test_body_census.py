@@ -39,9 +39,7 @@ FILES = st.lists(st.lists(st.integers(0, 5000), max_size=40, unique=True), max_s
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     files=FILES,
     references=st.lists(st.integers(0, 5000), max_size=200),

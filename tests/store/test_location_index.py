@@ -48,9 +48,7 @@ OPERATIONS = st.lists(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=OPERATIONS)
 def test_it_answers_like_a_dict(
     tmp_path_factory: pytest.TempPathFactory,

@@ -311,11 +311,11 @@ def sort_key(view: View, field: str) -> Read | None:
     return lambda queue: value_at(rows.build(queue), parts)
 
 
-def feature_facts(joint: Any, counters: dict[str, Any]) -> dict[str, Any]:
-    """What a feature at a joint of a queue or an exchange (or None) adds to its row; its counters
-    go among the others."""
-    if joint is None:
+def feature_facts(feature: Any, counters: dict[str, Any]) -> dict[str, Any]:
+    """What a feature of a queue or an exchange (or None) adds to its row; its counters go among the
+    others."""
+    if feature is None:
         return {}
-    counters |= joint.counters()
-    facts: dict[str, Any] = joint.facts()
+    counters |= feature.counters()
+    facts: dict[str, Any] = feature.facts()
     return facts

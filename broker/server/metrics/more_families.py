@@ -15,36 +15,17 @@ from typing import TYPE_CHECKING
 from broker.server.control.node_verbs import message_store_of, process_of
 from broker.server.control.views import name_of
 from broker.server.metrics.lines import head, line, metric
+from broker.server.metrics.storage import store_operations
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
     from broker.server.metrics.objects import Scope
 
-_STORE = (
+_DISK = (
     ("io_read_ops_total", "Total number of I/O read operations", "io_read_count"),
     ("io_write_ops_total", "Total number of I/O write operations", "io_write_count"),
     ("io_write_bytes_total", "Total number of I/O bytes written", "io_write_bytes"),
     ("io_sync_ops_total", "Total number of I/O sync operations", "io_sync_count"),
-    (
-        "msg_store_read_total",
-        "Total number of Message Store read operations",
-        "msg_store_read_count",
-    ),
-    (
-        "msg_store_write_total",
-        "Total number of Message Store write operations",
-        "msg_store_write_count",
-    ),
-    (
-        "queue_index_read_ops_total",
-        "Total number of Queue Index read operations",
-        "queue_index_read_count",
-    ),
-    (
-        "queue_index_write_ops_total",
-        "Total number of Queue Index write operations",
-        "queue_index_write_count",
-    ),
 )
 """Metric, help, key in the node's row."""
 
@@ -98,9 +79,10 @@ def more_families(scope: Scope, wanted: frozenset[str]) -> Iterator[str]:
 
 def _store(scope: Scope) -> Iterator[str]:
     broker: Broker = scope.broker
-    figures = {**process_of(broker), **message_store_of(broker)}
-    for name, text, key in _STORE:
+    figures = process_of(broker)
+    for name, text, key in _DISK:
         yield metric(f"{scope.prefix}{name}", "counter", text, figures[key])
+    yield from store_operations(message_store_of(broker), scope.prefix)
     yield metric(
         f"{scope.prefix}io_sync_time_seconds_total",
         "counter",
@@ -116,14 +98,14 @@ def _attempts(scope: Scope) -> Iterator[str]:
     for name, text, outcomes in _ATTEMPTS:
         yield head(f"{scope.prefix}{name}", "counter", f"{text} with source info")
         counts: Counter[tuple[str, str, str]] = Counter()
-        for (door, user, peer, ok), count in attempts.items():
+        for (origin, user, peer, ok), count in attempts.items():
             # Every metric has every source, also those with 0.
-            counts[door, user, peer] += count if ok in outcomes else 0
-        for (door, user, peer), count in counts.items():
+            counts[origin, user, peer] += count if ok in outcomes else 0
+        for (origin, user, peer), count in counts.items():
             labels = {
                 "remote_address": peer,
                 "username": user,
-                "protocol": "amqp091" if door == "amqp" else door,
+                "protocol": "amqp091" if origin == "amqp" else origin,
             }
             known = {key: value for key, value in labels.items() if value}
             yield line(f"{scope.prefix}{name}", count, known)

@@ -177,21 +177,23 @@ def _of_features(broker: Broker) -> Iterator[str]:
         for kind, things in objects:
             for thing in list(things.values()):
                 labels = {"vhost": vhost.name, kind: thing.name}
-                for joint in (getattr(thing, name, None) for name in ("holding", "duplicates")):
-                    if joint is not None:
-                        _add_joint(found, kind, joint, labels)
+                for feature in (getattr(thing, name, None) for name in ("holding", "duplicates")):
+                    if feature is not None:
+                        _add_feature(found, kind, feature, labels)
                 yield ""
     for lines in found.values():
         yield from lines
 
 
-def _add_joint(found: dict[str, list[str]], kind: str, joint: Any, labels: dict[str, str]) -> None:
-    counters = joint.counters()
+def _add_feature(
+    found: dict[str, list[str]], kind: str, feature: Any, labels: dict[str, str]
+) -> None:
+    counters = feature.counters()
     for counter, value in counters.items():
         name = f"{kind}_messages_{counter}_total"
         lines = found.setdefault(name, [head(name, "counter", f"Messages counted as {counter}")])
         lines.append(line(name, value, labels))
-    for fact, value in joint.facts().items():
+    for fact, value in feature.facts().items():
         if fact.removesuffix("_count") not in counters:
             name = f"{kind}_{fact}"
             text = f"The field {fact} of its row in the API"

@@ -128,11 +128,16 @@ _TIERS = (
 )
 
 
+def store_operations(figures: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """RabbitMQ's counters of its message store and queue index; `figures` is the node's row."""
+    for name, text, key in _OPERATIONS:
+        yield metric(f"{prefix}{name}", "counter", text, figures[key])
+
+
 def storage_metrics(broker: Broker) -> Iterator[str]:
     """RabbitMQ's counters of storage, then our own under `msg_store_` and `tiers_`."""
     figures = message_store_of(broker)
-    for name, text, key in _OPERATIONS:
-        yield metric(name, "counter", text, figures[key])
+    yield from store_operations(figures)
     bodies = figures["msg_store"]
     index = bodies["index"]
     yield from _metrics(_BODIES, bodies)

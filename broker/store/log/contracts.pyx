@@ -4,6 +4,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from broker.kernel.message cimport Message, Place
+from broker.store.bodies.reader cimport BODY_MISSING
 from broker.store.commit.contracts cimport Dirty
 
 NO_END = <uint64_t> -1
@@ -35,12 +36,21 @@ cdef class MessageStore(Dirty):
     cdef int resolve(self, Message* message, Place* place) except -1:
         """`find_body` for the message that `peek` showed. EMPTY: it is dropped, and the next one
         can be asked for."""
-        raise NotImplementedError
+        cdef int found = self.find_body(message)
+        if found == EMPTY:
+            self.advance(place)
+            self.settle(place)
+        return found
 
     cdef int find_body(self, Message* message) except -1:
         """Points a message at its shared body. WAIT: the owner is touched when it can be had.
         EMPTY: there is no such body any more."""
-        raise NotImplementedError
+        cdef int found
+        if message.body != NULL:
+            return FOUND
+        # A store with levels has one reader of bodies for all of them, its own.
+        found = self.refs.find(message, self.folder.incarnation, self.touch)
+        return EMPTY if found == BODY_MISSING else found
 
     cdef int advance(self, Place* place) except -1:
         """The message that `peek` showed is taken."""

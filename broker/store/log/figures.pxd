@@ -15,6 +15,6 @@ cdef class Head:
     cdef int64_t published_at(self, QueueStore part) except -2
 
 
-cdef uint64_t size_of(object thing) noexcept
+cdef uint64_t size_of(type kind) noexcept
 cdef uint64_t memory_of(MessageStore store) noexcept
 cdef object in_memory(MessageStore store)

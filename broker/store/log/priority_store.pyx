@@ -12,9 +12,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from broker.kernel.buffer cimport load16, load32
 from broker.kernel.message cimport Message, Place
-from broker.store.bodies.reader cimport BODY_MISSING
 from broker.store.bodies.store cimport BodyStore
-from broker.store.log.contracts cimport EMPTY, FOUND, MessageStore, NO_END
+from broker.store.log.contracts cimport EMPTY, MessageStore, NO_END
 from broker.store.log.queue_store cimport QueueStore
 from broker.store.log.segments cimport QueueDirectory
 from broker.store.log.shared_refs cimport SharedRefs
@@ -230,21 +229,6 @@ cdef class PriorityStore(MessageStore):
         if level is not self.kept:
             # Reading does not continue here; 256 levels must not hold a buffer each.
             level.store.buffer.rest()
-
-    cdef int find_body(self, Message* message) except -1:
-        cdef int found
-        if message.body != NULL:
-            return FOUND
-        # One reader for all levels.
-        found = self.refs.find(message, self.folder.incarnation, self.touch)
-        return EMPTY if found == BODY_MISSING else found
-
-    cdef int resolve(self, Message* message, Place* place) except -1:
-        cdef int found = self.find_body(message)
-        if found == EMPTY:
-            self.advance(place)
-            self.settle(place)
-        return found
 
     cdef int advance(self, Place* place) except -1:
         cdef Level level = self.level_of(place)

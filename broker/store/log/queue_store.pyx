@@ -18,7 +18,6 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from broker.kernel.message cimport BODY_IS_REFERENCE, Message, Place, WAS_DELIVERED
-from broker.store.bodies.reader cimport BODY_MISSING
 from broker.store.bodies.store cimport BodyStore
 from broker.store.files.io_thread cimport Round
 from broker.store.files.planted cimport planted
@@ -339,20 +338,6 @@ cdef class QueueStore(MessageStore):
         self.ready += 1
         self.ready_bytes += place.body_length
         return 0
-
-    cdef int find_body(self, Message* message) except -1:
-        cdef int found
-        if message.body != NULL:
-            return FOUND
-        found = self.refs.find(message, self.folder.incarnation, self.touch)
-        return EMPTY if found == BODY_MISSING else found
-
-    cdef int resolve(self, Message* message, Place* place) except -1:
-        cdef int found = self.find_body(message)
-        if found == EMPTY:
-            self.advance(place)
-            self.settle(place)
-        return found
 
     # -- damage ------------------------------------------------------------------------------------
 
